@@ -1,0 +1,223 @@
+"""Every error trilake raises, under one base.
+
+An error says what is wrong, where, and what to do about it.  ``code`` is stable: programs may branch on it, texts may
+change.  The parameters (``file``, ``version``, ``column`` and whatever else a subclass names) are kept apart from the
+prose in :attr:`TrilakeError.context`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class TrilakeError(Exception):
+    """Base of all errors of this package.
+
+    Parameters
+    ----------
+    message: what is wrong, one sentence without a final full stop.
+    help: what the reader can do about it.
+    context: where it is wrong; ``file``, ``version`` and ``column`` are shown after the message, as is any other key.
+
+    Example
+    -------
+    >>> print(CorruptLogError("commit holds no actions", file="_delta_log/00000000000000000003.json", version=3))
+    [CORRUPT_LOG] commit holds no actions (file: _delta_log/00000000000000000003.json, version: 3)
+    """
+
+    code: ClassVar[str] = "TRILAKE"
+    default_help: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, help: str | None = None, **context: Any) -> None:
+        self.message = message
+        self.help = help if help is not None else self.default_help
+        self.context = {k: v for k, v in context.items() if v is not None}
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in self.context.items())
+        text = f"[{self.code}] {self.message}"
+        if where:
+            text += f" ({where})"
+        if self.help:
+            text += f". Help: {self.help}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders on their way from a Spark task to the driver.
+        return _rebuild, (type(self), self.message, self.help, self.context)
+
+
+def _rebuild(cls: type[TrilakeError], message: str, help: str | None, context: dict[str, Any]) -> TrilakeError:
+    return cls(message, help=help, **context)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+class InvalidArgumentError(TrilakeError, ValueError):
+    """An argument has a value that no call of this kind accepts."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class UnknownOptionError(InvalidArgumentError):
+    """An option name that nobody reads: most often a typing error that would otherwise be ignored silently."""
+
+    code = "UNKNOWN_OPTION"
+
+
+class FilterError(InvalidArgumentError):
+    """A filter that cannot be parsed, or that names columns the table does not have."""
+
+    code = "INVALID_FILTER"
+
+
+# --- storage ---------------------------------------------------------------------------------------------------------
+
+
+class StorageError(TrilakeError):
+    """The store failed to do what it was asked, and nothing was changed by it."""
+
+    code = "STORAGE"
+
+
+class ObjectNotFoundError(StorageError, FileNotFoundError):
+    """No object has this key."""
+
+    code = "OBJECT_NOT_FOUND"
+
+
+class ObjectExistsError(StorageError, FileExistsError):
+    """``put_if_absent`` lost: an object with this key exists already."""
+
+    code = "OBJECT_EXISTS"
+
+
+class UnknownOutcomeError(StorageError):
+    """A write whose reply was lost: it may or may not have landed.  Nothing may be deleted because of it."""
+
+    code = "UNKNOWN_OUTCOME"
+    default_help = "look at the table's history before trying again: the write may have landed"
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+class TableNotFoundError(TrilakeError):
+    """The location holds no table of the format asked for."""
+
+    code = "TABLE_NOT_FOUND"
+
+
+class TableExistsError(TrilakeError):
+    """A table is there already and the mode of the write forbids that."""
+
+    code = "TABLE_EXISTS"
+    default_help = 'pass mode="append" or mode="overwrite" to write into it, or mode="ignore" to leave it as it is'
+
+
+class VersionNotFoundError(TrilakeError):
+    """The version or timestamp asked for is not in the table's readable history."""
+
+    code = "VERSION_NOT_FOUND"
+
+
+class UnsupportedProtocolError(TrilakeError):
+    """The table needs a protocol version or table feature that this library does not have."""
+
+    code = "UNSUPPORTED_PROTOCOL"
+
+
+class CorruptLogError(TrilakeError):
+    """The table's log is damaged: a commit, checkpoint or manifest that does not say what it must."""
+
+    code = "CORRUPT_LOG"
+
+
+class LogGapError(CorruptLogError):
+    """The versions in the log are not contiguous, so no state can be computed from them."""
+
+    code = "LOG_GAP"
+
+
+class MissingMetadataError(CorruptLogError):
+    """The log holds no metaData or no protocol action up to the version asked for."""
+
+    code = "MISSING_METADATA"
+
+
+class MissingFileError(TrilakeError):
+    """A file that the table's log names is not there; reading on would lose rows silently."""
+
+    code = "MISSING_FILE"
+    default_help = "the file was removed by vacuum or by hand; read a newer version, or restore the file"
+
+
+class CorruptFileError(TrilakeError):
+    """A data file is damaged or is not of the format the table says."""
+
+    code = "CORRUPT_FILE"
+
+
+class DeletionVectorError(CorruptFileError):
+    """A deletion vector is damaged: magic, size, CRC or cardinality is not what its descriptor says."""
+
+    code = "DELETION_VECTOR"
+
+
+class SchemaMismatchError(TrilakeError):
+    """The rows do not have the table's schema."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+# --- commits ---------------------------------------------------------------------------------------------------------
+
+
+class ConflictError(TrilakeError):
+    """Another writer's commit and this transaction cannot both happen; nothing was committed."""
+
+    code = "CONFLICT"
+
+
+class ConcurrentAppendError(ConflictError):
+    """The winner added files where this transaction read."""
+
+    code = "CONCURRENT_APPEND"
+
+
+class ConcurrentDeleteReadError(ConflictError):
+    """The winner removed files that this transaction read."""
+
+    code = "CONCURRENT_DELETE_READ"
+
+
+class ConcurrentDeleteDeleteError(ConflictError):
+    """The winner removed files that this transaction removes too."""
+
+    code = "CONCURRENT_DELETE_DELETE"
+
+
+class MetadataChangedError(ConflictError):
+    """The winner changed the table's metadata."""
+
+    code = "METADATA_CHANGED"
+
+
+class ProtocolChangedError(ConflictError):
+    """The winner changed the table's protocol."""
+
+    code = "PROTOCOL_CHANGED"
+
+
+class ConcurrentTransactionError(ConflictError):
+    """The winner advanced an application id that this transaction depends on."""
+
+    code = "CONCURRENT_TRANSACTION"
+
+
+class WriteFailedError(TrilakeError):
+    """A write failed before its commit: the table is unchanged, the message says what was left behind."""
+
+    code = "WRITE_FAILED"

@@ -1,0 +1,110 @@
+"""The ``Store`` interface: everything trilake asks of a file system or object store.
+
+A store is rooted at a URI; keys are ``/``-separated paths below that root, not URI-encoded.  Each implementation keeps
+these promises, and ``tests/storage/test_contract.py`` cites them by number:
+
+1. **Whole or not at all.**  A reader sees an object entirely or does not see it, whoever writes it and however it dies.
+2. **One winner.**  Of all ``put_if_absent`` calls on one key, ever, at most one succeeds; the others raise
+   ``ObjectExistsError`` and leave the winner's bytes untouched.
+3. **Durable.**  When ``put``, ``put_if_absent`` or a writer's ``close`` returns, the object survives a power failure.
+4. **Read your writes.**  After a write returned, ``read``, ``head`` and ``list`` of any client see it.
+5. **Ordered listing.**  ``list`` yields objects in ascending byte order of their keys, and with ``start_after`` only
+   those greater than it.
+6. **Honest failure.**  A missing object is ``ObjectNotFoundError``; a write that certainly changed nothing raises another
+   ``StorageError``; one that may have landed raises ``UnknownOutcomeError``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """What a store knows about one object.
+
+    ``size`` in bytes; ``modified_ms`` the time of the last write in milliseconds since the Unix epoch.
+    """
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+class Store(ABC):
+    """A place for objects, rooted at :attr:`uri`.  See the head of this module for its promises."""
+
+    #: Root of the store as a URI without a final slash, e.g. ``file:///data/t`` or ``s3://bucket/t``.
+    uri: str
+    #: The options it was opened with, enough to open it again in another process.
+    options: Mapping[str, str]
+
+    @abstractmethod
+    def read(self, key: str) -> pa.Buffer:
+        """The whole object.  Raises ``ObjectNotFoundError``."""
+
+    @abstractmethod
+    def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
+        """``length`` bytes from ``start``; fewer only where the object ends.  Raises ``ObjectNotFoundError``."""
+
+    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Several ``(start, length)`` ranges of one object; object stores coalesce and parallelise them."""
+        return [self.read_range(key, start, length) for start, length in ranges]
+
+    def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
+        """Several whole objects, in the order of ``keys``, fetched in parallel where that pays."""
+        return [self.read(key) for key in keys]
+
+    @abstractmethod
+    def head(self, key: str) -> ObjectMeta:
+        """Size and time of an object.  Raises ``ObjectNotFoundError``."""
+
+    @abstractmethod
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+        """All objects below the folder ``prefix`` (recursively), in key order, from after ``start_after`` on.
+
+        A folder that does not exist is an empty listing.  ``prefix`` names a folder: ``"a"`` does not match ``ab/x``.
+        """
+
+    @abstractmethod
+    def put(self, key: str, data: bytes | pa.Buffer) -> None:
+        """Write or replace an object."""
+
+    @abstractmethod
+    def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
+        """Write an object that must not exist.  Raises ``ObjectExistsError`` where it does."""
+
+    @abstractmethod
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects; those that are not there are passed over."""
+
+    @abstractmethod
+    def open_input(self, key: str) -> pa.NativeFile:
+        """The object as a random-access Arrow file.  Raises ``ObjectNotFoundError``."""
+
+    @abstractmethod
+    def open_output(self, key: str) -> IO[bytes]:
+        """A writable file; the object appears when it is closed without an error, and never in part.
+
+        Used as a context manager, an exception in the block discards what was written.
+        """
+
+    def local_path(self, key: str) -> str | None:
+        """The absolute file path of a key, where the store is the local file system; else ``None``."""
+        return None
+
+    def sibling(self, uri: str) -> Store:
+        """A store with the same options at another root of the same kind, for absolute paths in a log."""
+        from trilake.storage import open_store
+
+        return open_store(uri, self.options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from trilake.storage import open_store
+
+        return open_store, (self.uri, dict(self.options))
