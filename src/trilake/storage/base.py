@@ -10,18 +10,21 @@ these promises, and ``tests/storage/test_contract.py`` cites them by number:
 4. **Read your writes.**  After a write returned, ``read``, ``head`` and ``list`` of any client see it.
 5. **Ordered listing.**  ``list`` yields objects in ascending byte order of their keys, and with ``start_after`` only
    those greater than it.
-6. **Honest failure.**  A missing object is ``ObjectNotFoundError``; a write that certainly changed nothing raises another
-   ``StorageError``; one that may have landed raises ``UnknownOutcomeError``.
+6. **Honest failure.**  A missing object is ``ObjectNotFoundError``; a write that certainly changed nothing raises
+   another ``StorageError``; one that may have landed raises ``UnknownOutcomeError``.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,32 @@ class ObjectMeta:
     key: str
     size: int
     modified_ms: int
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if it names an object below a store's root.
+
+    Raises ``InvalidArgumentError`` for an empty key, for one that starts or ends with a slash, and for one with an
+    empty part, ``.``, ``..`` or NUL: those are not the same object for every store, or lie outside of it.
+
+    >>> check_key("_delta_log/00000000000000000000.json")
+    '_delta_log/00000000000000000000.json'
+    """
+    if _BAD_KEY(key) is None:
+        return key
+    raise InvalidArgumentError(
+        f"{key!r} is not the key of an object",
+        help="a key is a relative path below the store's root, without empty parts, '.' and '..'",
+    )
+
+
+_BAD_KEY = re.compile(r"\A/|\A\Z|//|/\Z|\0|(?:\A|/)\.\.?(?:/|\Z)").search
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    """Raise ``InvalidArgumentError`` unless both numbers are 0 or more: damaged offsets must not read from the end."""
+    if start < 0 or length < 0:
+        raise InvalidArgumentError("a byte range must not be negative", file=key, start=start, length=length)
 
 
 class Store(ABC):
@@ -93,6 +122,14 @@ class Store(ABC):
 
         Used as a context manager, an exception in the block discards what was written.
         """
+
+    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        """What writers that died left below ``prefix``: not shown by :meth:`list`, removed by :meth:`delete`.
+
+        A writer that is still at work looks the same: remove only what is old enough.  Object stores keep unfinished
+        uploads out of sight, so there it is empty.
+        """
+        return iter(())
 
     def local_path(self, key: str) -> str | None:
         """The absolute file path of a key, where the store is the local file system; else ``None``."""

@@ -1,0 +1,364 @@
+"""``LocalStore``: the local file system, durable.
+
+Every write goes to a temporary file in the folder of its key first, is forced to disk, and gets its name in one atomic
+step; then the folder is forced to disk.  A process that dies in between leaves a temporary file at most::
+
+    create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output) -> fsync folder
+
+The step before the last is where ``put_if_absent`` has its one winner: ``link`` fails where the name exists, whoever
+made it.  Creating the name first and writing through it would show readers half an object, and looking before a rename
+lets two writers both win.  Names that start with ``.`` are passed over by Delta, Lance, Hive and Spark readers.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, NoReturn
+
+import pyarrow as pa
+
+from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
+from trilake.storage.base import ObjectMeta, Store, check_key, check_range
+from trilake.storage.renameat import rename_noreplace
+from trilake.storage.writer import AtomicWriter
+
+TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
+
+#: Objects of at least this many bytes are mapped, smaller ones are read.
+MAP_FROM = 1 << 20
+_SMALL = 1 << 16  # what one read call takes: most commits fit
+_BUFFER = 1 << 18  # how much a writer collects before it calls the kernel
+
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_MISSING = (FileNotFoundError, NotADirectoryError)
+
+
+class LocalStore(Store):
+    """The folder ``root``, an absolute path; it is created with the first write."""
+
+    def __init__(self, uri: str, root: str, options: Mapping[str, str] | None = None) -> None:
+        self.uri = uri
+        self.options = dict(options or {})
+        self._root = root if root.endswith("/") else root + "/"
+
+    def local_path(self, key: str) -> str:
+        return self._root + check_key(key)
+
+    # --- reading ---
+
+    def read(self, key: str) -> pa.Buffer:
+        path = self._root + check_key(key)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                data = os.read(fd, _SMALL)
+                if len(data) < _SMALL and not (data and os.read(fd, 1)):
+                    return pa.py_buffer(data)
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise StorageError("this is not a regular file", file=path)
+                if status.st_size < MAP_FROM:
+                    return pa.py_buffer(_read_at(fd, 0, status.st_size))
+            finally:
+                os.close(fd)
+        except OSError as e:
+            self._fail(e, "read", path)
+        with self.open_input(key) as file:
+            return file.read_buffer()
+
+    def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
+        # One thread: from the page cache, threads cost more than they give.
+        return [self.read(key) for key in keys]
+
+    def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
+        return self.read_ranges(key, [(start, length)])[0]
+
+    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        path = self._root + check_key(key)
+        for start, length in ranges:
+            check_range(key, start, length)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(fd).st_size
+                # The object's end bounds the memory, whatever a damaged footer asks for.
+                return [pa.py_buffer(_read_at(fd, min(s, size), min(n, max(size - s, 0)))) for s, n in ranges]
+            finally:
+                os.close(fd)
+        except OSError as e:
+            self._fail(e, "read", path)
+
+    def head(self, key: str) -> ObjectMeta:
+        path = self._root + check_key(key)
+        try:
+            status = os.stat(path)
+        except OSError as e:
+            self._fail(e, "look at", path)
+        if not stat.S_ISREG(status.st_mode):
+            raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)
+        return ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def open_input(self, key: str) -> pa.NativeFile:
+        path = self._root + check_key(key)
+        try:
+            # An empty file cannot be mapped.
+            if not stat.S_ISREG((status := os.stat(path)).st_mode):
+                raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)
+            if status.st_size == 0:
+                return pa.BufferReader(b"")
+            with suppress(OSError):  # some file systems cannot map; a missing file is reported below
+                return pa.memory_map(os.fsencode(path), "r")
+            return pa.OSFile(os.fsencode(path), "r")
+        except StorageError:
+            raise
+        except OSError as e:
+            self._fail(e, "open", path)
+
+    # --- listing ---
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+        folder = prefix.rstrip("/")
+        if folder:
+            check_key(folder)
+        after = b"" if start_after is None else os.fsencode(start_after)
+        return self._walk(f"{folder}/" if folder else "", after, temporary=False, inside=())
+
+    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        folder = prefix.rstrip("/")
+        if folder:
+            check_key(folder)
+        return self._walk(f"{folder}/" if folder else "", b"", temporary=True, inside=())
+
+    def _walk(
+        self, folder: str, after: bytes, *, temporary: bool, inside: tuple[tuple[int, int], ...]
+    ) -> Iterator[ObjectMeta]:
+        """Depth first.  A folder sorts as its name with a slash, which makes the order that of the whole keys."""
+        path = self._root + folder
+        start = os.fsencode(folder)
+        entries: list[tuple[bytes, str, os.DirEntry[str]]] = []
+        try:
+            with os.scandir(path) as scan:
+                for entry in scan:
+                    name = entry.name
+                    if entry.is_dir():
+                        name += "/"
+                        raw = start + os.fsencode(name)
+                        # All keys below begin with ``raw``.
+                        if raw < after and not after.startswith(raw):
+                            continue
+                    else:
+                        if (name.startswith(TEMP_PREFIX) and name.endswith(TEMP_SUFFIX)) != temporary:
+                            continue
+                        raw = start + os.fsencode(name)
+                        if raw <= after:
+                            continue
+                    entries.append((raw, folder + name, entry))
+        except _MISSING:
+            return
+        except OSError as e:
+            self._fail(e, "list", path)
+        entries.sort(key=lambda item: item[0])
+        for _, key, entry in entries:
+            if key.endswith("/"):
+                below = inside
+                if entry.is_symlink():
+                    status = os.stat(entry.path)
+                    below = (*inside, (status.st_dev, status.st_ino))
+                    if below[-1] in inside:  # a circle of links
+                        continue
+                yield from self._walk(key, after, temporary=temporary, inside=below)
+                continue
+            try:
+                status = entry.stat()
+            except FileNotFoundError:  # removed since, or a link to nowhere
+                continue
+            except OSError as e:
+                self._fail(e, "look at", entry.path)
+            if stat.S_ISREG(status.st_mode):
+                yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    # --- writing ---
+
+    def put(self, key: str, data: bytes | pa.Buffer) -> None:
+        with _LocalWriter(self._root, check_key(key)) as writer:
+            writer.write(data)
+
+    def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
+        path = self._root + check_key(key)
+        # Only spares the loser a write: who wins is decided by the link.
+        if os.path.lexists(path):
+            raise ObjectExistsError("an object with this key exists already", file=path)
+        with _LocalWriter(self._root, key, absent=True) as writer:
+            writer.write(data)
+
+    def open_output(self, key: str) -> IO[bytes]:
+        return _LocalWriter(self._root, check_key(key)).as_io()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            path = self._root + check_key(key)
+            try:
+                os.unlink(path)
+            except _MISSING:
+                continue
+            except OSError as e:
+                self._fail(e, "delete", path)
+
+    @staticmethod
+    def _fail(error: OSError, doing: str, path: str) -> NoReturn:
+        raise _storage_error(error, doing, path) from error
+
+
+class _LocalWriter(AtomicWriter):
+    """A temporary file that gets its name when it is closed."""
+
+    def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
+        self._path = root + key
+        self._folder = os.path.dirname(self._path)
+        self._temp = f"{self._folder}/{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
+        self._absent = absent
+        try:
+            self._file = io.FileIO(self._temp, "xb")
+        except FileNotFoundError:
+            try:
+                make_folder(self._folder)
+                self._file = io.FileIO(self._temp, "xb")
+            except OSError as e:
+                raise _storage_error(e, "create", self._folder, writing=True) from e
+        except OSError as e:
+            raise _storage_error(e, "create", self._path, writing=True) from e
+        self._buffer = io.BufferedWriter(self._file, _BUFFER)
+        super().__init__(key)
+
+    def _append(self, data: memoryview) -> None:
+        try:
+            self._buffer.write(data)
+        except OSError as e:
+            raise _storage_error(e, "write", self._path, writing=True) from e
+
+    def _publish(self) -> None:
+        landed = False
+        try:
+            self._buffer.flush()
+            sync(self._file.fileno())
+            self._file.close()
+            if self._absent:
+                _link(self._temp, self._path)
+            else:
+                os.rename(self._temp, self._path)
+            landed = True
+            if self._absent:
+                with suppress(OSError):  # the object is there; at worst a temporary file is left
+                    os.unlink(self._temp)
+            sync_folder(self._folder)
+        except OSError as e:
+            if landed:
+                raise UnknownOutcomeError(
+                    f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
+                ) from e
+            self._discard()
+            if self._absent and isinstance(e, FileExistsError):
+                raise ObjectExistsError("an object with this key exists already", file=self._path) from None
+            raise _storage_error(e, "write", self._path, writing=True) from e
+        except BaseException:
+            self._discard()  # an interrupt, or a file system that cannot do it
+            raise
+
+    def _discard(self) -> None:
+        # The buffer is thrown away, so it must not flush into a file that is gone: close the file below it.
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            os.unlink(self._temp)
+
+
+# --- steps that must reach the disk ----------------------------------------------------------------------------------
+
+
+def sync(fd: int) -> None:
+    """Force a file's content and size to disk."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        with suppress(OSError):  # fsync stops at the drive's cache there; not every file system knows the full one
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(fd)
+
+
+def sync_folder(path: str) -> None:
+    """Force the names in a folder to disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        # Some network and FUSE file systems have no way to sync a folder, and need none.
+        if e.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: str) -> None:
+    """Create a folder and those above it, durably.  It may exist already."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    make_folder(parent)
+    with suppress(FileExistsError):  # made by another writer meanwhile; if it is a file, the next step says so
+        os.mkdir(path)
+    sync_folder(parent)
+
+
+def _link(temp: str, path: str) -> None:
+    """Give the temporary file its name, unless that exists: then ``FileExistsError``."""
+    try:
+        os.link(temp, path)
+    except FileExistsError:
+        # A network file system may repeat a request whose reply was lost, and then meet its own link.
+        if not os.path.samefile(temp, path):
+            raise
+    except OSError as e:
+        if e.errno not in _NO_LINKS:
+            raise
+        rename_noreplace(temp, path)
+
+
+def _read_at(fd: int, start: int, length: int) -> bytes:
+    data = os.pread(fd, length, start)
+    if len(data) == length or not data:
+        return data
+    # One call takes 2 GiB at most and may be cut short.
+    parts = [data]
+    have = len(data)
+    while have < length and (data := os.pread(fd, length - have, start + have)):
+        parts.append(data)
+        have += len(data)
+    return b"".join(parts)
+
+
+def _storage_error(error: OSError, doing: str, path: str, *, writing: bool = False) -> StorageError:
+    """The typed error for what the operating system said about ``path``."""
+    code = error.errno
+    if isinstance(error, _MISSING) and not writing:
+        return ObjectNotFoundError("no such file", file=path)
+    if code == errno.EISDIR and not writing:
+        return ObjectNotFoundError("this is a folder, not an object", file=path)
+    help = None
+    if code in (errno.EACCES, errno.EPERM):
+        help = "check the owner and the permissions of the file and of its folder"
+    elif code in (errno.ENOSPC, errno.EDQUOT):
+        help = "free some space, then try again: nothing was changed"
+    elif code == errno.EROFS:
+        help = "the file system is mounted read-only"
+    elif code == errno.EMFILE:
+        help = "raise the limit of open files (ulimit -n)"
+    elif isinstance(error, (NotADirectoryError, FileExistsError)):
+        help = "a part of the path that must be a folder is a file"
+    return StorageError(f"cannot {doing} the file: {error.strerror or error}", help=help, file=path)

@@ -1,0 +1,176 @@
+"""URIs and paths: which store a text names, and where in it.
+
+Two rules decide everything:
+
+* a text **without** a scheme is a path of the local file system and is taken literally;
+* a text **with** a scheme is a URI and its path is percent-decoded exactly once.  Characters that a strict URI would
+  not allow (a space, ``#``, ``?``) stand for themselves, and ``+`` is always a plus.
+
+References inside a table's log are URIs even without a scheme: :func:`split_absolute` decodes ``/x`` too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from posixpath import normpath
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from trilake.errors import InvalidArgumentError
+from trilake.storage.base import Store
+from trilake.storage.local import LocalStore
+from trilake.storage.memory import MemoryStore
+
+#: Scheme -> the one used in :attr:`Store.uri`.
+SCHEMES: Mapping[str, str] = {
+    "file": "file",
+    "memory": "memory",
+}
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
+_SAFE = "/!$&'()*+,;=:@~"  # RFC 3986 pchar, and the slash
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A URI taken apart.
+
+    ``scheme`` is a value of :data:`SCHEMES`, ``authority`` the bucket, container or name of a memory store (empty for
+    files), ``path`` the rest, decoded, without a slash at either end.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def root(self) -> str:
+        """URI of the whole file system, bucket or container: ``file:///``, ``s3://bucket``."""
+        return f"{self.scheme}://{self.authority}" + ("/" if self.scheme == "file" else "")
+
+    @property
+    def uri(self) -> str:
+        """The canonical URI, percent-encoded, without a final slash (but for ``file:///``)."""
+        if not self.path:
+            return self.root
+        return f"{self.scheme}://{self.authority}/{quote_from_bytes(os.fsencode(self.path), _SAFE)}"
+
+    def child(self, key: str) -> Location:
+        """The location of a key below this one."""
+        return Location(self.scheme, self.authority, f"{self.path}/{key}" if self.path else key)
+
+
+def is_absolute(reference: str) -> bool:
+    """Whether a reference stands for itself: it starts with a slash, or with a scheme, a colon and a slash.
+
+    >>> [is_absolute(r) for r in ("s3://b/k", "file:/x", "/x", "month=3/part-0.parquet", "at=12:30/x", "a:b")]
+    [True, True, True, False, False, False]
+    """
+    return reference.startswith("/") or _SCHEME.match(reference) is not None
+
+
+def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
+    """What a URI or local path names.  A relative path is taken from the working directory, ``~`` is the home folder.
+
+    Raises ``InvalidArgumentError`` for an empty text, an unknown scheme and a ``file`` URI that names a host.
+
+    >>> parse_location("s3a://bucket/a%20table/").uri
+    's3://bucket/a%20table'
+    >>> parse_location("/data/a%20b").uri == parse_location("file:/data/a%2520b").uri
+    True
+    """
+    text = os.fspath(uri_or_path)
+    if not text:
+        raise InvalidArgumentError("a location must be a path or a URI, not an empty text")
+    match = _SCHEME.match(text)
+    if match is None:
+        return _file_location(os.path.abspath(os.path.expanduser(text)))
+    return _parse_uri(text, match, decoded=False)
+
+
+def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
+    """Split an absolute reference, as table logs hold them, into the URI of a store's root and a key in it.
+
+    The root is the whole file system or bucket, so references to many folders share one store.  ``file:/x``,
+    ``file:///x`` and ``/x`` come out the same, and so do ``s3a:`` and ``s3:``.
+
+    Parameters
+    ----------
+    reference: an absolute URI or path, see :func:`is_absolute`.
+    decoded: the caller has percent-decoded it already.
+
+    Raises ``InvalidArgumentError`` as :func:`parse_location` does, and where the reference is relative.
+
+    >>> {split_absolute(r) for r in ("file:/data/a%20b", "file:///data/a%20b", "/data/a%20b")}
+    {('file:///', 'data/a b')}
+    """
+    match = _SCHEME.match(reference)
+    if match is not None:
+        location = _parse_uri(reference, match, decoded=decoded)
+    elif reference.startswith("/"):
+        location = _file_location(reference if decoded else _decode(reference))
+    else:
+        raise InvalidArgumentError(f"{reference!r} is not an absolute path or URI")
+    return location.root, location.path
+
+
+def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
+    """The store whose root is ``uri_or_path``; nothing needs to exist there yet.
+
+    Parameters
+    ----------
+    uri_or_path: a local path (``~`` and relative paths too), ``file:/x``, ``file:///x``, ``memory://name`` (shared
+        within the process), ``s3://``, ``s3a://``, ``gs://``, ``az://container/…`` or
+        ``abfss://container@account.dfs.core.windows.net/…``.
+    options: credentials, region, endpoint and so on for object stores, see :mod:`trilake.storage.options`; environment
+        variables stand in for options that are not given.  Local and memory stores need none and pass them on to
+        :meth:`Store.sibling`.
+
+    Raises ``InvalidArgumentError`` for a location it cannot understand and ``UnknownOptionError`` for an option it does
+    not know.
+    """
+    location = parse_location(uri_or_path)
+    opts = dict(options or {})
+    if location.scheme == "file":
+        return LocalStore(location.uri, "/" + location.path, opts)
+    return MemoryStore(location.authority, location.path, uri=location.uri, options=opts)
+
+
+def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
+    scheme = SCHEMES.get(match[1].lower())
+    if scheme is None:
+        raise InvalidArgumentError(
+            f"no store is known for the scheme {match[1]!r}",
+            help=f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)",
+            uri=text,
+        )
+    rest = text[match.end() :]
+    authority = ""
+    if rest.startswith("//"):
+        authority, _, rest = rest[2:].partition("/")
+    path = rest if decoded else _decode(rest)
+    if scheme == "file":
+        if authority not in ("", "localhost"):
+            raise InvalidArgumentError(
+                f"a file URI must not name a host, this one names {authority!r}",
+                help=f"a local path has three slashes: file:///{authority}/{rest}",
+                uri=text,
+            )
+        return _file_location("/" + path)
+    if not authority:
+        what = "name" if scheme == "memory" else "container" if scheme in ("az", "abfss") else "bucket"
+        raise InvalidArgumentError(f"the URI names no {what}", help=f"write {scheme}://{what}/path", uri=text)
+    return Location(scheme, authority, path.strip("/"))
+
+
+def _file_location(path: str) -> Location:
+    if "\0" in path:
+        raise InvalidArgumentError("a path must not hold a NUL character", path=path.replace("\0", "\\0"))
+    # POSIX keeps exactly two leading slashes apart; no file system that we can meet does.
+    return Location("file", "", normpath(path).strip("/"))
+
+
+def _decode(text: str) -> str:
+    return os.fsdecode(unquote_to_bytes(os.fsencode(text))) if "%" in text else text

@@ -1,0 +1,92 @@
+r"""``AtomicWriter``: the file object behind :meth:`Store.open_output`.
+
+::
+
+                 close()
+    open ---------------------> published   the object is there, whole and durable
+     | \----------------------> failed      as the error of close() says
+     |
+     | discard(), an exception in the with block, or garbage collection
+     \------------------------> discarded   nothing is there
+"""
+
+from __future__ import annotations
+
+import io
+from abc import abstractmethod
+from types import TracebackType
+from typing import IO, Any, cast
+
+
+class AtomicWriter(io.RawIOBase):
+    """A write-only binary file whose content appears at once, when it is closed.
+
+    A subclass says where bytes go (:meth:`_append`), how they become an object (:meth:`_publish`) and how they are
+    given up (:meth:`_discard`); all three raise errors of :mod:`trilake.errors` only.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        #: Key of the object to be.
+        self.name = key
+        self._position = 0
+        self._failed = False
+
+    @abstractmethod
+    def _append(self, data: memoryview) -> None: ...
+
+    @abstractmethod
+    def _publish(self) -> None: ...
+
+    @abstractmethod
+    def _discard(self) -> None: ...
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any, /) -> int:
+        """Append the whole of a bytes-like object and return its size in bytes."""
+        self._checkClosed()
+        view = memoryview(data).cast("B")
+        try:
+            self._append(view)
+        except BaseException:
+            # What is missing now would be missing in the object: it must not be published any more.
+            self._failed = True
+            raise
+        self._position += len(view)
+        return len(view)
+
+    def close(self) -> None:
+        """Publish the object; where a write failed before, discard it instead."""
+        if self.closed:
+            return
+        super().close()
+        if self._failed:
+            self._discard()
+        else:
+            self._publish()
+
+    def discard(self) -> None:
+        """Give up what was written; the object does not appear."""
+        if not self.closed:
+            super().close()
+            self._discard()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def __del__(self) -> None:
+        # io.IOBase closes what nobody closed, and that would publish half an object.
+        if hasattr(self, "_failed"):
+            self.discard()
+
+    def as_io(self) -> IO[bytes]:
+        """Itself, under the name that type checkers know for binary files."""
+        return cast(IO[bytes], self)
