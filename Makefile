@@ -1,0 +1,58 @@
+# `make help` lists the targets.  Each target that needs Python makes .venv from requirements.lock first.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# .venv is stale when what was installed is older than what asks for it.
+LOCKED := $(VENV)/.trilake-locked
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format types contracts doctest check soak bench clean lock
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+$(LOCKED): requirements.lock pyproject.toml scripts/venv
+	@scripts/venv
+	@touch $@
+
+venv: $(LOCKED) ## Make or refresh .venv from the lock file (PYTHON=... chooses the interpreter)
+
+demo: $(LOCKED) ## Run the main job: the flights of 2013 through Spark into a table and back
+	@$(PY) examples/flights.py
+
+test: $(LOCKED) ## Run the tests (ARGS="tests/storage -k contract" for some of them)
+	@$(PY) -m pytest $(ARGS)
+
+lint: $(LOCKED) ## Check style and formatting
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --check --quiet . || { echo "files need formatting: make format"; exit 1; }
+
+format: $(LOCKED) ## Format the code and repair what can be repaired mechanically
+	@$(PY) -m ruff check --quiet --fix-only .
+	@$(PY) -m ruff format --quiet .
+
+types: $(LOCKED) ## Check the types, strictly
+	@$(PY) -m mypy
+
+contracts: $(LOCKED) ## Check that imports point one way through the layers
+	@$(VENV)/bin/lint-imports
+
+doctest: $(LOCKED) ## Run the examples in the docstrings
+	@$(PY) -m pytest -q --doctest-modules src
+
+check: ## Run everything that CI runs
+	@.ci/run
+
+soak: $(LOCKED) ## Run the randomized tests for long (hours, with more examples)
+	@TRILAKE_SOAK=1 $(PY) -m pytest $(ARGS)
+
+bench: $(LOCKED) ## Run the benchmarks (ARGS="name --json out.json" for some of them)
+	@$(PY) -m bench $(ARGS)
+
+lock: ## Lock the newest dependencies that pyproject.toml allows
+	@scripts/lock
+
+clean: ## Remove .venv and everything that was generated
+	rm -rf $(VENV) dist build bench-data demo-data spark-warehouse metastore_db derby.log artifacts
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

