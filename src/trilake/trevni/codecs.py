@@ -1,0 +1,197 @@
+"""Codecs and checksums of blocks (spec: "Codecs", "Checksum algorithms").
+
+Decompressing never yields more than the size that the block descriptor states: a block that would is refused before the
+memory for it is taken.
+"""
+
+from __future__ import annotations
+
+import bz2
+import zlib
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, InvalidArgumentError, UnsupportedProtocolError
+
+Payload = bytes | memoryview | pa.Buffer
+
+#: A block that would grow more than so many times over, and beyond :data:`MAX_INFLATED` bytes, is taken for an
+#: inflation bomb.  Blocks are 64 KiB unless one row is larger.
+MAX_RATIO = 64
+MAX_INFLATED = 1 << 26
+
+_snappy = pa.Codec("snappy")
+
+
+def _deflate(data: Payload) -> bytes:
+    # Raw deflate; level 6 and the default memory level are what the reference writes.
+    compressor = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _inflate(data: Payload, size: int) -> bytes:
+    decompressor = zlib.decompressobj(-15)
+    try:
+        raw = decompressor.decompress(data, size + 1)
+    except zlib.error as e:
+        raise _Damaged(f"the deflate stream is damaged: {e}") from None
+    # One byte more was asked for, so that a stream of just this size can reach its end.
+    if not decompressor.eof and len(raw) <= size:
+        raise _Damaged(f"the deflate stream ends after {len(raw)} of {size} bytes")
+    return raw
+
+
+def _bunzip(data: Payload, size: int) -> bytes:
+    decompressor = bz2.BZ2Decompressor()
+    try:
+        raw = decompressor.decompress(data, size + 1)
+        while len(raw) <= size and not decompressor.eof and not decompressor.needs_input:
+            more = decompressor.decompress(b"", size + 1 - len(raw))
+            raw += more
+            if not more:
+                break
+    except (OSError, ValueError) as e:
+        raise _Damaged(f"the bzip2 stream is damaged: {e}") from None
+    if not decompressor.eof and len(raw) <= size:
+        raise _Damaged(f"the bzip2 stream ends after {len(raw)} of {size} bytes")
+    return raw
+
+
+def _unsnap(data: Payload, size: int) -> pa.Buffer:
+    stated = shift = 0
+    for byte in memoryview(data).cast("B")[:5]:
+        stated |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if stated != size:
+        raise _Damaged(f"the snappy block states {stated} bytes, its descriptor {size}")
+    if size == 0:
+        return pa.py_buffer(b"")
+    try:
+        return _snappy.decompress(data, size)
+    except (OSError, ValueError) as e:
+        raise _Damaged(f"the snappy block is damaged: {e}") from None
+
+
+class _Damaged(Exception):
+    """A codec's complaint; :func:`decompress` adds where it was."""
+
+
+_COMPRESS: Mapping[str, Callable[[Payload], Payload]] = {
+    "null": lambda data: data,
+    "deflate": _deflate,
+    "snappy": lambda data: _snappy.compress(data),
+    "bzip2": lambda data: bz2.compress(data, 9),
+}
+_DECOMPRESS: Mapping[str, Callable[[Payload, int], Payload]] = {
+    "deflate": _inflate,
+    "snappy": _unsnap,
+    "bzip2": _bunzip,
+}
+#: Most that a byte can grow to, where the codec has such a bound.
+_BOUND = {"deflate": 1032, "snappy": 64}
+
+CODECS = tuple(_COMPRESS)
+#: The reference says ``crc32`` where the specification says ``crc-32``; the first is written, both are read.
+CHECKSUMS = ("null", "crc32", "crc-32")
+
+
+def check_codec(codec: str) -> str:
+    """The codec, if it may be written.  Raises ``InvalidArgumentError``."""
+    if codec not in CODECS:
+        raise InvalidArgumentError(f"{codec!r} is no Trevni codec", help=f"use one of {', '.join(CODECS)}")
+    return codec
+
+
+def check_checksum(checksum: str) -> str:
+    """The checksum as it is written, ``crc32`` for ``crc-32``.  Raises ``InvalidArgumentError``."""
+    if checksum not in CHECKSUMS:
+        raise InvalidArgumentError(f"{checksum!r} is no Trevni checksum", help="use null or crc32")
+    return "crc32" if checksum == "crc-32" else checksum
+
+
+def compress(codec: str, data: Payload) -> Payload:
+    """One block's payload through its codec."""
+    return _COMPRESS[codec](data)
+
+
+def checksum_size(checksum: str, *, file: str, column: str) -> int:
+    """Bytes of the checksum behind each block.  Raises ``UnsupportedProtocolError`` for a name that is not known."""
+    if checksum not in CHECKSUMS:
+        raise UnsupportedProtocolError(
+            f"the checksum {checksum!r} is not known", help="null and crc32 are", file=file, column=column
+        )
+    return 0 if checksum == "null" else 4
+
+
+def checksum_bytes(data: Payload) -> bytes:
+    """The CRC-32 of an uncompressed payload as the reference stores it: big-endian, where the spec says fixed32."""
+    return zlib.crc32(data).to_bytes(4, "big")
+
+
+def decompress(
+    codec: str, data: Payload, size: int, *, file: str, column: str, block: int, offset: int, strict: bool = True
+) -> Payload:
+    """The payload of one block, of exactly ``size`` bytes.
+
+    Parameters
+    ----------
+    data: the stored bytes, without checksum.  What follows the end of the compressed stream in them is ignored, as the
+        reference does.
+    strict: refuse blocks that look like inflation bombs, see :data:`MAX_RATIO`.
+
+    Raises ``CorruptFileError`` where the data is damaged or has another size, ``UnsupportedProtocolError`` for a codec
+    that is not known.
+    """
+    where = {"file": file, "column": column, "block": block, "offset": offset}
+    stored = memoryview(data).nbytes
+    if codec == "null":
+        if stored != size:
+            raise CorruptFileError(f"the block is stored as it is, in {stored} bytes, and states {size}", **where)
+        return data
+    if codec not in _DECOMPRESS:
+        raise UnsupportedProtocolError(f"the codec {codec!r} is not known", help=f"{', '.join(CODECS)} are", **where)
+    bound = _BOUND.get(codec)
+    if bound is not None and size > bound * stored + 64:
+        raise CorruptFileError(f"{stored} bytes of {codec} cannot hold the {size} bytes that the block states", **where)
+    if strict and size > MAX_INFLATED and size > MAX_RATIO * stored:
+        raise CorruptFileError(
+            f"the block states that {stored} bytes of {codec} hold {size} bytes",
+            help="if the file is to be trusted, open it with trusted=True",
+            **where,
+        )
+    try:
+        raw = _DECOMPRESS[codec](data, size)
+    except _Damaged as e:
+        raise CorruptFileError(str(e), **where) from None
+    actual = memoryview(raw).nbytes
+    if actual != size:
+        more = "more than " if actual > size else ""
+        raise CorruptFileError(f"the block holds {more}{min(actual, size)} bytes, and states {size}", **where)
+    return raw
+
+
+def verify(
+    checksum: str, codec: str, data: Payload, stored: bytes, *, file: str, column: str, block: int, offset: int
+) -> None:
+    """Compare a payload with the checksum behind its block.  Raises ``CorruptFileError`` where they differ."""
+    if checksum == "null":
+        return
+    found = zlib.crc32(data)
+    if found == int.from_bytes(stored, "big"):
+        return
+    # The reference writer stores zeros behind uncompressed blocks: it hashes a buffer that it has already consumed.
+    if codec == "null" and stored == b"\0\0\0\0":
+        return
+    # By the specification, which calls the checksum crc-32, it is a fixed32, which is little-endian.
+    if checksum == "crc-32" and found == int.from_bytes(stored, "little"):
+        return
+    raise CorruptFileError(
+        f"the checksum is {stored.hex()}, that of the data is {found:08x}",
+        file=file,
+        column=column,
+        block=block,
+        offset=offset,
+    )
