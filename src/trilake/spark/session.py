@@ -13,7 +13,9 @@ from trilake.spark.java import ensure_java
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
-def local_session(app_name: str = "trilake", *, cores: int = 2, memory: str = "2g", **conf: object) -> SparkSession:
+def local_session(
+    app_name: str = "trilake", *, cores: int = 2, memory: str = "2g", **conf: bool | float | int | str
+) -> SparkSession:
     """Start a Spark session on this machine, or return the one that runs.
 
     It chooses a Java (see :mod:`trilake.spark.java`), logs errors only, has no web interface, listens on the loopback
@@ -35,7 +37,7 @@ def local_session(app_name: str = "trilake", *, cores: int = 2, memory: str = "2
     ensure_java()
     # Workers must be this interpreter: PySpark would take whichever python3 is on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings: dict[str, object] = {
+    settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -48,7 +50,4 @@ def local_session(app_name: str = "trilake", *, cores: int = 2, memory: str = "2
         "spark.sql.python.filterPushdown.enabled": True,
         **conf,
     }
-    builder = SparkSession.builder.appName(app_name).master(f"local[{cores}]")
-    # Booleans are written the way Spark writes them.
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
-    return builder.config(map=texts).getOrCreate()
+    return SparkSession.builder.appName(app_name).master(f"local[{cores}]").config(map=settings).getOrCreate()

@@ -1,0 +1,221 @@
+"""The harness of the benchmarks: order of runs, ratios, answers, memory, output."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import __main__ as command
+from bench import harness, report
+from bench.harness import Benchmark, BenchmarkError, Contender, Memory, Spread
+from trilake.errors import InvalidArgumentError
+
+
+class Clock:
+    """A clock that contenders turn forward."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, *seconds: float) -> Callable[[], None]:
+        """A job that takes the given seconds, one number a run."""
+        remaining = iter(seconds)
+
+        def run() -> None:
+            self.now += next(remaining)
+
+        return run
+
+
+def test_rounds_are_interleaved_and_rotated() -> None:
+    order: list[str] = []
+    contenders = [Contender(n, lambda n=n: order.append(n)) for n in "abc"]
+    harness.run("x", Benchmark("x", "", contenders, "a", rounds=3, warmups=1))
+    assert "".join(order) == "cab" + "abc" + "bca" + "cab"
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    clock = Clock()
+    # The machine gets slower all the time; "double" takes twice the time of the baseline in every round.
+    contenders = [Contender("base", clock.work(9, 1, 2, 4)), Contender("double", clock.work(99, 2, 4, 8))]
+    benchmark = Benchmark("x", "", contenders, "base", rounds=3, targets={"double": 1.9})
+    base, double = harness.run("x", benchmark, clock=clock).results
+    assert list(base.seconds) == [1, 2, 4]
+    assert double.ratio == Spread(2, 2, 2)
+    assert (base.good, double.good) == (True, False)
+
+
+def test_preparation_is_not_timed() -> None:
+    clock = Clock()
+    contender = Contender("a", clock.work(1), prepare=clock.work(100))
+    (result,) = harness.run("x", Benchmark("x", "", [contender], "a", warmups=0, rounds=1), clock=clock).results
+    assert list(result.seconds) == [1]
+
+
+def test_setup_comes_first_and_once() -> None:
+    order: list[str] = []
+    contender = Contender("a", lambda: order.append("run"), prepare=lambda: order.append("prepare"))
+    benchmark = Benchmark("x", "", [contender], "a", setup=lambda: order.append("setup"), warmups=0, rounds=2)
+    harness.run("x", benchmark)
+    assert order == ["setup", *["prepare", "run"] * 2]
+
+
+def test_contenders_must_agree() -> None:
+    contenders = [Contender("a", lambda: 1), Contender("silent", lambda: None), Contender("b", lambda: 2)]
+    with pytest.raises(BenchmarkError, match=r"(b answers 2|a answers 1).*benchmark: m\.x"):
+        harness.run("m.x", Benchmark("x", "", contenders, "a", rounds=1))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda c: Benchmark("x", "", [c], "nobody"),
+        lambda c: Benchmark("x", "", [c], "a", targets={"nobody": 1}),
+        lambda c: Benchmark("x", "", [c, c], "a"),
+        lambda c: Benchmark("x", "", [c], "a", rounds=0),
+        lambda c: Benchmark("x.y", "", [c], "a"),
+    ],
+)
+def test_a_benchmark_must_make_sense(wrong: Callable[[Contender], Benchmark]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        wrong(Contender("a", lambda: None))
+
+
+@given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=30))
+def test_a_spread_is_ordered_and_inside(numbers: list[float]) -> None:
+    spread = Spread.of(numbers)
+    bounds = [min(numbers), spread.low, spread.median, spread.high, max(numbers)]
+    assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise(bounds))
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_a_run_is_its_peak() -> None:
+    size = 96 << 20
+    contenders = [Contender("none", lambda: None), Contender("peak", lambda: len(b"x" * size))]
+    benchmark = Benchmark("x", "", contenders, "none")
+    assert harness.memory_here(benchmark, "none").growth < size // 4
+    assert size * 0.95 < harness.memory_here(benchmark, "peak").growth < size * 1.5
+
+
+def test_memory_ratio_is_of_growth() -> None:
+    contenders = [Contender("a", lambda: None), Contender("b", lambda: None)]
+    benchmark = Benchmark("x", "", contenders, "a", rounds=1, memory=True, memory_targets={"b": 2})
+    measured = {"a": Memory(100, 110), "b": Memory(500, 525)}
+    results = harness.run("m.x", benchmark, measure_memory=lambda _, contender: measured[contender]).results
+    assert [(r.memory_ratio, r.good) for r in results] == [(1.0, True), (2.5, False)]
+
+
+def test_a_dead_child_is_an_error() -> None:
+    with pytest.raises(BenchmarkError, match=r"exit code 2 \(benchmark: nowhere\.nothing, contender: a\)"):
+        harness.memory_in_child("nowhere.nothing", "a")
+
+
+# --- names, data, output ---------------------------------------------------------------------------------------------
+
+
+def some() -> dict[str, Benchmark]:
+    contenders = [Contender("base", lambda: 1), Contender("other", lambda: 1)]
+    return {
+        **harness.by_name("delta", [Benchmark(n, f"about {n}", contenders, "base", rounds=1) for n in ("one", "two")]),
+        **harness.by_name("lance", [Benchmark("one", "about lance", contenders, "base", rounds=1)]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ([], ["delta.one", "delta.two", "lance.one"]),
+        (["delta"], ["delta.one", "delta.two"]),
+        (["lance.one", "delta.two"], ["delta.two", "lance.one"]),
+        (["*.one"], ["delta.one", "lance.one"]),
+    ],
+)
+def test_names_choose(names: list[str], chosen: list[str]) -> None:
+    assert list(harness.select(some(), names)) == chosen
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'delt'.*delta\.one, delta\.two, lance\.one"):
+        harness.select(some(), ["delta", "delt"])
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(InvalidArgumentError, match="same name"):
+        harness.by_name("m", [Benchmark("x", "", [Contender("a", lambda: None)], "a")] * 2)
+
+
+def test_data_is_built_once_and_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRILAKE_BENCH_DATA", str(tmp_path))
+
+    def fail(folder: Path) -> None:
+        (folder / "half").touch()
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        harness.data("rows-10", fail)
+    assert list(tmp_path.iterdir()) == []
+    folder = harness.data("rows-10", lambda f: (f / "whole").touch())
+    assert harness.data("rows-10", fail) == folder == tmp_path / "rows-10"
+    assert [p.name for p in folder.iterdir()] == ["whole"]
+
+
+def test_the_command_prints_tables_and_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(harness, "discover", lambda names: harness.select(some(), names))
+    assert command.main(["delta", "--rounds", "2", "--json", str(tmp_path / "out.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "delta.one: about one" in shown
+    assert "java: Java" in shown
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert [b["name"] for b in document["benchmarks"]] == ["delta.one", "delta.two"]
+    assert [len(c["seconds"]) for c in document["benchmarks"][0]["contenders"]] == [2, 2]
+    assert document["packages"]["pyarrow"]
+
+    assert command.main(["lance", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["benchmarks"][0]["name"] == "lance.one"
+
+
+def test_the_command_measures_memory_and_lists(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(harness, "discover", lambda names: harness.select(some(), names))
+    assert command.main(["--memory-of", "other", "delta.one"]) == 0
+    measured = Memory(**json.loads(capsys.readouterr().out))
+    assert measured.peak >= measured.before > 0
+    assert command.main(["--list"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "delta.one: about one"
+    assert command.main(["nothing"]) == 2
+    assert "no benchmark is called 'nothing'" in capsys.readouterr().err
+
+
+def test_missed_targets_fail_on_demand(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    contenders = [Contender("base", lambda: None), Contender("other", lambda: None)]
+    slow = harness.by_name("m", [Benchmark("x", "", contenders, "base", targets={"other": 0.0}, rounds=1)])
+    monkeypatch.setattr(harness, "discover", lambda names: slow)
+    assert command.main([]) == 0
+    assert command.main(["--check"]) == 1
+    assert "targets missed: m.x: other" in capsys.readouterr().out
+
+
+def test_the_benchmarks_of_this_project_are_found() -> None:
+    for name, benchmark in harness.discover().items():
+        assert name.endswith(f".{benchmark.name}")
+        assert benchmark.title
+
+
+def test_the_heading_names_what_numbers_depend_on() -> None:
+    heading = report.heading()
+    for word in "python: 3.", "java: ", "cores: ", "commit: ", "pyarrow ":
+        assert word in heading
