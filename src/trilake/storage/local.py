@@ -17,6 +17,7 @@ import io
 import os
 import stat
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, NoReturn
@@ -24,7 +25,7 @@ from typing import IO, NoReturn
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.base import ObjectMeta, Store, check_key, check_range
+from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
 from trilake.storage.renameat import rename_noreplace
 from trilake.storage.writer import AtomicWriter
 
@@ -123,65 +124,54 @@ class LocalStore(Store):
     # --- listing ---
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
-        folder = prefix.rstrip("/")
-        if folder:
-            check_key(folder)
-        after = b"" if start_after is None else os.fsencode(start_after)
-        return self._walk(f"{folder}/" if folder else "", after, temporary=False, inside=())
+        return self._walk(check_prefix(prefix), start_after or "", temporary=False, inside=())
 
     def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        folder = prefix.rstrip("/")
-        if folder:
-            check_key(folder)
-        return self._walk(f"{folder}/" if folder else "", b"", temporary=True, inside=())
+        return self._walk(check_prefix(prefix), "", temporary=True, inside=())
 
     def _walk(
-        self, folder: str, after: bytes, *, temporary: bool, inside: tuple[tuple[int, int], ...]
+        self, folder: str, after: str, *, temporary: bool, inside: tuple[tuple[int, int], ...]
     ) -> Iterator[ObjectMeta]:
-        """Depth first.  A folder sorts as its name with a slash, which makes the order that of the whole keys."""
+        """Depth first.  A folder sorts as its name with a slash, which makes the order that of the whole keys.
+
+        ``folder`` is empty or ends with a slash.  ``inside`` holds the identities of the linked folders on the way.
+        """
         path = self._root + folder
-        start = os.fsencode(folder)
-        entries: list[tuple[bytes, str, os.DirEntry[str]]] = []
         try:
             with os.scandir(path) as scan:
-                for entry in scan:
-                    name = entry.name
-                    if entry.is_dir():
-                        name += "/"
-                        raw = start + os.fsencode(name)
-                        # All keys below begin with ``raw``.
-                        if raw < after and not after.startswith(raw):
-                            continue
-                    else:
-                        if (name.startswith(TEMP_PREFIX) and name.endswith(TEMP_SUFFIX)) != temporary:
-                            continue
-                        raw = start + os.fsencode(name)
-                        if raw <= after:
-                            continue
-                    entries.append((raw, folder + name, entry))
+                names = [
+                    entry.name + "/" if entry.is_dir() else entry.name
+                    for entry in scan
+                    if _is_temporary(entry.name) == temporary or entry.is_dir()
+                ]
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except _MISSING:
             return
         except OSError as e:
             self._fail(e, "list", path)
-        entries.sort(key=lambda item: item[0])
-        for _, key, entry in entries:
-            if key.endswith("/"):
-                below = inside
-                if entry.is_symlink():
-                    status = os.stat(entry.path)
-                    below = (*inside, (status.st_dev, status.st_ino))
-                    if below[-1] in inside:  # a circle of links
+        try:
+            names.sort(key=os.fsencode)
+            for name in names[_first_after(names, folder, after) :]:
+                key = folder + name
+                try:
+                    # By the open folder: the kernel does not walk the whole path again for each name.
+                    status = os.stat(name, dir_fd=fd)
+                    if not name.endswith("/"):
+                        if stat.S_ISREG(status.st_mode):
+                            yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
                         continue
-                yield from self._walk(key, after, temporary=temporary, inside=below)
-                continue
-            try:
-                status = entry.stat()
-            except FileNotFoundError:  # removed since, or a link to nowhere
-                continue
-            except OSError as e:
-                self._fail(e, "look at", entry.path)
-            if stat.S_ISREG(status.st_mode):
-                yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
+                    linked = os.path.islink(path + name[:-1])
+                except FileNotFoundError:  # removed since, or a link to nowhere
+                    continue
+                except OSError as e:
+                    self._fail(e, "look at", path + name)
+                identity = (status.st_dev, status.st_ino)
+                if not linked:
+                    yield from self._walk(key, after, temporary=temporary, inside=inside)
+                elif identity not in inside:  # else a circle of links
+                    yield from self._walk(key, after, temporary=temporary, inside=(*inside, identity))
+        finally:
+            os.close(fd)
 
     # --- writing ---
 
@@ -314,6 +304,20 @@ def make_folder(path: str) -> None:
     with suppress(FileExistsError):  # made by another writer meanwhile; if it is a file, the next step says so
         os.mkdir(path)
     sync_folder(parent)
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(TEMP_PREFIX) and name.endswith(TEMP_SUFFIX)
+
+
+def _first_after(names: Sequence[str], folder: str, after: str) -> int:
+    """Index of the first of the sorted ``names`` in ``folder`` that is, or holds, a key greater than ``after``."""
+    if not after.startswith(folder):
+        return 0 if os.fsencode(folder) > os.fsencode(after) else len(names)
+    rest = after[len(folder) :]
+    first = bisect_right(names, os.fsencode(rest), key=os.fsencode)
+    # The folder that ``after`` lies in sorts just before it.
+    return first - 1 if first and names[first - 1].endswith("/") and rest.startswith(names[first - 1]) else first
 
 
 def _link(temp: str, path: str) -> None:

@@ -16,7 +16,7 @@ from typing import IO
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
-from trilake.storage.base import ObjectMeta, Store, check_key, check_range
+from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
 from trilake.storage.writer import AtomicWriter
 
 
@@ -79,7 +79,7 @@ class MemoryStore(Store):
         return ObjectMeta(key, data.size, modified_ms)
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
-        folder = self._root + (f"{check_key(prefix.rstrip('/'))}/" if prefix.rstrip("/") else "")
+        folder = self._root + check_prefix(prefix)
         with self._space.lock:
             items = [(k, v) for k, v in self._space.objects.items() if k.startswith(folder)]
         items.sort(key=lambda item: item[0].encode("utf-8", "surrogateescape"))

@@ -27,6 +27,16 @@ from trilake.storage.memory import MemoryStore
 SCHEMES: Mapping[str, str] = {
     "file": "file",
     "memory": "memory",
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "azure": "az",
+    "adl": "az",
+    "abfs": "abfss",
+    "abfss": "abfss",
 }
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
@@ -135,7 +145,12 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
     opts = dict(options or {})
     if location.scheme == "file":
         return LocalStore(location.uri, "/" + location.path, opts)
-    return MemoryStore(location.authority, location.path, uri=location.uri, options=opts)
+    if location.scheme == "memory":
+        return MemoryStore(location.authority, location.path, uri=location.uri, options=opts)
+    # Loading obstore takes longer than opening a local table, which never needs it.
+    from trilake.storage.object import open_object_store
+
+    return open_object_store(location.scheme, location.authority, location.path, location.uri, opts)
 
 
 def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:

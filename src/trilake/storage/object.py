@@ -1,0 +1,367 @@
+"""``ObjectStore``: S3, Google Cloud Storage and Azure over obstore.
+
+How the promises of :mod:`trilake.storage.base` are kept:
+
+* An object store shows whole objects only; large ones go up in parts and are completed when the writer closes.
+* ``put_if_absent`` is one conditional request (``If-None-Match: *`` and its relatives).  The client below it must not
+  repeat it: a first attempt may have landed although its reply was an error, and the second would then report
+  "exists" for our own object.  So only refusals that are certain are tried again here (no connection, 429, "slow down",
+  a conflicting request), and everything in doubt becomes ``UnknownOutcomeError``.
+* Other requests may be repeated without harm; obstore does that with exponential backoff.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any, TypeVar
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+
+from trilake.errors import (
+    InvalidArgumentError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TrilakeError,
+    UnknownOptionError,
+    UnknownOutcomeError,
+)
+from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
+from trilake.storage.options import store_config
+from trilake.storage.reader import MIN_WINDOW, WindowReader, coalesce
+from trilake.storage.upload import UploadWriter
+
+T = TypeVar("T")
+
+#: Requests in flight at most, for :meth:`Store.read_many` and single deletes.
+PARALLEL = 32
+#: Ranges at most this many bytes apart are fetched as one: a request costs more than they do.
+GAP = 1 << 20
+#: Attempts of a conditional put while the store refuses for certain.
+ATTEMPTS = 6
+
+_EMPTY = pa.py_buffer(b"")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_CLIENT_ERRORS = (BaseError, OSError, ValueError)
+_FAR = 1 << 62  # no object is that long, and larger numbers do not fit the client's integers
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_NEVER_SENT = re.compile(r"kind: Connect\b|BadScheme|URL scheme is not allowed")
+_REFUSED = re.compile(r"<Code>(?:SlowDown|ServerBusy|ConditionalRequestConflict|RequestTimeTooSkewed)</Code>")
+_CAUSE = re.compile(r'(?<=message: ")[^"]+(?=")|(?<=error: ")[^"]+(?=")|TimedOut|IncompleteMessage')
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
+
+
+class _Process:
+    """obstore runs its requests on threads, which a forked child does not have: it would wait for them forever."""
+
+    used = False
+    forked = False
+
+    @classmethod
+    def after_fork(cls) -> None:
+        cls.forked = cls.used
+
+    @classmethod
+    def check(cls, file: str) -> None:
+        if cls.forked:
+            raise StorageError(
+                "object stores cannot be used in a forked process whose parent has used them",
+                help='start processes by "spawn" or "forkserver", or use object stores in the children only',
+                file=file,
+            )
+        cls.used = True
+
+
+os.register_at_fork(after_in_child=_Process.after_fork)
+
+
+def open_object_store(scheme: str, authority: str, path: str, uri: str, options: Mapping[str, str]) -> ObjectStore:
+    """The store for the parts of a location; see :func:`trilake.storage.open_store`."""
+    config = store_config(scheme, options)
+
+    def client(retry: Mapping[str, object]) -> Any:
+        try:
+            # The names were checked, and obstore checks the values.
+            return obstore.store.from_url(
+                f"{scheme}://{authority}",
+                config=dict(config.config),  # type: ignore[call-overload]
+                client_options=dict(config.client),
+                retry_config=dict(retry) or None,
+            )
+        except UnknownConfigurationKeyError as e:
+            raise UnknownOptionError(_first_line(e), help="see trilake.storage.options", store=uri) from e
+        except (BaseError, ValueError) as e:
+            raise InvalidArgumentError(f"the store cannot be opened: {_first_line(e)}", store=uri) from e
+
+    # Directory buckets of S3 and Azure's hierarchical namespace order folders, not keys.
+    express = config.config.get("aws_s3_express", config.config.get("s3_express", "false"))
+    ordered = scheme == "gs" or (scheme == "s3" and express == "false")
+    once = client({**config.retry, "max_retries": 0})
+    return ObjectStore(client(config.retry), once, path, uri, options, ordered=ordered)
+
+
+class ObjectStore(Store):
+    """A folder of a bucket or container.
+
+    Parameters
+    ----------
+    client: obstore's store of the bucket, which repeats failed requests.
+    once: the same without repetition, for conditional puts.
+    path: the folder in the bucket.
+    uri, options: as in :class:`Store`.
+    ordered: the service promises to list whole keys in byte order; else listings are sorted here, which needs memory.
+    sleep: waits that many seconds between attempts of a conditional put.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        once: Any,
+        path: str,
+        uri: str,
+        options: Mapping[str, str],
+        *,
+        ordered: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client = client
+        self._once = once
+        self._root = f"{path}/" if path else ""
+        self._scheme = uri.partition(":")[0]
+        self._ordered = ordered
+        self._sleep = sleep
+        self.uri = uri
+        self.options = dict(options)
+
+    # --- reading ---
+
+    def read(self, key: str) -> pa.Buffer:
+        return self._ask(lambda path: pa.py_buffer(self._client.get(path).bytes()), "read the object", key)
+
+    def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
+        check_range(key, start, length)
+        # A store refuses ranges that are empty or begin after the end.
+        if length == 0 or start >= _FAR:
+            self.head(key)
+            return _EMPTY
+        try:
+            end = min(start + length, _FAR)
+            return self._ask(
+                lambda path: pa.py_buffer(self._client.get_range(path, start=start, end=end)), "read the object", key
+            )
+        except StorageError as e:
+            if e.context.get("status") != 416:
+                raise
+            return _EMPTY
+
+    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        for start, length in ranges:
+            check_range(key, start, length)
+        merged = coalesce(ranges, GAP)
+        if len(merged) < 2:
+            parts = [self.read_range(key, start, length) for start, length in merged]
+        else:
+            with ThreadPoolExecutor(min(PARALLEL, len(merged)), "trilake-read") as pool:
+                parts = list(pool.map(lambda r: self.read_range(key, *r), merged))
+        starts = [start for start, _ in merged]
+        result = []
+        for start, length in ranges:
+            i = bisect_right(starts, start) - 1
+            skip = min(start - starts[i], parts[i].size)
+            result.append(parts[i].slice(skip, min(length, parts[i].size - skip)))
+        return result
+
+    def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
+        if len(keys) < 2:
+            return [self.read(key) for key in keys]
+        with ThreadPoolExecutor(min(PARALLEL, len(keys)), "trilake-read") as pool:
+            return list(pool.map(self.read, keys))
+
+    def head(self, key: str) -> ObjectMeta:
+        meta = self._ask(self._client.head, "look at the object", key)
+        return ObjectMeta(key, meta["size"], _milliseconds(meta["last_modified"]))
+
+    def open_input(self, key: str) -> pa.NativeFile:
+        size, tail = self._tail(key)
+
+        def fetch(start: int, length: int) -> pa.Buffer:
+            data = self.read_range(key, start, length)
+            if data.size != length:
+                raise StorageError(
+                    "the object is shorter than it was when it was opened",
+                    file=self._shown(key),
+                    size=start + data.size,
+                )
+            return data
+
+        return pa.PythonFile(WindowReader(fetch, size, tail), mode="r")
+
+    def _tail(self, key: str) -> tuple[int, pa.Buffer | None]:
+        """Size and last bytes of an object, by one request where the store can."""
+        if self._scheme in ("s3", "gs"):
+            try:
+                got = self._ask(
+                    lambda path: self._client.get(path, options={"range": {"suffix": MIN_WINDOW}}),
+                    "open the object",
+                    key,
+                )
+                return got.meta["size"], pa.py_buffer(got.bytes())
+            except ObjectNotFoundError:
+                raise
+            except (StorageError, BaseError):
+                pass  # an empty object has no last bytes, and not every S3 has suffix ranges: ask for the size instead
+        return self.head(key).size, None
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+        folder = self._root + check_prefix(prefix)
+        found = self._list(folder, None if start_after is None else self._root + start_after)
+        if self._ordered:
+            return self._in_order(found)
+        return iter(sorted(found, key=lambda meta: meta.key.encode()))
+
+    def _list(self, folder: str, after: str | None) -> Iterator[ObjectMeta]:
+        cut = len(self._root)
+        chunks = iter(self._client.list(folder or None, offset=after, chunk_size=1000))
+        while (chunk := self._try(lambda: next(chunks, None), "list the folder", folder[cut:])) is not None:
+            for meta in chunk:
+                path = meta["path"]
+                # The client strips the slash of folder markers: the folder itself is not below the folder.
+                if path.startswith(folder) and (after is None or path > after):
+                    yield ObjectMeta(path[cut:], meta["size"], _milliseconds(meta["last_modified"]))
+
+    def _in_order(self, found: Iterable[ObjectMeta]) -> Iterator[ObjectMeta]:
+        last = ""
+        for meta in found:
+            # Code points sort as their UTF-8 does.
+            if meta.key <= last:
+                if meta.size == 0:  # a folder marker, listed without the slash that it is sorted by
+                    continue
+                raise StorageError(
+                    "the store lists keys out of order, which this library relies on",
+                    help='set the option aws_s3_express="true" if this is a directory bucket',
+                    file=self._shown(meta.key),
+                    after=last,
+                )
+            last = meta.key
+            yield meta
+
+    # --- writing ---
+
+    def put(self, key: str, data: bytes | pa.Buffer) -> None:
+        self._ask(lambda path: self._client.put(path, memoryview(data)), "write the object", key, write=True)
+
+    def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
+        path = self._root + check_key(key)
+        for attempt in range(ATTEMPTS):
+            _Process.check(self._shown(key))
+            try:
+                # In one part: the condition holds for single requests only.
+                self._once.put(path, memoryview(data), mode="create", use_multipart=False)
+                return
+            except _CLIENT_ERRORS as e:
+                if attempt == ATTEMPTS - 1 or not _may_pass(e):
+                    raise self._error(e, "write the object", key, write=True) from e
+            self._sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
+
+    def open_output(self, key: str) -> IO[bytes]:
+        def upload(data: Any, **how: Any) -> None:
+            self._ask(lambda path: self._client.put(path, data, **how), "write the object", key, write=True)
+
+        check_key(key)
+        return UploadWriter(key, upload).as_io()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        names = list(keys)
+        paths = [self._root + check_key(key) for key in names]
+        if not paths:
+            return
+        try:
+            self._try(lambda: self._client.delete(paths), "delete the object", names[0])
+        except ObjectNotFoundError:
+            # Some stores complain about what is not there, and may then have left out others.
+            with ThreadPoolExecutor(min(PARALLEL, len(names)), "trilake-delete") as pool:
+                list(pool.map(self._delete_one, names))
+
+    def _delete_one(self, key: str) -> None:
+        try:
+            self._ask(self._client.delete, "delete the object", key)
+        except ObjectNotFoundError:
+            return
+
+    # --- errors ---
+
+    def _shown(self, key: str) -> str:
+        return f"{self.uri}/{key}"
+
+    def _ask(self, call: Callable[[str], T], doing: str, key: str, *, write: bool = False) -> T:
+        path = self._root + check_key(key)
+        return self._try(lambda: call(path), doing, key, write=write)
+
+    def _try(self, call: Callable[[], T], doing: str, key: str, *, write: bool = False) -> T:
+        _Process.check(self._shown(key))
+        try:
+            return call()
+        except _CLIENT_ERRORS as e:
+            raise self._error(e, doing, key, write=write) from e
+
+    def _error(self, error: Exception, doing: str, key: str, *, write: bool) -> TrilakeError:
+        """The typed error for what the client reports about ``key``."""
+        file, text, said = self._shown(key), str(error), _first_line(error)
+        match = _STATUS.search(text)
+        status = int(match[1]) if match else None
+        if _NO_BUCKET.search(text):
+            return StorageError(f"cannot {doing}: its bucket does not exist", file=file)
+        if isinstance(error, AlreadyExistsError) and not _may_pass(error):
+            return ObjectExistsError("an object with this key exists already", file=file)
+        if isinstance(error, FileNotFoundError):
+            return ObjectNotFoundError("no such object", file=file)
+        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in (401, 403):
+            return StorageError(
+                f"cannot {doing}: {said}",
+                help="check the credentials, their rights on this bucket, and the region",
+                file=file,
+                status=status,
+            )
+        if isinstance(error, ValueError):
+            return InvalidArgumentError(f"the store cannot hold this key: {said}", file=file)
+        certain = _may_pass(error) or isinstance(error, NotSupportedError) or (status is not None and status < 500)
+        if write and not certain:
+            return UnknownOutcomeError(f"the store did not confirm the write: {said}", file=file, status=status)
+        help = 'pass the option allow_http="true" to use an endpoint without TLS' if "BadScheme" in text else None
+        return StorageError(f"cannot {doing}: {said}", help=help, file=file, status=status)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the store refused a request for certain, or never got it, for a reason that may pass."""
+    text = str(error)
+    return "status code: 429" in text or any(reason.search(text) for reason in (_REFUSED, _NEVER_SENT))
+
+
+def _milliseconds(time: datetime) -> int:
+    return (time - _EPOCH) // _MILLISECOND
+
+
+def _first_line(error: Exception) -> str:
+    """What the client says and why, without the rest of its debug print and without an answer of any length."""
+    said, _, debug = str(error).partition("\n\nDebug source")
+    said = said.strip()
+    cause = _CAUSE.search(debug)
+    return (said if len(said) <= 600 else said[:600] + "…") + (f" ({cause[0]})" if cause else "")

@@ -1,0 +1,168 @@
+"""Options of object stores: the names deltalake and obstore users know, whatever their case.
+
+========== =========================================================================================================
+``s3``     ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``, ``AWS_REGION``,
+           ``AWS_ENDPOINT_URL``, ``AWS_SKIP_SIGNATURE``, ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST``, ...
+``gs``     ``GOOGLE_SERVICE_ACCOUNT``, ``GOOGLE_SERVICE_ACCOUNT_KEY``, ``GOOGLE_APPLICATION_CREDENTIALS``, ...
+``az``     ``AZURE_STORAGE_ACCOUNT_NAME``, ``AZURE_STORAGE_ACCOUNT_KEY``, ``AZURE_STORAGE_SAS_TOKEN``,
+           ``AZURE_CLIENT_ID``, ``AZURE_CLIENT_SECRET``, ``AZURE_TENANT_ID``, ...
+all        ``allow_http``, ``timeout``, ``connect_timeout``, ``proxy_url``, ``max_retries``, ``retry_timeout``,
+           ``backoff_config.init_backoff``, ``backoff_config.max_backoff``, ``backoff_config.base``
+========== =========================================================================================================
+
+The prefix may be left out (``region``, ``endpoint_url``).  An environment variable with the long name stands in for an
+option that is not given.  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from trilake.errors import InvalidArgumentError, UnknownOptionError
+
+#: Scheme of a store -> what its own options start with.
+PREFIXES: Mapping[str, tuple[str, ...]] = {
+    "s3": ("aws_",),
+    "gs": ("google_",),
+    "az": ("azure_",),
+    "abfss": ("azure_",),
+}
+_ANY_PREFIX = tuple({p for prefixes in PREFIXES.values() for p in prefixes})
+
+#: Names that other libraries use for an option that obstore calls otherwise.
+ALIASES: Mapping[str, str] = {
+    "aws_storage_allow_http": "allow_http",
+    "aws_allow_http": "allow_http",
+    "azure_storage_allow_http": "allow_http",
+    "azure_allow_http": "allow_http",
+    "google_storage_allow_http": "allow_http",
+    "aws_s3_endpoint": "aws_endpoint",
+}
+
+#: Names that are of no use here: nothing is ever renamed in an object store.
+_IGNORED = frozenset({"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_ec2_metadata_disabled"})
+
+_RETRY = ("max_retries", "retry_timeout")
+_BACKOFF = ("backoff_config.init_backoff", "backoff_config.max_backoff", "backoff_config.base")
+
+#: Options without a prefix, of any store.
+_BARE = frozenset(
+    """
+    access_key_id bucket checksum_algorithm conditional_put copy_if_not_exists default_region disable_bulk_delete
+    disable_tagging endpoint endpoint_url imdsv1_fallback metadata_endpoint region request_payer role_arn
+    role_session_name s3_express secret_access_key server_side_encryption session_token skip_signature
+    sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id sts_endpoint token unsigned_payload
+    virtual_hosted_style_request web_identity_token_file
+    service_account service_account_path service_account_key base_url bearer_token application_credentials
+    account_name account_key client_id client_secret credential_type tenant_id authority_host sas_key sas_token
+    use_emulator use_fabric_endpoint encryption_key msi_endpoint object_id msi_resource_id federated_token_file
+    use_azure_cli container_name
+    """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
+)
+
+#: Options of the HTTP client below any store.
+_CLIENT = frozenset(
+    """
+    allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_only
+    http2_keep_alive_interval http2_keep_alive_timeout http2_keep_alive_while_idle pool_idle_timeout
+    pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes randomize_addresses read_timeout
+    root_certificate timeout user_agent
+    """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
+)
+
+_SWITCHES = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"})
+
+
+@dataclass(frozen=True)
+class StoreConfig:
+    """Options by who reads them: ``config`` obstore's store, ``client`` its HTTP client, ``retry`` its retrying."""
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, object] = field(default_factory=dict)
+    retry: Mapping[str, object] = field(default_factory=dict)
+
+
+def is_storage_option(name: str) -> bool:
+    """Whether an option is meant for the store and not for the table: what is left over is the format's to judge.
+
+    >>> [is_storage_option(n) for n in ("AWS_REGION", "allow_http", "versionAsOf")]
+    [True, True, False]
+    """
+    key = name.lower()
+    return key.startswith(_ANY_PREFIX) or any(key in known for known in (_BARE, _CLIENT, _IGNORED, _RETRY, _BACKOFF))
+
+
+def store_config(scheme: str, options: Mapping[str, str]) -> StoreConfig:
+    """Sort ``options`` for a store of ``scheme``.
+
+    Options of other providers are passed over, so that one set serves tables in several clouds.
+
+    Raises ``UnknownOptionError`` for a name that no store knows, ``InvalidArgumentError`` for a value that cannot be
+    read and for a locking provider.
+    """
+    config: dict[str, str] = {}
+    client: dict[str, object] = {}
+    retry: dict[str, object] = {}
+    backoff: dict[str, object] = {}
+    for name, value in options.items():
+        key = name.lower()
+        key = ALIASES.get(key, key)
+        # Options of a Spark reader or a caller without type checks may be booleans and numbers.
+        text = str(value)
+        text = text.lower() if text in ("True", "False") else text
+        if key == "aws_s3_locking_provider":
+            raise InvalidArgumentError(
+                "writers that lock through an external provider do not see conditional writes, and this library does"
+                " nothing else: both could commit the same version",
+                help="let all writers of the table use conditional writes and leave the option away",
+                option=name,
+            )
+        if not is_storage_option(key):
+            raise UnknownOptionError(
+                f"no store knows the option {name!r}", help="see trilake.storage.options for the names", option=name
+            )
+        if key in _IGNORED or (key.startswith(_ANY_PREFIX) and not key.startswith(PREFIXES[scheme])):
+            continue
+        if key == "max_retries":
+            retry[key] = _integer(name, text)
+        elif key == "retry_timeout":
+            retry[key] = _duration(name, text)
+        elif key == "backoff_config.base":
+            backoff["base"] = _integer(name, text)
+        elif key in _BACKOFF:
+            backoff[key.removeprefix("backoff_config.")] = _duration(name, text)
+        elif key in _CLIENT:
+            client[key] = _boolean(name, text) if key in _SWITCHES else text
+        else:
+            config[key] = text
+    if backoff:
+        retry["backoff"] = backoff
+    return StoreConfig(config, client, retry)
+
+
+def _boolean(option: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"{text!r} is neither true nor false", option=option)
+    return text.lower() == "true"
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0}
+
+
+def _duration(option: str, text: str) -> timedelta:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    unit = None if match is None else _UNITS.get(match[2], _UNITS.get(match[2].removesuffix("s")))
+    if match is None or unit is None:
+        raise InvalidArgumentError(
+            f"{text!r} is not a duration", help='write a number and a unit: "30s", "500ms"', option=option
+        )
+    return timedelta(seconds=float(match[1]) * unit)
+
+
+def _integer(option: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InvalidArgumentError(f"{text!r} is not a whole number", option=option)
+    return int(text)
