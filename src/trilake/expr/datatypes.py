@@ -1,0 +1,142 @@
+"""The Spark types of Arrow columns, and Arrow columns in the one form in which filters compare them.
+
+Many Arrow types stand for one Spark type (dictionaries, views, other time units, unsigned integers).  Statistics, rows
+and literals are compared only in the *normal* form of :func:`normal_type`, so that all three always agree.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: A column: the name of a top-level column, followed by the names of struct fields below it.
+Path = tuple[str, ...]
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
+
+
+@cache
+def normal_type(t: pa.DataType) -> pa.DataType:
+    """The type in which values of ``t`` are compared; ``t`` itself where nothing has to change.
+
+    >>> normal_type(pa.dictionary(pa.int8(), pa.string())), normal_type(pa.uint32()), normal_type(pa.timestamp("ns"))
+    (DataType(string), DataType(int64), TimestampType(timestamp[us]))
+    """
+    if isinstance(t, pa.BaseExtensionType):
+        return normal_type(t.storage_type)
+    if pa.types.is_dictionary(t) or pa.types.is_run_end_encoded(t):
+        return normal_type(t.value_type)
+    if pa.types.is_timestamp(t):
+        return TIMESTAMP if t.tz else TIMESTAMP_NTZ
+    if pa.types.is_decimal(t):
+        # DuckDB and Spark end at 38 digits; wider columns keep their type and are refused where they are used.
+        return pa.decimal128(t.precision, t.scale) if t.precision <= 38 else t
+    if pa.types.is_string_view(t) or pa.types.is_large_string(t):
+        return pa.large_string()
+    if pa.types.is_binary_view(t) or pa.types.is_large_binary(t):
+        return pa.large_binary()
+    if pa.types.is_fixed_size_binary(t):
+        return pa.binary()
+    return _SIMPLE.get(t, t)
+
+
+_SIMPLE = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+
+
+def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """``values`` in their :func:`normal_type`.
+
+    Times finer than a microsecond are rounded down, as Spark does when it reads them.
+    """
+    source, target = values.type, normal_type(values.type)
+    if source == target:
+        return values
+    if isinstance(source, pa.BaseExtensionType):
+        return normalise(values.cast(source.storage_type))
+    if pa.types.is_dictionary(source):
+        return normalise(values.cast(source.value_type))
+    if pa.types.is_run_end_encoded(source):
+        return normalise(pc.run_end_decode(values))
+    if pa.types.is_timestamp(source) and source.unit == "ns":
+        nanos = values.cast(pa.int64())
+        micros = pc.divide(nanos, 1000)  # rounds toward zero
+        below = pc.less(pc.subtract(nanos, pc.multiply(micros, 1000)), 0)
+        return pc.subtract(micros, below.cast(pa.int64())).cast(target)
+    return values.cast(target)
+
+
+def is_ordered(t: pa.DataType) -> bool:
+    """Whether values of the normal type ``t`` have the order that Spark gives them, so that they can be compared."""
+    return (
+        pa.types.is_boolean(t)
+        or pa.types.is_signed_integer(t)
+        or pa.types.is_float32(t)
+        or pa.types.is_float64(t)
+        or pa.types.is_decimal128(t)
+        or is_text(t)
+        or is_bytes(t)
+        or pa.types.is_date32(t)
+        or pa.types.is_timestamp(t)
+    )
+
+
+def is_text(t: pa.DataType) -> bool:
+    """Whether ``t`` is a normal string type."""
+    return bool(pa.types.is_string(t) or pa.types.is_large_string(t))
+
+
+def is_bytes(t: pa.DataType) -> bool:
+    """Whether ``t`` is a normal binary type."""
+    return bool(pa.types.is_binary(t) or pa.types.is_large_binary(t))
+
+
+def is_float(t: pa.DataType) -> bool:
+    """Whether ``t`` is a normal floating point type, and may therefore hold NaN."""
+    return bool(pa.types.is_float32(t) or pa.types.is_float64(t))
+
+
+def spark_name(t: pa.DataType) -> str:
+    """The name of a type as Spark SQL spells it, for messages.
+
+    >>> spark_name(pa.int64()), spark_name(pa.decimal128(10, 2)), spark_name(pa.list_(pa.string()))
+    ('bigint', 'decimal(10,2)', 'array<string>')
+    """
+    t = normal_type(t)
+    if pa.types.is_decimal(t):
+        return f"decimal({t.precision},{t.scale})"
+    if pa.types.is_struct(t):
+        return f"struct<{','.join(f'{f.name}:{spark_name(f.type)}' for f in t)}>"
+    if pa.types.is_map(t):
+        return f"map<{spark_name(t.key_type)},{spark_name(t.item_type)}>"
+    if pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t):
+        return f"array<{spark_name(t.value_type)}>"
+    return _SPARK_NAMES.get(t, str(t))
+
+
+_SPARK_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+    TIMESTAMP: "timestamp",
+    TIMESTAMP_NTZ: "timestamp_ntz",
+    pa.null(): "void",
+}

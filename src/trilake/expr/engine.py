@@ -1,0 +1,147 @@
+"""DuckDB over Arrow data: one database a process, one connection a running query.
+
+Formats hand in Arrow tables and get Arrow tables back.  The database reads no files and loads no extensions: I/O is the
+business of a :class:`~trilake.storage.Store`, and text of a user never reaches it as SQL.
+
+>>> import pyarrow as pa
+>>> query("SELECT n + 1 AS m FROM t WHERE n > 1", t=pa.table({"n": [1, 2, 3]}))["m"].to_pylist()
+[3, 4]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, TrilakeError
+
+#: Threads of one process's DuckDB.  Spark runs several Python workers on a machine, so this stays small.
+MAX_THREADS = 4
+
+
+class QueryError(TrilakeError):
+    """DuckDB refused a query, or failed on the values it met.  The cause is the exception of DuckDB."""
+
+    code = "QUERY"
+
+
+class _Engine:
+    """The database of one process and its idle connections."""
+
+    def __init__(self) -> None:
+        self.connection = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": min(MAX_THREADS, os.cpu_count() or 1),
+                "enable_external_access": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "python_enable_replacements": False,
+                "preserve_insertion_order": True,
+                "temp_directory": os.path.join(tempfile.gettempdir(), f"trilake-duckdb-{os.getpid()}"),
+            },
+        )
+        # The zone is a setting of ICU, which exists only once the database is open.
+        self.connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        self.lock = threading.Lock()
+        self.idle: list[duckdb.DuckDBPyConnection] = []
+        self.all: list[duckdb.DuckDBPyConnection] = []
+
+    def acquire(self) -> duckdb.DuckDBPyConnection:
+        with self.lock:
+            if self.idle:
+                return self.idle.pop()
+            cursor = self.connection.cursor()
+            self.all.append(cursor)
+            return cursor
+
+    def release(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with self.lock:
+            self.idle.append(cursor)
+
+
+_engine: _Engine | None = None
+_engine_lock = threading.Lock()
+
+
+def _forget_after_fork() -> None:
+    """Give a forked child a database of its own, and never destroy the parent's.
+
+    DuckDB's worker threads do not exist in the child: its destructor would wait for them for ever.  The reference that
+    is added here keeps the object alive beyond the interpreter's shutdown.
+    """
+    global _engine, _engine_lock
+    if _engine is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_engine))
+    _engine, _engine_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def _get_engine() -> _Engine:
+    global _engine  # noqa: PLW0603 - one database a process
+    with _engine_lock:
+        if _engine is None:
+            _engine = _Engine()
+        return _engine
+
+
+@contextmanager
+def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection on which ``tables`` are registered, for the time of the block."""
+    engine = _get_engine()
+    cursor = engine.acquire()
+    registered: list[str] = []
+    try:
+        for name, data in tables.items():
+            if not isinstance(data, pa.Table | pa.RecordBatch):
+                raise InvalidArgumentError(f"table {name!r} of a query is a {type(data).__name__}, not Arrow data")
+            cursor.register(name, data)
+            registered.append(name)
+        yield cursor
+    except duckdb.Error as error:
+        raise QueryError(str(error).split("\n", 1)[0]) from error
+    finally:
+        for name in registered:
+            cursor.unregister(name)
+        engine.release(cursor)
+
+
+def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
+    """Run one ``SELECT`` over Arrow tables.
+
+    Parameters
+    ----------
+    sql: DuckDB SQL; it may name the keywords of this call as tables.
+    params: values for ``?`` or ``$name`` in ``sql``.
+    tables: the Arrow tables (or record batches), by name.
+
+    Returns an Arrow table; rows keep the order that DuckDB's ``preserve_insertion_order`` promises: a projection or
+    filter of one table keeps the table's order.  Raises :class:`QueryError` with DuckDB's first line.
+    """
+    with _session(tables) as cursor:
+        relation = cursor.sql(sql, params=params) if params is not None else cursor.sql(sql)
+        if relation is None:
+            raise InvalidArgumentError("the query returns no rows", help="only SELECT statements can be run")
+        result: pa.Table = relation.to_arrow_table()
+        return result
+
+
+def result_types(sql: str, **tables: pa.Table) -> list[str]:
+    """DuckDB's names of the column types that ``sql`` would return, without running it.
+
+    >>> result_types("SELECT 1 AS a, 'x' AS b")
+    ['INTEGER', 'VARCHAR']
+    """
+    with _session(tables) as cursor:
+        relation = cursor.sql(sql)
+        return [str(t) for t in relation.types]

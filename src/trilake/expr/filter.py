@@ -1,0 +1,126 @@
+"""``Filter``: a condition over the rows of one schema, bound to its columns and ready to run.
+
+>>> import pyarrow as pa
+>>> rows = pa.table({"n": [1, 2, None, 4], "s": ["a", "b", "c", "d"]})
+>>> parse_filter("N > 1 AND s <> 'd'", rows.schema).apply(rows).to_pydict()
+{'n': [2], 's': ['b']}
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import FilterError
+from trilake.expr import arrow, pushdown
+from trilake.expr.datatypes import Path
+from trilake.expr.evaluate import Rows, evaluate
+from trilake.expr.predicate import Predicate, all_of
+from trilake.expr.sql import Conjunct, parse_sql
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """A condition; rows are kept for which it is true, not those for which it is false or null.
+
+    ``text`` is what the user wrote, ``schema`` what its columns were resolved against and ``conjuncts`` the conditions
+    that it joins by AND.  ``expression`` is set for a pyarrow expression, which Arrow evaluates by its own rules.
+    """
+
+    text: str
+    schema: pa.Schema
+    conjuncts: tuple[Conjunct, ...]
+    expression: pc.Expression | None = field(default=None, repr=False)
+
+    @cached_property
+    def predicate(self) -> Predicate:
+        """The conjunction of :attr:`conjuncts`, as a tree."""
+        return all_of([c.predicate for c in self.conjuncts])
+
+    @cached_property
+    def paths(self) -> frozenset[Path]:
+        """The columns that the condition reads, with the paths of nested fields."""
+        return frozenset(path for c in self.conjuncts for path in c.predicate.paths())
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The top-level columns that the condition reads, in the schema's spelling."""
+        return frozenset(path[0] for path in self.paths)
+
+    def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
+        """True, false or null for each row, in the order of the rows.
+
+        ``rows`` need no more than :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
+        """
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        if self.expression is not None:
+            return arrow.evaluate(self.expression, table)
+        return evaluate(self.predicate, Rows(table))
+
+    def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
+        """For each row whether the condition is true: never null, in the order of the rows.
+
+        A record batch gives an array, a table a chunked one.
+        """
+        mask = pc.fill_null(self.evaluate(rows), False)
+        return mask.combine_chunks() if isinstance(rows, pa.RecordBatch) else mask
+
+    def apply(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+        """The rows for which the condition is true, in their order."""
+        return rows.filter(self.mask(rows))
+
+    def arrow_superset(
+        self, rename: Mapping[str | Path, str | Path | None] | None = None, schema: pa.Schema | None = None
+    ) -> pc.Expression | None:
+        """A pyarrow expression that is true wherever the condition is: for pruning row groups of a Parquet file.
+
+        Parameters
+        ----------
+        rename: the file's names of columns, by the table's: ``{"a": "col-1", ("b", "x"): ("col-2", "col-3")}``.
+            Columns that are not in it keep their names; ``None`` stands for a column that the file does not have.
+        schema: the file's schema; conditions on columns of another type there are left out.
+
+        ``None`` where nothing can be said.
+        """
+        return pushdown.superset(self.predicate, rename or {}, schema)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_filter(
+    filter: str | pc.Expression | Filter | None,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool = False,
+    now: dt.datetime | None = None,
+) -> Filter | None:
+    """Bind a filter to the columns of ``schema``; ``None`` stays ``None``.
+
+    Parameters
+    ----------
+    filter: a Spark SQL condition, or a pyarrow expression (whose column names are always case-sensitive).
+    schema: the table's schema.
+    case_sensitive: whether names in SQL must be spelled as the schema spells them.
+    now: the time that ``current_timestamp()`` means; the clock's, by default.
+
+    Raises :class:`FilterError` for a text that is no condition, unknown columns and types that cannot be compared.
+    """
+    if filter is None:
+        return None
+    if isinstance(filter, Filter):
+        return filter
+    if isinstance(filter, pc.Expression):
+        return Filter(str(filter), schema, arrow.decode(filter, schema), filter)
+    if not isinstance(filter, str):
+        raise FilterError(
+            f"a filter is a text or a pyarrow expression, not {type(filter).__name__}",
+            help="for a Spark column, pass its SQL text",
+        )
+    when = now if now is not None else dt.datetime.now(dt.UTC)
+    return Filter(filter, schema, tuple(parse_sql(filter, schema, case_sensitive=case_sensitive, now=when)))

@@ -1,0 +1,176 @@
+"""An Arrow expression implied by a predicate, for readers that prune by it.
+
+The reader may drop a row only if the predicate is not true of it, so every rule errs on the side of keeping.  Floating
+point columns are the trap: Spark has NaN greater than all numbers, while a row group's maximum ignores it; therefore
+``>``, ``>=`` and ``!=`` on them are never pushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.expr import datatypes as types
+from trilake.expr.datatypes import Path, normal_type
+from trilake.expr.predicate import (
+    NEGATED,
+    And,
+    Compare,
+    Constant,
+    In,
+    IsNull,
+    Known,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+)
+
+Rename = Mapping[str | Path, str | Path | None]
+
+#: Microseconds that nanoseconds in 64 bits can hold: what Arrow casts a literal to for a file with INT96 timestamps.
+_NANOS_LIMIT = (1 << 63) // 1000 - 1
+
+
+def superset(predicate: Predicate, rename: Rename, schema: pa.Schema | None) -> pc.Expression | None:
+    """An expression that is true of every row of which ``predicate`` is true; ``None`` if that is every row."""
+    return _Pushdown(rename, schema).implied(predicate, True)
+
+
+class _Pushdown:
+    def __init__(self, rename: Rename, schema: pa.Schema | None) -> None:
+        self.rename = rename
+        self.schema = schema
+
+    def implied(self, predicate: Predicate, wanted: bool) -> pc.Expression | None:
+        """What holds wherever ``predicate`` is ``wanted``."""
+        match predicate:
+            case Not(part):
+                return self.implied(part, not wanted)
+            case And(parts) | Or(parts):
+                found = [self.implied(part, wanted) for part in parts]
+                if isinstance(predicate, And) == wanted:
+                    return _join([e for e in found if e is not None], all=True)
+                known = [e for e in found if e is not None]
+                return _join(known, all=False) if len(known) == len(found) else None
+            case Constant(value):
+                return None if value is wanted else pc.scalar(False)
+        return self._leaf(predicate, wanted)
+
+    def _leaf(self, leaf: Predicate, wanted: bool) -> pc.Expression | None:
+        if not isinstance(leaf, Known | Compare | In | IsNull | StartsWith):
+            return None
+        field = self._field(leaf)
+        if field is None:
+            return None
+        match leaf:
+            case Known(_, value):
+                return field.is_valid() if value is wanted else pc.scalar(False)
+            case IsNull():
+                return field.is_null() if wanted else field.is_valid()
+            case Compare():
+                return _compare(field, leaf.op if wanted else NEGATED[leaf.op], leaf.literal, leaf.ieee)
+            case In() if wanted and len(leaf.values) <= 1000:
+                if types.is_float(leaf.values.type):
+                    parts = [_compare(field, "=", v, leaf.ieee) for v in leaf.values]
+                    found = [e for e in parts if e is not None]
+                    return _join(found, all=False) if len(found) == len(parts) else None
+                return field.isin(leaf.values)
+            case StartsWith() if wanted:
+                return _prefix(field, leaf.prefix)
+        return None
+
+    def _field(self, leaf: Known | Compare | In | IsNull | StartsWith) -> pc.Expression | None:
+        path = self._renamed(leaf.path)
+        if path is None:
+            return None
+        compared = leaf.literal.type if isinstance(leaf, Compare) else getattr(leaf, "values", None)
+        if isinstance(compared, pa.Array):
+            compared = compared.type
+        if self.schema is not None and not self._has(path, compared):
+            return None
+        return pc.field(*path) if len(path) > 1 else pc.field(path[0])
+
+    def _renamed(self, path: Path) -> Path | None:
+        if path in self.rename:
+            target = self.rename[path]
+        elif len(path) == 1 or path[0] not in self.rename:
+            target = self.rename.get(path[0], path[0]) if len(path) == 1 else path
+        else:
+            return None  # a renamed struct whose fields may be renamed as well
+        if target is None:
+            return None
+        return (target,) if isinstance(target, str) else tuple(target)
+
+    def _has(self, path: Path, compared: pa.DataType | None) -> bool:
+        fields: Any = self.schema
+        datatype: pa.DataType | None = None
+        for name in path:
+            found = [f for f in fields if f.name == name]
+            if len(found) != 1:
+                return False
+            datatype = found[0].type
+            fields = datatype if pa.types.is_struct(datatype) else ()
+        assert datatype is not None
+        return compared is None or normal_type(datatype) == compared
+
+
+def _join(parts: list[pc.Expression], *, all: bool) -> pc.Expression | None:
+    if not parts:
+        return None
+    # A balanced tree: Arrow descends recursively into what it gets.
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        rest = parts[-1:] if len(parts) % 2 else []
+        parts = [(a & b) if all else (a | b) for a, b in pairs] + rest
+    return parts[0]
+
+
+def _compare(field: pc.Expression, op: str, literal: pa.Scalar, ieee: bool) -> pc.Expression | None:
+    if types.is_float(literal.type):
+        value = literal.as_py()
+        if value != value or op in (">", ">=", "!="):
+            return None
+    if pa.types.is_timestamp(literal.type) and abs(literal.cast(pa.int64()).as_py()) > _NANOS_LIMIT:
+        return None
+    match op:
+        case "=":
+            return field == literal
+        case "!=":
+            return field != literal
+        case "<":
+            return field < literal
+        case "<=":
+            return field <= literal
+        case ">":
+            return field > literal
+    return field >= literal
+
+
+def successor(prefix: str) -> str | None:
+    r"""The least text that is greater than all that start with ``prefix``; ``None`` where there is none.
+
+    The order of code points is the order of UTF-8 bytes; surrogates are no characters.
+
+    >>> successor("ab"), successor("a\U0010ffff"), successor("\ud7ff")
+    ('ac', 'b', '\ue000')
+    """
+    while prefix:
+        last = ord(prefix[-1])
+        if last < 0x10FFFF:
+            return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
+        prefix = prefix[:-1]
+    return None
+
+
+def _prefix(field: pc.Expression, prefix: pa.Scalar) -> pc.Expression | None:
+    value = prefix.as_py()
+    if not isinstance(value, str):
+        return None
+    if not value:
+        return field.is_valid()
+    lower, upper = field >= prefix, successor(value)
+    return lower if upper is None else lower & (field < pa.scalar(upper, prefix.type))
