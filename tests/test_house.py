@@ -1,0 +1,309 @@
+"""The house itself: set-up, lock file, contracts, documents and the rules that hold for every file."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import trilake
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+#: Directories with files that are generated or not ours.
+IGNORED = {
+    ".git",
+    ".venv",
+    "__pycache__",
+    "bench-data",
+    "demo-data",
+    "spark-warehouse",
+    "metastore_db",
+    "build",
+    "dist",
+}
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def texts() -> list[Path]:
+    """All text files of the repository."""
+    suffixes = {".py", ".md", ".toml", ".properties", ".lock", ""}
+    found = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [f for f in folders if f not in IGNORED and not f.endswith(("_cache", ".egg-info"))]
+        folders[:] = [f for f in folders if f != ".hypothesis"]
+        found += [Path(folder, f) for f in files if Path(f).suffix in suffixes]
+    return sorted(found)
+
+
+# --- lock file -------------------------------------------------------------------------------------------------------
+
+
+def direct_requirements() -> list[Requirement]:
+    """Everything that pyproject.toml asks for, development included."""
+    listed = list(PROJECT["project"]["dependencies"])
+    for extra in PROJECT["project"]["optional-dependencies"].values():
+        listed += extra
+    for group in PROJECT["dependency-groups"].values():
+        listed += [entry for entry in group if isinstance(entry, str)]
+    return [Requirement(text) for text in [*listed, *PROJECT["build-system"]["requires"]]]
+
+
+@cache
+def locked() -> dict[str, list[str]]:
+    """The versions in the lock file by package; several where platforms differ."""
+    versions: dict[str, list[str]] = {}
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        if line and not line.startswith((" ", "#")):
+            requirement = Requirement(line.removesuffix("\\"))
+            (pin,) = requirement.specifier
+            assert pin.operator == "==", line
+            versions.setdefault(canonicalize_name(requirement.name), []).append(pin.version)
+    return versions
+
+
+@pytest.mark.parametrize("requirement", direct_requirements(), ids=str)
+def test_the_lock_satisfies(requirement: Requirement) -> None:
+    versions = locked()[canonicalize_name(requirement.name)]
+    assert all(requirement.specifier.contains(v, prereleases=True) for v in versions)
+
+
+def test_every_locked_package_has_hashes_and_no_address() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    entries = re.split(r"\n(?=[^ #])", text)
+    assert len(entries) > 50
+    assert [e for e in entries if "--hash=sha256:" not in e] == []
+    assert "://" not in text
+
+
+def test_the_environment_is_the_locked_one() -> None:
+    """Tests that run against other versions than the lock file's say nothing about the lock file."""
+    import importlib.metadata
+
+    environment = default_environment()
+    assert environment["python_version"] in ("3.11", "3.12", "3.13")
+    for name in "pyarrow", "pyspark", "duckdb", "obstore", "deltalake":
+        assert importlib.metadata.version(name) in locked()[name]
+
+
+# --- set-up ----------------------------------------------------------------------------------------------------------
+
+
+def fake_python(folder: Path, name: str, *, version: str = "3.11", venv: bool = True) -> None:
+    """A program that answers scripts/venv like a Python of some version, and makes no environment."""
+    supported = version in ("3.11", "3.12", "3.13")
+    script = folder / name
+    script.write_text(
+        f"""#!/bin/sh
+case "$*" in
+    *"not (3, 11)"*) exit {0 if supported else 1};;
+    *ensurepip*) exit {0 if venv else 1};;
+    *%d-venv*) echo python{version}-venv;;
+    *--version*) echo Python {version}.0;;
+    *) echo "{name} $*"; exit 9;;
+esac
+"""
+    )
+    script.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with what scripts/venv needs, and in ``bin`` the programs it may call, but no Python."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "venv", tmp_path / "scripts")
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    (tmp_path / "bin").mkdir()
+    for program in "dirname", "awk", "grep", "cat":
+        found = shutil.which(program)
+        assert found
+        (tmp_path / "bin" / program).symlink_to(found)
+    user = tmp_path / "bin" / "id"
+    user.write_text("#!/bin/sh\necho 1000\n")
+    user.chmod(0o755)
+    return tmp_path
+
+
+def set_up(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", checkout / "scripts" / "venv"],
+        env={"PATH": str(checkout / "bin"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_set_up_takes_the_newest_python_that_works(checkout: Path) -> None:
+    fake_python(checkout / "bin", "python3.13", version="3.13", venv=False)
+    fake_python(checkout / "bin", "python3.12", version="3.12")
+    fake_python(checkout / "bin", "python3.11", version="3.11")
+    done = set_up(checkout)
+    assert done.returncode == 9  # the fake cannot go on from here
+    assert done.stdout == "python3.12 -m venv --clear .venv\n"
+    assert set_up(checkout, PYTHON="python3.11").stdout == "python3.11 -m venv --clear .venv\n"
+
+
+def test_set_up_says_what_to_type_without_python(checkout: Path) -> None:
+    fake_python(checkout / "bin", "python3", version="3.9")
+    done = set_up(checkout)
+    assert done.returncode == 1
+    assert "trilake needs Python 3.11, 3.12 or 3.13" in done.stderr
+    assert "Type:  apt-get install python3 python3-venv" in done.stderr
+
+
+def test_set_up_says_what_to_type_without_venv(checkout: Path) -> None:
+    fake_python(checkout / "bin", "python3.9", version="3.9")
+    fake_python(checkout / "bin", "python3", version="3.12", venv=False)
+    done = set_up(checkout)
+    assert done.returncode == 1
+    assert "Type:  sudo apt-get install python3.12-venv" in done.stderr
+
+
+def test_set_up_installs_the_venv_package_as_root(checkout: Path) -> None:
+    programs = checkout / "bin"
+    fake_python(programs, "python3.12", version="3.12", venv=False)
+    (programs / "id").write_text("#!/bin/sh\necho 0\n")
+    (programs / "apt-get").write_text(
+        f"""#!/bin/sh
+echo "$@" >>{checkout}/apt-get.log
+sed -i 's/ensurepip.*/ensurepip*) exit 0;;/' {programs}/python3.12
+"""
+    )
+    (programs / "apt-get").chmod(0o755)
+    (programs / "sed").symlink_to(shutil.which("sed") or "")
+    assert set_up(checkout).stdout == "python3.12 -m venv --clear .venv\n"
+    assert "install -y -qq python3.12-venv" in (checkout / "apt-get.log").read_text()
+
+
+def make(*arguments: str) -> str:
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    listed = re.findall(r"^  make (\w+) +\S", make("help"), re.MULTILINE)
+    assert sorted(listed) == sorted(phony.split())
+    assert make() == make("help")
+
+
+def test_targets_that_need_python_make_the_environment() -> None:
+    rule = r"^(\w+):([^#\n]*)##[^\n]*\n(?:\t[^\n]*\n)*?\t[^\n]*\$\((?:PY|VENV)\)"
+    uses_python = re.findall(rule, (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(uses_python) > 5
+    without = [name for name, needs in uses_python if "$(LOCKED)" not in needs]
+    assert without == ["clean"]
+
+
+def test_ci_runs_the_tests_first_and_then_every_check() -> None:
+    steps = re.findall(r"^step (\w+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert steps == ["test", "lint", "types", "contracts", "doctest"]
+    assert make("-n", "check").strip() == ".ci/run"
+    for script in ".ci/run", "scripts/venv", "scripts/lock":
+        assert os.access(ROOT / script, os.X_OK), script
+
+
+def test_a_failing_step_fails_ci_but_not_the_steps_after_it(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    names = ["test", "lint", "types", "contracts", "doctest"]
+    rules = "\n".join(f"{n}:\n\t@{'false' if n == 'lint' else 'echo did ' + n}" for n in names)
+    (tmp_path / "Makefile").write_text(rules + "\n")
+    done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.findall(r"^did (\w+)", done.stdout, re.MULTILINE) == ["test", "types", "contracts", "doctest"]
+    assert re.findall(r"^(\w+) +(passed|FAILED) in +\d+ s$", done.stdout, re.MULTILINE) == [
+        (n, "FAILED" if n == "lint" else "passed") for n in names
+    ]
+
+
+# --- contracts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("storage/bad.py", "import trilake.table", "Layers point one way; formats do not know each other"),
+        ("storage/bad.py", "import pyspark.sql", "Nothing left of spark imports pyspark"),
+        ("spark/java.py", "import pyspark", "The choice of Java needs no pyspark"),
+        ("misplaced.py", "", "Layers point one way; formats do not know each other"),
+    ],
+)
+def test_contracts_catch(tmp_path: Path, module: str, line: str, contract: str) -> None:
+    """A contract that nothing can break checks nothing."""
+    for file in "__init__.py", "errors.py", "table.py", "storage/__init__.py", "spark/__init__.py", "spark/java.py":
+        copy = tmp_path / "src" / "trilake" / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text("")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    lint = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
+    good = subprocess.run(lint, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert good.returncode == 0, good.stdout + good.stderr
+    (tmp_path / "src" / "trilake" / module).write_text(line + "\n")
+    bad = subprocess.run(lint, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert bad.returncode == 1, bad.stdout + bad.stderr
+    assert f"{contract} BROKEN" in " ".join(bad.stdout.split())
+
+
+# --- rules for every file --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=ids)
+def test_a_source_file_keeps_the_rules(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert text.count("\n") <= 550, "one file holds one idea"
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    assert "NotImplementedError" not in names, "no stub behind a name"
+    assert "unittest" not in {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+
+
+def test_no_file_names_a_registry_or_a_place_on_this_machine() -> None:
+    # Written in two parts, or this file would find itself.
+    words = ["pypi" + ".org", "pythonhosted" + ".org", "/ro" + "ot/", "/wo" + "rk/"]
+    pattern = re.compile("|".join(map(re.escape, words)))
+    bad = [ids(p) for p in texts() if pattern.search(p.read_text(errors="replace"))]
+    assert bad == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [p for p in texts() if p.suffix == ".md"]
+    links = [(d, t) for d in documents for t in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", d.read_text())]
+    assert len(links) > 10
+    assert [(ids(d), t) for d, t in links if "://" not in t and not (d.parent / t).exists()] == []
+
+
+def test_every_direct_dependency_is_explained() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    explained = {canonicalize_name(name) for name in re.findall(r"`([\w.-]+)`", text)}
+    assert {canonicalize_name(r.name) for r in direct_requirements()} - explained == set()
+
+
+def test_version_and_licence() -> None:
+    version = PROJECT["project"]["version"]
+    assert trilake.__version__ == version
+    assert re.search(rf"^## .*\b{re.escape(version)}", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    licence = (ROOT / "LICENSE").read_text()
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    assert "Apache License" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+    assert (ROOT / "src" / "trilake" / "py.typed").is_file()
