@@ -154,6 +154,9 @@ class Store(ABC):
 
         return open_store(uri, self.options)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         from trilake.storage import open_store
 

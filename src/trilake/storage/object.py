@@ -266,7 +266,7 @@ class ObjectStore(Store):
     # --- writing ---
 
     def put(self, key: str, data: bytes | pa.Buffer) -> None:
-        self._ask(lambda path: self._client.put(path, memoryview(data)), "write the object", key, write=True)
+        self._ask(lambda path: self._client.put(path, _view(data)), "write the object", key, write=True)
 
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         path = self._root + check_key(key)
@@ -274,7 +274,7 @@ class ObjectStore(Store):
             _Process.check(self._shown(key))
             try:
                 # In one part: the condition holds for single requests only.
-                self._once.put(path, memoryview(data), mode="create", use_multipart=False)
+                self._once.put(path, _view(data), mode="create", use_multipart=False)
                 return
             except _CLIENT_ERRORS as e:
                 if attempt == ATTEMPTS - 1 or not _may_pass(e):
@@ -353,6 +353,11 @@ def _may_pass(error: Exception) -> bool:
     """Whether the store refused a request for certain, or never got it, for a reason that may pass."""
     text = str(error)
     return "status code: 429" in text or any(reason.search(text) for reason in (_REFUSED, _NEVER_SENT))
+
+
+def _view(data: bytes | pa.Buffer) -> memoryview:
+    # Arrow buffers call their bytes signed, and the client takes those for a sequence of numbers.
+    return memoryview(data).cast("B")
 
 
 def _milliseconds(time: datetime) -> int:

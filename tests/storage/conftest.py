@@ -1,0 +1,71 @@
+"""Stores of every kind, and the S3 server that some of them talk to."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from trilake.storage import Store, open_store
+from trilake.storage.faults import FaultStore
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[Mapping[str, str]]:
+    """Options for a bucket ``lake`` on a server in this process, on the loopback interface."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "allow_http": "true",
+        "max_retries": "2",
+        "retry_timeout": "10s",
+    }
+    s3_client(options).create_bucket(Bucket="lake")
+    yield options
+    server.stop()
+
+
+def s3_client(options: Mapping[str, str]):
+    """The same server, seen by another library."""
+    return boto3.client(
+        "s3",
+        endpoint_url=options["AWS_ENDPOINT_URL"],
+        aws_access_key_id=options["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=options["AWS_SECRET_ACCESS_KEY"],
+        region_name=options["AWS_REGION"],
+    )
+
+
+@pytest.fixture(params=["local", "memory", "faulty", "s3"])
+def new_store(request: pytest.FixtureRequest, tmp_path) -> Callable[[], Store]:
+    """Makes empty stores of one kind, with a space, ``%``, ``#``, ``?`` and ``+`` in the names of their roots."""
+    kind = request.param
+    options = request.getfixturevalue("s3_options") if kind == "s3" else {}
+
+    def make() -> Store:
+        name = f"a b%20c#d?e+f-{next(_numbers)}"
+        if kind == "memory":
+            return open_store(f"memory://test-{next(_numbers)}")
+        if kind == "s3":
+            return open_store(f"s3a://lake/{name}", options)
+        store = open_store(tmp_path / name)
+        return FaultStore(store) if kind == "faulty" else store
+
+    return make
+
+
+@pytest.fixture
+def store(new_store: Callable[[], Store]) -> Store:
+    return new_store()
