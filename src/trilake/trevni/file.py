@@ -12,9 +12,11 @@ rows are asked for, and no others.  What is checked, and when:
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,10 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.storage import Store
-from trilake.trevni import codecs
-from trilake.trevni.decode import Block, Budget, Where, decode
+from trilake.trevni import codecs, order
+from trilake.trevni.arrow_types import to_bare, to_values
+from trilake.trevni.cuts import Cut, Request
+from trilake.trevni.decode import Block, Budget, Where
 from trilake.trevni.layout import (
     BlockDescriptor,
     BlockTable,
@@ -35,6 +39,7 @@ from trilake.trevni.layout import (
     parse_blocks,
     parse_header,
 )
+from trilake.trevni.nesting import SCHEMA, Assembler, Node, plain_nodes, schema_nodes
 from trilake.trevni.source import Source, open_source
 
 _HEADER_GUESS = 1 << 16
@@ -74,15 +79,6 @@ class ColumnValues:
     values: pa.Array
 
 
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """A column's part of some rows: ``lengths`` a slot each, ``values``, and how many slots there are."""
-
-    lengths: np.ndarray[Any, np.dtype[np.int32]] | None
-    values: pa.Array
-    slots: int
-
-
 class TrevniFile:
     """A Trevni file.
 
@@ -102,6 +98,7 @@ class TrevniFile:
         self._trusted = trusted
         self._header = self._read_header()
         self._tables: dict[int, BlockTable] = {}
+        self._schema_metadata: dict[bytes, bytes] | None = None
         self._ends = self._column_ends()
         self._check_row_count()
 
@@ -204,7 +201,192 @@ class TrevniFile:
 
         Only blocks that hold such rows are read.
         """
-        return _Request(self, columns, start, stop, Budget(limited=not self._trusted)).cuts()
+        return Request(self, columns, start, stop, Budget(limited=not self._trusted)).cuts()
+
+    # --- rows ---
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The fields of the rows and the columns that hold them.  Raises ``CorruptFileError``, see :attr:`schema`."""
+        if SCHEMA not in self.metadata:
+            return tuple(plain_nodes(self._header, self.children))
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(self.metadata[SCHEMA]))
+        except (pa.ArrowException, OSError, ValueError, TypeError) as e:
+            raise CorruptFileError(f"the Arrow schema in the file cannot be read: {e}", file=self.uri) from e
+        self._schema_metadata = schema.metadata
+        return tuple(schema_nodes(schema, self._header, self.children, self.uri))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows.
+
+        Raises ``CorruptFileError`` where the file states a schema that is not that of its columns.
+        """
+        nodes = self.nodes
+        return pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
+
+    def select(self, columns: Sequence[str] | None) -> tuple[Node, ...]:
+        """The nodes of some top-level fields, in the order asked for.  Raises ``InvalidArgumentError``."""
+        if columns is None:
+            return self.nodes
+        if isinstance(columns, str):
+            raise InvalidArgumentError(f"columns must be a sequence of names, not the text {columns!r}")
+        by_name = {node.field.name: node for node in self.nodes}
+        unknown = [name for name in columns if name not in by_name]
+        if unknown:
+            raise InvalidArgumentError(
+                f"the file has no field {', '.join(map(repr, unknown))}",
+                help="it has " + (", ".join(list(by_name)[:50]) or "none"),
+                file=self.uri,
+            )
+        return tuple(by_name[name] for name in columns)
+
+    def read(self, columns: Sequence[str] | None = None, rows: Any = None) -> pa.Table:
+        """Rows as an Arrow table.
+
+        Parameters
+        ----------
+        columns: names of top-level fields; ``None`` for all.
+        rows: ``None`` for all, a ``slice``, a ``range``, or row numbers in any order.
+
+        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for fields or rows that the file does not have.
+        """
+        nodes = self.select(columns)
+        schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
+        spans, order = self._spans(rows, nodes)
+        batches = [self.batch(nodes, a, b) for start, stop in spans for a, b in self.pieces(nodes, start, stop)]
+        if not nodes:
+            # Arrow needs a column to know how many rows there are.
+            count = sum(stop - start for start, stop in spans) if order is None else len(order)
+            return pa.table({"rows": pa.nulls(count)}).select([])
+        table = pa.Table.from_batches(batches, schema=schema)
+        return table if order is None else table.take(pa.array(order))
+
+    def batches(
+        self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None, size: int = 1 << 25
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows ``start`` to ``stop`` as a stream of batches of about ``size`` bytes."""
+        nodes = self.select(columns)
+        for a, b in self.pieces(nodes, start, self.row_count if stop is None else stop, size):
+            yield self.batch(nodes, a, b)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows one after another, each as a dictionary of Python values."""
+        for batch in self.batches(size=1 << 20):
+            yield from batch.to_pylist()
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def batch(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
+        """The rows ``start`` to ``stop`` of some fields as one batch."""
+        cuts = self.cut([c for node in nodes for c in node.columns()], start, stop)
+        build = Assembler(cuts, self._header.columns, self.uri)
+        if not nodes:
+            return pa.RecordBatch.from_arrays([pa.nulls(stop - start)], ["rows"]).select([])
+        arrays = [build.array(node, stop - start) for node in nodes]
+        schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def pieces(
+        self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30
+    ) -> Iterator[tuple[int, int]]:
+        """The rows ``start`` to ``stop`` in pieces that take about ``size`` bytes of payload, each of one row at least.
+
+        No piece has so much text in a column that 32-bit offsets do not reach.
+        """
+        tables = [self.blocks(c) for node in nodes for c in node.columns()]
+        raw = sum(int(t.raw_sizes.sum()) for t in tables)
+        # Rows without bytes count too.
+        step = max(1, min(self.row_count * size // max(raw, 1), max(size // 16, 1 << 16)))
+        while start < stop:
+            end = min(stop, start + step)
+            while end - start > 1 and any(_raw_bytes(t, start, end) > max(size, 1 << 26) for t in tables):
+                end = start + (end - start) // 2
+            yield start, end
+            start = end
+
+    def seek(self, column: str | int, value: Any) -> int:
+        """The first row whose value in a sorted ``values`` column is not below ``value``; the row count if none is.
+
+        At most one block is read.  Values compare as :mod:`trilake.trevni.order` says.
+
+        Raises ``InvalidArgumentError`` for a column without first values or not in order, or a value of another type.
+        """
+        number = self.number(column)
+        descriptor, table = self._header.columns[number], self.blocks(number)
+        if table.first_values is None:
+            raise InvalidArgumentError(
+                f"column {descriptor.label!r} has no first values in its block descriptors",
+                help="write it with the option values=True to seek in it",
+                file=self.uri,
+            )
+        key = order.key(descriptor.type)
+        try:
+            wanted = key(self._stored_value(number, value))
+            firsts = list(map(key, table.first_values.to_pylist()))
+            block = bisect_left(firsts, wanted)
+        except (pa.ArrowException, ValueError, TypeError, AttributeError) as e:
+            raise InvalidArgumentError(
+                f"{value!r} is no value of column {descriptor.label!r} of type {descriptor.type.value}", file=self.uri
+            ) from e
+        if any(a > b for a, b in pairwise(firsts)):
+            raise InvalidArgumentError(
+                f"column {descriptor.label!r} is not in order, so there is nothing to seek in", file=self.uri
+            )
+        if block == 0:
+            return 0
+        start, stop = int(table.row_starts[block - 1]), int(table.row_starts[block])
+        # The block before begins below the value and may reach it.
+        found = map(key, self.cut([number], start, stop)[number].values.to_pylist())
+        for row, one in enumerate(found, start):
+            if row == start and one != firsts[block - 1]:
+                raise CorruptFileError(
+                    "the first value is not that of the block descriptor",
+                    file=self.uri,
+                    column=descriptor.label,
+                    block=block - 1,
+                    offset=int(table.offsets[block - 1]),
+                )
+            if one >= wanted:
+                return row
+        return stop
+
+    def _stored_value(self, number: int, value: Any) -> Any:
+        """What the file has for a value of a field."""
+        leaf = next((n for n in self.nodes if n.kind == "leaf" and n.column == number), None)
+        if leaf is None or isinstance(value, int) or value is None:
+            return value
+        return to_values(to_bare(pa.array([value], leaf.field.type)))[0].as_py()
+
+    def _spans(self, rows: Any, nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], Sequence[int] | None]:
+        """The row ranges to read, and where in what was read the rows asked for are (``None``: in order)."""
+        count = self.row_count
+        if rows is None:
+            return [(0, count)], None
+        if isinstance(rows, slice):
+            rows = range(*rows.indices(count))
+        if isinstance(rows, range) and rows.step == 1:
+            if len(rows) and not 0 <= rows.start <= rows.stop <= count:
+                raise InvalidArgumentError(f"the rows {rows} are not all in the file's {count}", file=self.uri)
+            return [(rows.start, rows.stop)] if len(rows) else [(0, 0)], None
+        wanted = np.asarray(rows, dtype=np.int64).reshape(-1)
+        if wanted.size and not 0 <= int(wanted.min()) <= int(wanted.max()) < count:
+            raise InvalidArgumentError(f"a row number is not in 0 to {count - 1}", file=self.uri)
+        if not wanted.size:
+            return [(0, 0)], []
+        sorted_rows = np.unique(wanted)
+        # Rows whose blocks are the same or next to each other are read together.
+        tables = [self.blocks(c) for node in nodes for c in node.columns()]
+        gap = min((count // max(len(t), 1) for t in tables), default=count)
+        breaks = np.flatnonzero(np.diff(sorted_rows) > gap)
+        starts = sorted_rows[np.concatenate(([0], breaks + 1))]
+        stops = sorted_rows[np.concatenate((breaks, [len(sorted_rows) - 1]))] + 1
+        before = np.concatenate(([0], np.cumsum(stops - starts)))
+        span = np.searchsorted(starts, wanted, side="right") - 1
+        places = before[span] + wanted - starts[span]
+        return list(zip(starts.tolist(), stops.tolist(), strict=True)), places
 
     # --- inside ---
 
@@ -222,7 +404,7 @@ class TrevniFile:
     def _column_ends(self) -> list[int]:
         """Where each column must end at the latest: at the next start, or the end of the file."""
         starts = sorted(self._header.starts)
-        for one, other in zip(starts, starts[1:], strict=False):
+        for one, other in pairwise(starts):
             if one == other:
                 number = self._header.starts.index(one)
                 raise CorruptFileError(
@@ -310,98 +492,7 @@ class TrevniFile:
             raise CorruptFileError(f"{slots} values of type {column.type.value} cannot take {raw_size} bytes", **place)
 
 
-class _Request:
-    """Rows ``start`` to ``stop`` of some columns: decides which blocks to read, and cuts what was decoded.
-
-    A child's block has the elements of its rows, so its parent's lengths must be known for all of them: the rows needed
-    of a parent are those of the blocks that are read of its children.
-    """
-
-    def __init__(self, file: TrevniFile, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:
-        self._file, self._start, self._stop, self._budget = file, start, stop, budget
-        self._columns = file.header.columns
-        self._wanted = sorted(set(columns) | self._ancestors(columns))
-        self._ranges = self._block_ranges()
-        # For array columns with children: the value at which each row of the blocks read begins.
-        self._row_values: dict[int, np.ndarray[Any, np.dtype[np.int64]]] = {}
-
-    def _ancestors(self, columns: Sequence[int]) -> set[int]:
-        found: set[int] = set()
-        for number in columns:
-            parent = self._columns[number].parent
-            while parent is not None and parent not in found:
-                found.add(parent)
-                parent = self._columns[parent].parent
-        return found
-
-    def _block_ranges(self) -> dict[int, tuple[int, int]]:
-        """Blocks to read of each column, children (which come after their parents) first."""
-        need = {number: (self._start, self._stop) for number in self._wanted}
-        ranges: dict[int, tuple[int, int]] = {}
-        for number in reversed(self._wanted):
-            table = self._file.blocks(number)
-            first, last = table.covering(*need[number])
-            ranges[number] = first, last
-            parent = self._columns[number].parent
-            if parent is not None and first < last:
-                low, high = need[parent]
-                rows = table.row_starts
-                need[parent] = min(low, int(rows[first])), max(high, int(rows[last]))
-        return ranges
-
-    def cuts(self) -> dict[int, Cut]:
-        return {number: self._cut(number) for number in self._wanted}
-
-    def _rows(self, number: int) -> tuple[int, int]:
-        """The rows of the blocks that are read of a column."""
-        first, last = self._ranges[number]
-        rows = self._file.blocks(number).row_starts
-        return (int(rows[first]), int(rows[last])) if first < last else (self._start, self._start)
-
-    def _slots_before(self, number: int, row: int) -> int:
-        """How many slots the rows of the column's blocks before ``row`` have."""
-        first_row = self._rows(number)[0]
-        parent = self._columns[number].parent
-        if parent is None:
-            return row - first_row
-        values = self._row_values[parent]
-        parent_first = self._rows(parent)[0]
-        return int(values[row - parent_first] - values[first_row - parent_first])
-
-    def _cut(self, number: int) -> Cut:
-        column = self._columns[number]
-        where = self._file.where(number)
-        first, last = self._ranges[number]
-        table = self._file.blocks(number)
-        bounds = [self._slots_before(number, int(row)) for row in table.row_starts[first : last + 1]]
-        slots = [b - a for a, b in zip(bounds, bounds[1:], strict=False)]
-        raw_bytes = int(table.raw_sizes[first:last].sum())
-        total = sum(slots)
-        if column.array or column.type is ValueType.NULL:
-            self._budget.spend(total, raw_bytes if column.array else 1 << 40, where)
-        found = decode(
-            column.type, column.array, self._file.payloads(number, first, last, slots), total, where, self._budget
-        )
-        low, high = self._slots_before(number, self._start), self._slots_before(number, max(self._start, self._stop))
-        if not column.array:
-            return Cut(None, found.values.slice(low, high - low), high - low)
-        assert found.lengths is not None
-        ends = np.concatenate(([0], np.cumsum(found.lengths, dtype=np.int64)))
-        if self._file.children[number]:
-            row_start, row_stop = self._rows(number)
-            rows = self._all_row_slots(number, row_start, row_stop)
-            self._row_values[number] = ends[rows]
-        begin, end = int(ends[low]), int(ends[high])
-        return Cut(found.lengths[low:high], found.values.slice(begin, end - begin), high - low)
-
-    def _all_row_slots(self, number: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The slot at which each row from ``start`` to ``stop`` (inclusive) begins."""
-        parent = self._columns[number].parent
-        if parent is None:
-            return np.arange(stop - start + 1, dtype=np.int64)
-        first = self._rows(parent)[0]
-        values = self._row_values[parent][start - first : stop - first + 1]
-        return values - values[0]
-
-
-__all__ = ["BlockDescriptor", "Column", "ColumnValues", "Cut", "TrevniFile"]
+def _raw_bytes(table: BlockTable, start: int, stop: int) -> int:
+    """Bytes of payload that must be read of a column for the rows ``start`` to ``stop``."""
+    first, last = table.covering(start, stop)
+    return int(table.raw_sizes[first:last].sum())

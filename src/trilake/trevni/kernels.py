@@ -31,6 +31,8 @@ STATUS = {
 KIND_NULL, KIND_BOOLEAN, KIND_VARINT, KIND_FIXED, KIND_BYTES = 0, 1, 2, 3, 4
 
 MAX64 = 0x7FFFFFFFFFFFFFFF
+#: A run of lengths is written as an int of about -2 times its length.
+MAX_RUN = 1 << 29
 
 COMPILED = False
 _jit: Callable[[F], F]
@@ -326,7 +328,7 @@ def encode_rows(
             if array:
                 first, last = slot_values[slot], slot_values[slot + 1]
                 size = last - first
-                if size == state[1]:
+                if size == state[1] and state[0] < MAX_RUN:
                     state[0] += 1
                 else:
                     p = _flush_run(out, p, state)

@@ -1,0 +1,269 @@
+"""How columns nest, and the way from their lengths and values to Arrow arrays (spec: "Column Metadata").
+
+A :class:`Node` is an Arrow field together with the columns that hold it:
+
+* ``leaf``: a column of values;
+* ``list``: an array column, and the node of its elements: the column's own values, its children, or both;
+* ``struct``: the nodes of its fields, no column;
+* ``optional``: a null array column of lengths 0 and 1 around the values that are there;
+* ``masked``: the same beside values that stand in every place, for elements of lists.
+
+Files say with :data:`SCHEMA` which Arrow schema their columns stand for; where they do not, :func:`plain_nodes` is what
+the columns mean by themselves: a column is a field, an array column is a list, and a parent is a list of structs of its
+children, with its own values, if it has a type, as the first field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import CorruptFileError
+from trilake.trevni.arrow_types import bare, from_values, value_type
+from trilake.trevni.cuts import Cut
+from trilake.trevni.decode import Int32s
+from trilake.trevni.layout import ColumnDescriptor, Header, ValueType
+
+#: File metadata: the Arrow schema of the rows as an IPC message, where the columns alone do not say it.
+SCHEMA = "arrow.schema"
+#: Column metadata: this null array column says which values are there.
+PRESENCE = "arrow.presence"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A field and its columns: see the head of this module."""
+
+    kind: str
+    field: pa.Field
+    column: int | None
+    nodes: tuple[Node, ...] = ()
+
+    def columns(self) -> list[int]:
+        """The numbers of all columns of this node."""
+        own = [] if self.column is None else [self.column]
+        return sorted({*own, *(c for node in self.nodes for c in node.columns())})
+
+
+# --- what columns mean by themselves ---------------------------------------------------------------------------------
+
+
+def plain_nodes(header: Header, children: Sequence[Sequence[int]]) -> list[Node]:
+    """The nodes of the top-level columns, without regard to :data:`SCHEMA`."""
+    return [_plain_node(c.number, header.columns, children) for c in header.columns if c.parent is None]
+
+
+def _plain_node(number: int, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> Node:
+    column = columns[number]
+    own = Node("leaf", pa.field(column.label, column.type.arrow), number)
+    if not column.array:
+        return own
+    inner = [_plain_node(child, columns, children) for child in children[number]]
+    if not inner:
+        element = Node("leaf", pa.list_(column.type.arrow).value_field, number)
+    else:
+        if column.type is not ValueType.NULL:
+            inner.insert(0, Node("leaf", pa.field(_own_name(inner), column.type.arrow), number))
+        struct = pa.struct([node.field for node in inner])
+        element = Node("struct", pa.list_(struct).value_field, None, tuple(inner))
+    return Node("list", pa.field(column.label, pa.list_(element.field)), number, (element,))
+
+
+def _own_name(inner: Sequence[Node]) -> str:
+    """A name for a parent's own values beside its children."""
+    name, taken = "value", {node.field.name for node in inner}
+    while name in taken:
+        name += "_"
+    return name
+
+
+# --- what a schema says they mean ------------------------------------------------------------------------------------
+
+
+class _Mismatch(Exception):
+    """The columns are not those of the schema."""
+
+
+def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[int]], file: str) -> list[Node]:
+    """The nodes of a schema's fields, taking the columns in their order.
+
+    Raises ``CorruptFileError`` where the columns are not those of the schema.
+    """
+    walk = _Walk(header.columns, children)
+    try:
+        nodes = [walk.node(field, None) for field in schema]
+        if walk.next != len(header.columns):
+            raise _Mismatch(f"column {header.columns[walk.next].label!r} belongs to no field")
+    except _Mismatch as e:
+        raise CorruptFileError(f"the Arrow schema in the file is not that of its columns: {e}", file=file) from None
+    return nodes
+
+
+class _Walk:
+    def __init__(self, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> None:
+        self._columns, self._children = columns, children
+        self.next = 0
+
+    def _take(self, field: pa.Field, parent: int | None) -> ColumnDescriptor:
+        if self.next >= len(self._columns):
+            raise _Mismatch(f"there is no column for field {field.name!r}")
+        column = self._columns[self.next]
+        if column.parent != parent:
+            raise _Mismatch(f"column {column.label!r} has another parent than field {field.name!r}")
+        self.next += 1
+        return column
+
+    def _is_presence(self, parent: int | None) -> bool:
+        if self.next >= len(self._columns):
+            return False
+        column = self._columns[self.next]
+        return (
+            PRESENCE in column.metadata
+            and column.array
+            and column.type is ValueType.NULL
+            and column.parent == parent
+        )
+
+    def node(self, field: pa.Field, parent: int | None) -> Node:
+        if self._is_presence(parent):
+            column = self._take(field, parent)
+            return Node("optional", field, column.number, (self._inner(field, column.number),))
+        return self._inner(field, parent)
+
+    def _inner(self, field: pa.Field, parent: int | None) -> Node:
+        type_ = bare(field.type)
+        if pa.types.is_struct(type_):
+            fields = [type_.field(i) for i in range(type_.num_fields)]
+            return Node("struct", field, None, tuple(self.node(f, parent) for f in fields))
+        leaf = self._leaf_type(field)
+        if leaf is not None:
+            column = self._take(field, parent)
+            if column.array or column.type.arrow != leaf.arrow:
+                raise _Mismatch(f"column {column.label!r} is not what field {field.name!r} of type {field.type} needs")
+            return Node("leaf", field, column.number)
+        column = self._take(field, parent)
+        if not column.array:
+            raise _Mismatch(f"column {column.label!r} is no array, and field {field.name!r} is {field.type}")
+        return Node("list", field, column.number, (self._element(element_field(type_), column),))
+
+    def _element(self, field: pa.Field, column: ColumnDescriptor) -> Node:
+        leaf = self._leaf_type(field)
+        if leaf is None:
+            return self.node(field, column.number)
+        if column.type.arrow != leaf.arrow:
+            raise _Mismatch(f"column {column.label!r} is {column.type.value}, its elements are {field.type}")
+        own = Node("leaf", field, column.number)
+        if self._is_presence(column.number):
+            return Node("masked", field, self._take(field, column.number).number, (own,))
+        return own
+
+    def _leaf_type(self, field: pa.Field) -> ValueType | None:
+        return value_type(bare(field.type))
+
+
+def element_field(type_: pa.DataType) -> pa.Field:
+    """The field of a list's elements; for a map, that of its entries."""
+    if pa.types.is_map(type_):
+        entries = pa.struct([type_.key_field, type_.item_field])
+        return pa.field("entries", entries, nullable=False)
+    return type_.value_field
+
+
+# --- to Arrow --------------------------------------------------------------------------------------------------------
+
+
+class Assembler:
+    """Builds Arrow arrays from the cuts of columns; ``file`` is for errors."""
+
+    def __init__(self, cuts: Mapping[int, Cut], columns: Sequence[ColumnDescriptor], file: str) -> None:
+        self._cuts, self._columns, self._file = cuts, columns, file
+
+    def _fail(self, column: int | None, message: str) -> CorruptFileError:
+        label = None if column is None else self._columns[column].label
+        return CorruptFileError(message, file=self._file, column=label)
+
+    def array(self, node: Node, slots: int) -> pa.Array:
+        """The node's values, ``slots`` of them, with the type of its field."""
+        try:
+            return _wrap(self._bare(node, slots), node.field.type)
+        except (pa.ArrowException, ValueError, OverflowError) as e:
+            raise self._fail(node.column, f"the values are not those of the type {node.field.type}: {e}") from e
+
+    def _bare(self, node: Node, slots: int) -> pa.Array:
+        type_ = bare(node.field.type)
+        match node.kind:
+            case "leaf":
+                assert node.column is not None
+                values = self._cuts[node.column].values
+                if len(values) != slots:
+                    raise self._fail(node.column, f"the column has {len(values)} values, its parent {slots} elements")
+                return from_values(values, type_)
+            case "struct":
+                return self._struct(node, type_, slots)
+            case "optional":
+                present = self._lengths(node, slots)
+                inner = self._bare(node.nodes[0], int(present.sum()))
+                places = pa.array(np.cumsum(present, dtype=np.int64) - 1, mask=present == 0)
+                return inner.take(places)
+            case "masked":
+                present = self._lengths(node, slots)
+                inner = self._bare(node.nodes[0], slots)
+                return inner.take(pa.array(np.arange(slots), mask=present == 0))
+            case _:
+                return self._list(node, type_, slots)
+
+    def _lengths(self, node: Node, slots: int) -> Int32s:
+        assert node.column is not None
+        lengths = self._cuts[node.column].lengths
+        assert lengths is not None
+        if len(lengths) != slots:
+            raise self._fail(node.column, f"the column has {len(lengths)} lengths for {slots} slots")
+        if node.kind != "list" and lengths.size and lengths.max() > 1:
+            raise self._fail(node.column, "a value is there or it is not: no length but 0 and 1 says so")
+        return lengths
+
+    def _struct(self, node: Node, type_: pa.DataType, slots: int) -> pa.Array:
+        if not node.nodes:
+            return pa.Array.from_buffers(type_, slots, [None])
+        arrays = [self.array(inner, slots) for inner in node.nodes]
+        return pa.StructArray.from_arrays(arrays, fields=[type_.field(i) for i in range(type_.num_fields)])
+
+    def _list(self, node: Node, type_: pa.DataType, slots: int) -> pa.Array:
+        lengths = self._lengths(node, slots)
+        total = int(lengths.sum(dtype=np.int64))
+        wide = pa.types.is_large_list(type_) or pa.types.is_large_list_view(type_)
+        if total > 0x7FFFFFFF and not wide:
+            raise self._fail(node.column, f"{total} elements are too many for one {type_}; read fewer rows at a time")
+        element = self.array(node.nodes[0], total)
+        if pa.types.is_fixed_size_list(type_):
+            if slots and (lengths != type_.list_size).any():
+                raise self._fail(node.column, f"a list does not have {type_.list_size} elements")
+            if type_.list_size == 0:
+                return pa.Array.from_buffers(type_, slots, [None], children=[element])
+            return pa.FixedSizeListArray.from_arrays(element, type=type_)
+        offsets = np.zeros(slots + 1, np.int64 if wide else np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        if pa.types.is_map(type_):
+            return pa.MapArray.from_arrays(pa.array(offsets), element.field(0), element.field(1), type_)
+        plain = pa.large_list(type_.value_field) if wide else pa.list_(type_.value_field)
+        kind = pa.LargeListArray if wide else pa.ListArray
+        found = kind.from_arrays(pa.array(offsets), element, type=plain)
+        return found if type_ == plain else found.cast(type_)
+
+
+def _wrap(array: pa.Array, type_: pa.DataType) -> Any:
+    """A bare array with dictionary, run-end encoding and extension put on again, outermost last."""
+    if array.type == type_ and not isinstance(type_, pa.BaseExtensionType):
+        return array
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, _wrap(array, type_.storage_type))
+    if pa.types.is_dictionary(type_):
+        return _wrap(array, type_.value_type).dictionary_encode().cast(type_)
+    if pa.types.is_run_end_encoded(type_):
+        return pc.run_end_encode(_wrap(array, type_.value_type), run_end_type=type_.run_end_type)
+    return array
