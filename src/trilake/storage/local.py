@@ -36,6 +36,7 @@ MAP_FROM = 1 << 20
 _SMALL = 1 << 16  # what one read call takes: most commits fit
 _BUFFER = 1 << 18  # how much a writer collects before it calls the kernel
 
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait for its other end
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 _MISSING = (FileNotFoundError, NotADirectoryError)
 
@@ -56,18 +57,18 @@ class LocalStore(Store):
     def read(self, key: str) -> pa.Buffer:
         path = self._root + check_key(key)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, _READ)
             try:
                 data = os.read(fd, _SMALL)
-                if len(data) < _SMALL and not (data and os.read(fd, 1)):
+                if 0 < len(data) < _SMALL and not os.read(fd, 1):
                     return pa.py_buffer(data)
-                status = os.fstat(fd)
-                if not stat.S_ISREG(status.st_mode):
-                    raise StorageError("this is not a regular file", file=path)
-                if status.st_size < MAP_FROM:
-                    return pa.py_buffer(_read_at(fd, 0, status.st_size))
+                size = _size(fd, path)
+                if size < MAP_FROM:
+                    return pa.py_buffer(_read_at(fd, 0, size))
             finally:
                 os.close(fd)
+        except StorageError:
+            raise
         except OSError as e:
             self._fail(e, "read", path)
         with self.open_input(key) as file:
@@ -85,13 +86,15 @@ class LocalStore(Store):
         for start, length in ranges:
             check_range(key, start, length)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, _READ)
             try:
-                size = os.fstat(fd).st_size
+                size = _size(fd, path)
                 # The object's end bounds the memory, whatever a damaged footer asks for.
                 return [pa.py_buffer(_read_at(fd, min(s, size), min(n, max(size - s, 0)))) for s, n in ranges]
             finally:
                 os.close(fd)
+        except StorageError:
+            raise
         except OSError as e:
             self._fail(e, "read", path)
 
@@ -198,7 +201,7 @@ class LocalStore(Store):
             except _MISSING:
                 continue
             except OSError as e:
-                self._fail(e, "delete", path)
+                raise _storage_error(e, "delete", path, writing=True) from e
 
     @staticmethod
     def _fail(error: OSError, doing: str, path: str) -> NoReturn:
@@ -332,6 +335,14 @@ def _link(temp: str, path: str) -> None:
         if e.errno not in _NO_LINKS:
             raise
         rename_noreplace(temp, path)
+
+
+def _size(fd: int, path: str) -> int:
+    """Size of an open file in bytes; pipes and devices are no objects."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)
+    return status.st_size
 
 
 def _read_at(fd: int, start: int, length: int) -> bytes:

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import itertools
+import pickle
+
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+
+def test_stores_of_one_name_share_their_objects() -> None:
+    open_store("memory://shared/a").put("b/c", b"x")
+    assert open_store("memory://shared").read("a/b/c").to_pybytes() == b"x"
+    assert [m.key for m in open_store("memory://shared/a/b").list()] == ["c"]
+    assert list(open_store("memory://shared/a/bc").list()) == []
+    assert list(open_store("memory://other").list()) == []
+    assert pickle.loads(pickle.dumps(open_store("memory://shared/a"))).read("b/c").to_pybytes() == b"x"
+
+
+def test_stores_without_a_name_are_private() -> None:
+    one, two = MemoryStore(), MemoryStore()
+    one.put("k", b"x")
+    assert list(two.list()) == []
+    assert one.sibling(one.uri).read("k").to_pybytes() == b"x"
+
+
+def test_the_clock_is_the_callers() -> None:
+    ticks = itertools.count(1000, 5)
+    store = MemoryStore(clock=lambda: next(ticks))
+    store.put("a", b"")
+    store.put_if_absent("b", b"")
+    with store.open_output("c") as file:
+        file.write(b"x")
+    store.put("a", b"")
+    assert [(m.key, m.modified_ms) for m in store.list()] == [("a", 1015), ("b", 1005), ("c", 1010)]
+
+
+def test_a_listing_does_not_change_while_it_is_read() -> None:
+    store = MemoryStore()
+    for i in range(3):
+        store.put(str(i), b"")
+    for meta in (listing := store.list()):
+        store.delete([meta.key])
+        store.put(f"{meta.key}x", b"")
+    assert next(listing, None) is None
+    assert [m.key for m in store.list()] == ["0x", "1x", "2x"]
