@@ -221,3 +221,9 @@ class WriteFailedError(TrilakeError):
     """A write failed before its commit: the table is unchanged, the message says what was left behind."""
 
     code = "WRITE_FAILED"
+
+
+class ChangeFeedError(TrilakeError):
+    """The change data feed was not recorded for the versions asked for, or cannot be read as one stream."""
+
+    code = "CHANGE_FEED"

@@ -1,0 +1,207 @@
+"""Deletion vectors: descriptors, their storage inline or in files, and the bitmap inside.
+
+Protocol: *Deletion Vectors* and *Deletion Vector Format*.  A vector that is not exactly what its descriptor says is an
+error: with a wrong one, rows would be lost or come back to life.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
+from trilake.storage.base import Store
+from trilake.storage.uri import is_absolute, split_absolute
+
+MAGIC = 1681511377
+_FORMAT_VERSION = 1
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_DECODE = np.full(256, 255, dtype=np.uint8)
+_Z85_DECODE[np.frombuffer(_Z85, dtype=np.uint8)] = np.arange(85, dtype=np.uint8)
+_POWERS = 85 ** np.arange(4, -1, -1, dtype=np.uint64)
+
+
+def z85_decode(text: str) -> bytes:
+    """Decode Z85: five characters for four bytes.  Raises ``ValueError`` for anything else.
+
+    Some writers do not fill the last group with zero bytes but mark it with one to three leading ``#``, which no valid
+    group starts with: so many bytes of the group are no data.
+
+    >>> z85_decode("HelloWorld").hex(), z85_decode("##093").hex()
+    ('864fd26fb559f75b', '0300')
+    """
+    filled = min(len(text[-5:]) - len(text[-5:].lstrip("#")), 3)
+    if filled:
+        text = text[:-5] + "0" * filled + text[-5 + filled :]
+    raw = np.frombuffer(text.encode("ascii", "replace"), dtype=np.uint8)
+    digits = _Z85_DECODE[raw]
+    if len(digits) % 5 or (digits == 255).any():
+        raise ValueError("not Z85: wrong length or a character outside the alphabet")
+    words = (digits.reshape(-1, 5).astype(np.uint64) * _POWERS).sum(axis=1)
+    if len(words) and words.max() > 0xFFFFFFFF:
+        raise ValueError("not Z85: a group exceeds 32 bits")
+    data = words.astype(">u4").tobytes()
+    return data[:-4] + data[-4 + filled :] if filled else data
+
+
+def z85_encode(data: bytes) -> str:
+    """Encode in Z85, zero-padded to a multiple of four bytes."""
+    padded = data + b"\0" * (-len(data) % 4)
+    words = np.frombuffer(padded, dtype=">u4").astype(np.uint64)
+    digits = (words[:, None] // _POWERS) % 85
+    return np.frombuffer(_Z85, dtype=np.uint8)[digits.astype(np.intp)].tobytes().decode()
+
+
+@dataclass(frozen=True)
+class DeletionVectorDescriptor:
+    """Where a vector is and what it must look like: ``size_in_bytes`` of the bitmap, ``cardinality`` in rows."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:
+        """From the action's field; ``None`` where there is no vector."""
+        if data is None or data.get("storageType") is None:
+            return None
+        return DeletionVectorDescriptor(
+            str(data["storageType"]),
+            str(data.get("pathOrInlineDv") or ""),
+            int(data.get("sizeInBytes") or 0),
+            int(data.get("cardinality") or 0),
+            data.get("offset"),
+        )
+
+    @property
+    def unique_id(self) -> str:
+        """What tells two vectors of one file apart."""
+        suffix = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
+
+    def relative_path(self) -> str:
+        """For storage type ``u``: the file's path below the table."""
+        text = self.path_or_inline_dv
+        if len(text) < 20:
+            raise self._error("path is shorter than the 20 characters of a uuid")
+        prefix, encoded = text[:-20], text[-20:]
+        try:
+            name = f"deletion_vector_{uuid.UUID(bytes=z85_decode(encoded))}.bin"
+        except ValueError as e:
+            raise self._error(str(e)) from e
+        return f"{prefix}/{name}" if prefix else name
+
+    def _error(self, why: str, file: str | None = None) -> DeletionVectorError:
+        return DeletionVectorError(
+            f"deletion vector cannot be trusted: {why}",
+            help="restore the file, or read a version without this vector; reading on would lose or revive rows",
+            file=file,
+            vector=self.unique_id[:80],
+        )
+
+    def load(self, store: Store) -> BitMap64:
+        """The row indexes it deletes.
+
+        ``store`` is the table's.  Raises ``DeletionVectorError`` for a wrong magic, size, CRC or cardinality,
+        ``MissingFileError`` where the file is not there.
+        """
+        if self.storage_type == "i":
+            return self._load_inline()
+        if self.storage_type == "u":
+            return self._load_file(store, self.relative_path())
+        if self.storage_type == "p":
+            path = self.path_or_inline_dv
+            if not is_absolute(path):
+                raise self._error(f"path {path!r} is not absolute")
+            root, key = split_absolute(path)
+            return self._load_file(store.sibling(root), key)
+        raise self._error(f"storage type {self.storage_type!r} is unknown")
+
+    def _load_inline(self) -> BitMap64:
+        try:
+            data = z85_decode(self.path_or_inline_dv)
+        except ValueError as e:
+            raise self._error(str(e)) from e
+        if not 0 < self.size_in_bytes <= len(data) < self.size_in_bytes + 4:
+            raise self._error(f"{len(data)} bytes inline do not fit the stated size of {self.size_in_bytes}")
+        return self._bitmap(data[: self.size_in_bytes], None)
+
+    def _load_file(self, store: Store, key: str) -> BitMap64:
+        where = f"{store.uri}/{key}"
+        start = self.offset or 0
+        # The head of the file says its version; a vector without an offset starts right behind it.
+        start = max(start, 1)
+        if not 4 <= self.size_in_bytes:
+            raise self._error(f"size {self.size_in_bytes} is too small for a vector", where)
+        try:
+            size = store.head(key).size
+            if size < start + 8 + self.size_in_bytes:
+                raise self._error(f"file of {size} bytes ends before the vector does", where)
+            version = bytes(store.read_range(key, 0, 1))
+            frame = bytes(store.read_range(key, start, self.size_in_bytes + 8))
+        except ObjectNotFoundError as e:
+            raise MissingFileError("a deletion vector file is missing", file=where) from e
+        if version[0] != _FORMAT_VERSION:
+            raise self._error(f"file format version {version[0]}, not {_FORMAT_VERSION}", where)
+        stated, checksum = struct.unpack(">i", frame[:4])[0], struct.unpack(">I", frame[-4:])[0]
+        data = frame[4:-4]
+        if stated != self.size_in_bytes:
+            raise self._error(f"file says {stated} bytes, the log {self.size_in_bytes}", where)
+        if zlib.crc32(data) != checksum:
+            raise self._error("CRC does not match", where)
+        return self._bitmap(data, where)
+
+    def _bitmap(self, data: bytes, where: str | None) -> BitMap64:
+        if len(data) < 12 or struct.unpack("<I", data[:4])[0] != MAGIC:
+            raise self._error("wrong magic number", where)
+        # Every bucket holds at least one row and takes at least 12 bytes: a larger count is a lie.
+        if struct.unpack("<Q", data[4:12])[0] > len(data) // 12:
+            raise self._error("bucket count exceeds the data", where)
+        try:
+            bitmap = BitMap64.deserialize(data[4:])
+            consistent = len(bitmap) == self.cardinality
+        except Exception as e:  # pyroaring raises bare exceptions for damaged input
+            raise self._error(f"bitmap is damaged ({e})", where) from e
+        if not consistent:
+            raise self._error(f"it deletes {len(bitmap)} rows, the log says {self.cardinality}", where)
+        return bitmap
+
+
+def serialize(bitmap: BitMap64) -> bytes:
+    """Magic number and portable bitmap: the form inside files and inline vectors."""
+    return struct.pack("<I", MAGIC) + bitmap.serialize()
+
+
+def file_bytes(bitmaps: list[bytes]) -> tuple[bytes, list[int]]:
+    """One deletion-vector file holding several serialized vectors, and the offset of each."""
+    out = bytearray([_FORMAT_VERSION])
+    offsets = []
+    for data in bitmaps:
+        offsets.append(len(out))
+        out += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    return bytes(out), offsets
+
+
+def row_indexes(bitmap: BitMap64) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The deleted rows of a file, ascending."""
+    return np.asarray(bitmap.to_array(), dtype=np.uint64).astype(np.int64)
+
+
+def keep_mask(deleted: np.ndarray[Any, np.dtype[np.int64]], start: int, length: int) -> pa.BooleanArray | None:
+    """Which of ``length`` rows from ``start`` on survive; ``None`` where all do."""
+    lo, hi = np.searchsorted(deleted, [start, start + length])
+    if lo == hi:
+        return None
+    mask = np.ones(length, dtype=bool)
+    mask[deleted[lo:hi] - start] = False
+    return pa.array(mask)

@@ -1,0 +1,244 @@
+"""``DeltaLog``: the log of one table, brought in through a :class:`~trilake.storage.Store`.
+
+The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.segment.choose_segment` ->
+checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.replay.apply`.  An old snapshot is brought up to
+date by listing from its version on and replaying what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta import last_checkpoint
+from trilake.delta.actions import ActionBatch, Metadata, Protocol, parse_commits
+from trilake.delta.checkpoint import read_checkpoint, read_checkpoint_tombstones
+from trilake.delta.features import check_readable
+from trilake.delta.replay import State, apply, without_touched
+from trilake.delta.schema import StructType
+from trilake.delta.segment import (
+    LAST_CHECKPOINT,
+    LOG,
+    LogListing,
+    LogSegment,
+    choose_segment,
+    commit_key,
+    sort_listing,
+)
+from trilake.errors import MissingMetadataError, ObjectNotFoundError, TableNotFoundError, VersionNotFoundError
+from trilake.storage.base import ObjectMeta, Store
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a table at one version."""
+
+    uri: str
+    version: int
+    state: State
+    segment: LogSegment
+
+    @property
+    def adds(self) -> pa.Table:
+        """One row a logical file, with the fields of the ``add`` action."""
+        return self.state.adds
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol action in force."""
+        assert self.state.protocol is not None
+        return self.state.protocol
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metaData action in force."""
+        assert self.state.metadata is not None
+        return self.state.metadata
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The table's schema."""
+        return self.metadata.schema
+
+    def property(self, key: str, default: str) -> str:
+        """A table property, or its default."""
+        return self.metadata.configuration.get(key, default)
+
+
+class DeltaLog:
+    """Reads the log of the table at the root of ``store``."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    # --- listing -----------------------------------------------------------------------------------------------------
+
+    def listing(self, *, start: int | None = None) -> LogListing:
+        """The log folder, from version ``start`` on."""
+        after = None if start is None else f"{LOG}/{start:020d}"
+        return sort_listing(self.store.list(LOG, start_after=after))
+
+    def hint(self) -> int | None:
+        """The version in ``_last_checkpoint``, where the file is there and undamaged."""
+        try:
+            return last_checkpoint.read_hint(bytes(self.store.read(LAST_CHECKPOINT)))
+        except ObjectNotFoundError:
+            return None
+
+    def exists(self) -> bool:
+        """Whether the location holds a Delta table."""
+        return not self.listing().empty
+
+    def segment(self, version: int | None = None) -> LogSegment:
+        """The files that make up ``version``, or the newest one.
+
+        Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``LogGapError``.
+        """
+        start = self.hint()
+        if start is not None and (version is None or version >= start):
+            found = self.listing(start=start)
+            # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
+            if any(v >= start for v, _ in found.checkpoints):
+                return choose_segment(found, uri=self.store.uri, version=version)
+        return choose_segment(self.listing(), uri=self.store.uri, version=version)
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The table at ``version``, or at its newest.
+
+        Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, ``CorruptLogError``,
+        ``MissingMetadataError`` or ``UnsupportedProtocolError``.
+        """
+        segment = self.segment(version)
+        state = apply(read_checkpoint(self.store, segment), self._parse(segment.commits))
+        return self._snapshot(segment, state)
+
+    def update(self, old: Snapshot) -> Snapshot:
+        """The newest version, by replaying on ``old`` only the commits that came after it."""
+        found = self.listing(start=old.version + 1)
+        newer = [v for v in found.commits if v > old.version]
+        if not newer:
+            if any(v > old.version for v, _ in found.checkpoints):
+                return self.snapshot()
+            return old
+        if sorted(newer) != list(range(old.version + 1, max(newer) + 1)):
+            return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
+        commits = tuple((v, v, found.commits[v]) for v in sorted(newer))
+        state = apply(old.state, self._parse(commits))
+        segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
+        return self._snapshot(segment, state)
+
+    def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
+        data = self.read_files([c.key for _, _, c in commits])
+        return parse_commits([(last, c.key, d) for (_, last, c), d in zip(commits, data, strict=True)])
+
+    def read_files(self, keys: Sequence[str]) -> list[pa.Buffer]:
+        """Log files by key; one that vanished since the listing is a ``VersionNotFoundError``."""
+        try:
+            return self.store.read_many(keys)
+        except ObjectNotFoundError as e:
+            raise VersionNotFoundError(
+                "a log file was cleaned up while the table was being read", help="read a newer version", file=self.store.uri
+            ) from e
+
+    def _snapshot(self, segment: LogSegment, state: State) -> Snapshot:
+        uri, version = self.store.uri, segment.version
+        lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
+        if lacking:
+            raise MissingMetadataError(
+                f"the log holds no {' and no '.join(lacking)} action (metadata or protocol missing)",
+                help="the log's first commit or its checkpoint was damaged; restore it from a copy",
+                file=uri,
+                version=version,
+            )
+        assert state.protocol is not None
+        check_readable(state.protocol, uri=uri, version=version)
+        return Snapshot(uri, version, state, segment)
+
+    def tombstones(self, snapshot: Snapshot) -> pa.Table:
+        """All ``remove`` actions of the snapshot, those in its checkpoint included."""
+        old = read_checkpoint_tombstones(self.store, snapshot.segment)
+        if not old.num_rows:
+            return snapshot.state.removes
+        batch = self._parse(snapshot.segment.commits)
+        kept = without_touched(old, batch.add, batch.remove)
+        return pa.concat_tables([kept, snapshot.state.removes])
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def commits(self, start: int = 0, end: int | None = None) -> list[tuple[int, ObjectMeta]]:
+        """The commit files there are between two versions, both included, ascending."""
+        found = self.listing(start=start if start > 0 else None).commits
+        return [(v, found[v]) for v in sorted(found) if v >= start and (end is None or v <= end)]
+
+    def parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
+        """The actions of some commits."""
+        return self._parse([(v, v, c) for v, c in commits])
+
+    def commit_info(self, version: int) -> dict[str, Any]:
+        """The ``commitInfo`` of one commit; empty where it has none."""
+        for line in bytes(self.store.read(commit_key(version))).splitlines():
+            if b'"commitInfo"' in line:
+                info = orjson.loads(line).get("commitInfo")
+                if info is not None:
+                    return dict(info)
+        return {}
+
+    def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:
+        """When each commit happened, in ms since the epoch, never decreasing.
+
+        In-commit timestamps count from the version on that enabled them; before it, file times made monotonic.
+        """
+        enabled_at = in_commit_timestamps_from(metadata)
+        times: list[int] = []
+        in_commit: dict[int, int] = {}
+        if enabled_at is not None:
+            infos = self.parse([(v, c) for v, c in commits if v >= enabled_at]).of("commitInfo")
+            in_commit = {v: int(i["inCommitTimestamp"]) for v, i in infos if i.get("inCommitTimestamp") is not None}
+        for v, c in commits:
+            t = in_commit.get(v, c.modified_ms)
+            if times and v not in in_commit and t <= times[-1]:
+                t = times[-1] + 1
+            times.append(t)
+        return times
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before a time (ms since the epoch).
+
+        Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds.
+        """
+        commits = self.commits()
+        if not commits:
+            raise TableNotFoundError("not a Delta table: no commit in _delta_log", file=self.store.uri)
+        times = self.commit_times(commits, self.snapshot().metadata)
+        versions = [v for (v, _), t in zip(commits, times, strict=True) if t <= timestamp_ms]
+        if not versions:
+            raise VersionNotFoundError(
+                f"no version is as old as {timestamp_text(timestamp_ms)}",
+                help=f"the oldest commit in the log is version {commits[0][0]} of {timestamp_text(times[0])}",
+                file=self.store.uri,
+            )
+        return versions[-1]
+
+
+def in_commit_timestamps_from(metadata: Metadata) -> int | None:
+    """The version from which commits carry ``inCommitTimestamp``, or ``None`` where the feature is off."""
+    conf = metadata.configuration
+    if conf.get("delta.enableInCommitTimestamps", "false").lower() != "true":
+        return None
+    return int(conf.get("delta.inCommitTimestampEnablementVersion", "0"))
+
+
+def timestamp_text(ms: int) -> str:
+    """A time in ms since the epoch as ISO text in UTC.
+
+    >>> timestamp_text(0)
+    '1970-01-01 00:00:00.000Z'
+    """
+    return str(pa.scalar(ms, pa.timestamp("ms"))) + "Z"

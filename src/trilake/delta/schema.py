@@ -1,0 +1,413 @@
+"""The table schema: the JSON of ``metaData.schemaString``, its types, and their Arrow forms.
+
+Protocol: *Schema Serialization Format* and *Column Mapping*.  A schema is a tree of frozen dataclasses; unknown keys of
+a field's metadata are kept, since other writers own them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
+
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+COLUMN_ID = "delta.columnMapping.id"
+#: Deeper than any real schema, and far from Python's recursion limit.
+MAX_DEPTH = 100
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    "null": pa.null(),
+    "variant": pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+# A collated or length-limited string is stored as a plain one.
+_STRING_LIKE = re.compile(r"string collate \S+|(?:var)?char\(\d+\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class PrimitiveType:
+    """A type without parts; ``name`` is the spec's type name, e.g. ``long`` or ``decimal(10,2)``."""
+
+    name: str
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that values of this type have in memory."""
+        known = _PRIMITIVES.get(self.name)
+        if known is not None:
+            return known
+        if m := _DECIMAL.fullmatch(self.name):
+            return pa.decimal128(int(m[1]), int(m[2]))
+        return pa.string()  # parse_type admits nothing else
+
+    def to_json(self) -> Any:
+        """The JSON form, as plain Python data."""
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """A list of values of one type."""
+
+    element: DataType
+    contains_null: bool = True
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that values of this type have in memory."""
+        return pa.list_(pa.field("element", self.element.arrow, self.contains_null))
+
+    def to_json(self) -> Any:
+        """The JSON form, as plain Python data."""
+        return {"type": "array", "elementType": self.element.to_json(), "containsNull": self.contains_null}
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True)
+class MapType:
+    """Key-value pairs."""
+
+    key: DataType
+    value: DataType
+    value_contains_null: bool = True
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that values of this type have in memory."""
+        return pa.map_(
+            pa.field("key", self.key.arrow, False), pa.field("value", self.value.arrow, self.value_contains_null)
+        )
+
+    def to_json(self) -> Any:
+        """The JSON form, as plain Python data."""
+        return {
+            "type": "map",
+            "keyType": self.key.to_json(),
+            "valueType": self.value.to_json(),
+            "valueContainsNull": self.value_contains_null,
+        }
+
+    def __str__(self) -> str:
+        return f"map<{self.key},{self.value}>"
+
+
+@dataclass(frozen=True)
+class StructField:
+    """One named column, top-level or nested."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def physical_name(self) -> str:
+        """The name in data files, statistics and partition values: the display name unless columns are mapped."""
+        name = self.metadata.get(PHYSICAL_NAME)
+        return name if isinstance(name, str) else self.name
+
+    @property
+    def column_id(self) -> int | None:
+        """The Parquet field id of a mapped column."""
+        value = self.metadata.get(COLUMN_ID)
+        return int(value) if value is not None else None
+
+    @property
+    def arrow(self) -> pa.Field:
+        """The Arrow field under the display name."""
+        return pa.field(self.name, self.type.arrow, self.nullable)
+
+    def to_json(self) -> Any:
+        """The JSON form, as plain Python data."""
+        return {
+            "name": self.name,
+            "type": self.type.to_json(),
+            "nullable": self.nullable,
+            "metadata": dict(self.metadata),
+        }
+
+
+@dataclass(frozen=True)
+class StructType:
+    """Named fields: the table itself, or a nested column."""
+
+    fields: tuple[StructField, ...]
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow struct type."""
+        return pa.struct([f.arrow for f in self.fields])
+
+    @property
+    def names(self) -> list[str]:
+        """Display names in order."""
+        return [f.name for f in self.fields]
+
+    def to_arrow_schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return pa.schema([f.arrow for f in self.fields])
+
+    def find(self, name: str) -> StructField | None:
+        """The field of that name; names are resolved without regard to case (an exact match first)."""
+        lowered = name.lower()
+        match = None
+        for f in self.fields:
+            if f.name == name:
+                return f
+            if match is None and f.name.lower() == lowered:
+                match = f
+        return match
+
+    def field(self, name: str) -> StructField:
+        """Like :meth:`find`, but a missing column is a ``SchemaMismatchError`` that lists those there are."""
+        f = self.find(name)
+        if f is None:
+            raise SchemaMismatchError(
+                f"no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
+            )
+        return f
+
+    def to_json(self) -> Any:
+        """The JSON form, as plain Python data."""
+        return {"type": "struct", "fields": [f.to_json() for f in self.fields]}
+
+    def json(self) -> str:
+        """The text of ``schemaString``."""
+        return orjson.dumps(self.to_json()).decode()
+
+    def leaves(self, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructField]]:
+        """Every field that is no struct, with its display path; arrays and maps count as one leaf."""
+        for f in self.fields:
+            path = (*prefix, f.name)
+            if isinstance(f.type, StructType):
+                yield from f.type.leaves(path)
+            else:
+                yield path, f
+
+    def __str__(self) -> str:
+        return "struct<" + ",".join(f"{f.name}:{f.type}" for f in self.fields) + ">"
+
+
+DataType = PrimitiveType | ArrayType | MapType | StructType
+
+
+def parse_schema(text: str, *, version: int | None = None) -> StructType:
+    """Parse ``metaData.schemaString``.
+
+    Raises ``CorruptLogError`` where the text is no schema, ``UnsupportedProtocolError`` for a type it does not know.
+
+    >>> parse_schema('{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}').names
+    ['a']
+    """
+    try:
+        parsed = _parse_type(orjson.loads(text), 0)
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as e:
+        raise CorruptLogError(f"schemaString is not a schema ({type(e).__name__}: {e})", version=version) from e
+    if not isinstance(parsed, StructType):
+        raise CorruptLogError("schemaString is not a struct", version=version)
+    seen: dict[str, str] = {}
+    for name in parsed.names:
+        if (other := seen.setdefault(name.lower(), name)) is not name:
+            raise CorruptLogError(f"two columns are named {other!r} and {name!r}", version=version)
+    return parsed
+
+
+def _parse_type(node: Any, depth: int) -> DataType:
+    if depth > MAX_DEPTH:
+        raise CorruptLogError(f"schema nested deeper than {MAX_DEPTH} levels")
+    if isinstance(node, str):
+        return parse_primitive(node)
+    kind = node["type"]
+    if kind == "struct":
+        return StructType(
+            tuple(
+                StructField(
+                    str(f["name"]),
+                    _parse_type(f["type"], depth + 1),
+                    bool(f.get("nullable", True)),
+                    dict(f.get("metadata") or {}),
+                )
+                for f in node["fields"]
+            )
+        )
+    if kind == "array":
+        return ArrayType(_parse_type(node["elementType"], depth + 1), bool(node.get("containsNull", True)))
+    if kind == "map":
+        key, value = _parse_type(node["keyType"], depth + 1), _parse_type(node["valueType"], depth + 1)
+        return MapType(key, value, bool(node.get("valueContainsNull", True)))
+    if isinstance(kind, str):
+        return parse_primitive(kind)
+    return _parse_type(kind, depth + 1)
+
+
+def parse_primitive(name: str) -> PrimitiveType:
+    """The primitive type of that spec name.  Raises ``UnsupportedProtocolError`` for a name it does not know."""
+    if m := _DECIMAL.fullmatch(name):
+        precision, scale = int(m[1]), int(m[2])
+        if not (1 <= precision <= 38 and 0 <= scale <= precision):
+            raise CorruptLogError(f"{name} is no valid decimal type")
+        return PrimitiveType(f"decimal({precision},{scale})")
+    if name == "decimal":
+        return PrimitiveType("decimal(10,0)")
+    if name == "null":
+        return PrimitiveType("void")
+    if name in _PRIMITIVES or _STRING_LIKE.fullmatch(name):
+        return PrimitiveType(name)
+    raise UnsupportedProtocolError(
+        f"the schema uses the data type {name!r}, which is unknown here", help="a newer trilake may read this table"
+    )
+
+
+def from_arrow(schema: pa.Schema) -> StructType:
+    """The Delta schema for rows of an Arrow schema.
+
+    Integers without sign take the next wider signed type; times of day, durations and unions have no Delta type and
+    raise ``SchemaMismatchError`` naming the column.
+
+    >>> str(from_arrow(pa.schema([("a", pa.int64()), ("t", pa.timestamp("ns", "UTC"))])))
+    'struct<a:long,t:timestamp>'
+    """
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        if name.lower() in seen:
+            raise SchemaMismatchError(
+                f"columns {seen[name.lower()]!r} and {name!r} differ by case only",
+                help="rename one of them: column names are case-insensitive in a Delta table",
+                column=name,
+            )
+        seen[name.lower()] = name
+    return StructType(tuple(_from_arrow_field(f, f.name) for f in schema))
+
+
+def _from_arrow_field(f: pa.Field, path: str) -> StructField:
+    return StructField(f.name, _from_arrow_type(f.type, path), f.nullable)
+
+
+def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
+    ty = pa.types
+    if ty.is_dictionary(t):
+        return _from_arrow_type(t.value_type, path)
+    if ty.is_run_end_encoded(t):
+        return _from_arrow_type(t.value_type, path)
+    if isinstance(t, pa.BaseExtensionType):
+        return _from_arrow_type(t.storage_type, path)
+    if ty.is_struct(t):
+        return StructType(tuple(_from_arrow_field(t.field(i), f"{path}.{t.field(i).name}") for i in range(t.num_fields)))
+    if ty.is_map(t):
+        return MapType(
+            _from_arrow_type(t.key_type, f"{path}.key"),
+            _from_arrow_type(t.item_type, f"{path}.value"),
+            t.item_field.nullable,
+        )
+    if ty.is_list(t) or ty.is_large_list(t) or ty.is_fixed_size_list(t) or ty.is_list_view(t):
+        return ArrayType(_from_arrow_type(t.value_type, f"{path}.element"), t.value_field.nullable)
+    if ty.is_decimal(t):
+        if t.precision > 38 or t.scale < 0:
+            raise SchemaMismatchError(f"{t} does not fit a Delta decimal (precision 38, scale >= 0)", column=path)
+        return PrimitiveType(f"decimal({t.precision},{t.scale})")
+    if ty.is_timestamp(t):
+        return PrimitiveType("timestamp" if t.tz is not None else "timestamp_ntz")
+    for check, name in _FROM_ARROW:
+        if check(t):
+            return PrimitiveType(name)
+    raise SchemaMismatchError(
+        f"Arrow type {t} has no Delta type", help="cast the column before writing, e.g. to long or string", column=path
+    )
+
+
+_FROM_ARROW: list[tuple[Any, str]] = [
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_string_view, "string"),
+    (pa.types.is_int64, "long"),
+    (pa.types.is_int32, "integer"),
+    (pa.types.is_int16, "short"),
+    (pa.types.is_int8, "byte"),
+    (pa.types.is_uint8, "short"),
+    (pa.types.is_uint16, "integer"),
+    (pa.types.is_uint32, "long"),
+    (pa.types.is_uint64, "decimal(20,0)"),
+    (pa.types.is_float16, "float"),
+    (pa.types.is_float32, "float"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_large_binary, "binary"),
+    (pa.types.is_binary_view, "binary"),
+    (pa.types.is_fixed_size_binary, "binary"),
+    (pa.types.is_null, "void"),
+]
+
+
+def contains_type(t: DataType, name: str) -> bool:
+    """Whether the primitive type ``name`` occurs anywhere in ``t``."""
+    if isinstance(t, PrimitiveType):
+        return t.name == name
+    if isinstance(t, ArrayType):
+        return contains_type(t.element, name)
+    if isinstance(t, MapType):
+        return contains_type(t.key, name) or contains_type(t.value, name)
+    return any(contains_type(f.type, name) for f in t.fields)
+
+
+def all_nullable(t: DataType) -> DataType:
+    """The same type with every part nullable, as Delta stores what Spark writes."""
+    if isinstance(t, ArrayType):
+        return ArrayType(all_nullable(t.element), True)
+    if isinstance(t, MapType):
+        return MapType(all_nullable(t.key), all_nullable(t.value), True)
+    if isinstance(t, StructType):
+        return StructType(tuple(replace(f, type=all_nullable(f.type), nullable=True) for f in t.fields))
+    return t
+
+
+def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Partition columns in the schema's spelling.
+
+    Raises ``InvalidArgumentError`` where one is missing, twice there, of a type that no directory name can hold, or
+    where no column would be left for the files.
+    """
+    out: list[str] = []
+    for name in columns:
+        f = schema.find(name)
+        if f is None:
+            raise InvalidArgumentError(
+                f"partition column {name!r} is not in the schema",
+                help=f"the columns are {', '.join(schema.names)}",
+                column=name,
+            )
+        if not isinstance(f.type, PrimitiveType) or f.type.name in ("void", "variant"):
+            raise InvalidArgumentError(f"a table cannot be partitioned by a column of type {f.type}", column=f.name)
+        if f.name in out:
+            raise InvalidArgumentError(f"partition column {f.name!r} is given twice", column=f.name)
+        out.append(f.name)
+    if out and len(out) == len(schema.fields):
+        raise InvalidArgumentError(
+            "every column is a partition column, so the files would hold none", help="leave one column out"
+        )
+    return tuple(out)

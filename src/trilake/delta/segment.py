@@ -1,0 +1,163 @@
+"""Which files of ``_delta_log`` make up a version: names, and the pure choice among them.
+
+Protocol: *Delta Log Entries*, *Checkpoints*, *Log Compaction Files*.  Nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trilake.errors import LogGapError, TableNotFoundError, VersionNotFoundError
+from trilake.storage.base import ObjectMeta
+
+LOG = "_delta_log"
+SIDECARS = f"{LOG}/_sidecars"
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
+_CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_UUID = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)")
+
+
+def commit_key(version: int) -> str:
+    """Key of a commit file below the table's root.
+
+    >>> commit_key(3)
+    '_delta_log/00000000000000000003.json'
+    """
+    return f"{LOG}/{version:020d}.json"
+
+
+def checkpoint_key(version: int) -> str:
+    """Key of a single-file checkpoint."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
+@dataclass(frozen=True)
+class LogListing:
+    """The files of a log folder, sorted into kinds."""
+
+    commits: dict[int, ObjectMeta]
+    #: (first version, last version, file)
+    compactions: tuple[tuple[int, int, ObjectMeta], ...]
+    #: complete checkpoints: (version, files), ascending
+    checkpoints: tuple[tuple[int, tuple[ObjectMeta, ...]], ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing in the folder belongs to a Delta log."""
+        return not self.commits and not self.checkpoints
+
+
+def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
+    """Sort a listing of ``_delta_log`` into kinds; files of other names are none of ours and are passed over."""
+    commits: dict[int, ObjectMeta] = {}
+    compactions: list[tuple[int, int, ObjectMeta]] = []
+    whole: dict[int, list[ObjectMeta]] = {}
+    parts: dict[tuple[int, int], dict[int, ObjectMeta]] = {}
+    for o in objects:
+        folder, _, name = o.key.rpartition("/")
+        if folder != LOG:
+            continue
+        if m := _COMMIT.fullmatch(name):
+            commits[int(m[1])] = o
+        elif ".checkpoint." in name:
+            if m := _CLASSIC.fullmatch(name) or _UUID.fullmatch(name):
+                if o.size > 0:
+                    whole.setdefault(int(m[1]), []).append(o)
+            elif (m := _PART.fullmatch(name)) and o.size > 0:
+                parts.setdefault((int(m[1]), int(m[3])), {})[int(m[2])] = o
+        elif (m := _COMPACTED.fullmatch(name)) and o.size > 0:
+            compactions.append((int(m[1]), int(m[2]), o))
+    complete: dict[int, tuple[ObjectMeta, ...]] = {}
+    for (version, total), found in parts.items():
+        # A writer may have died between two parts: only a full set counts.
+        if set(found) == set(range(1, total + 1)):
+            complete[version] = tuple(found[i] for i in range(1, total + 1))
+    for version, files in whole.items():
+        complete[version] = (files[0],)
+    return LogListing(commits, tuple(compactions), tuple(sorted(complete.items())))
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """The files that hold a version: a checkpoint, or none, and the commits after it.
+
+    ``commits`` are ``(first, last, file)``, ascending and contiguous; a log compaction file stands for several versions.
+    """
+
+    version: int
+    checkpoint_version: int | None
+    checkpoint_files: tuple[ObjectMeta, ...]
+    commits: tuple[tuple[int, int, ObjectMeta], ...]
+
+    @property
+    def last_commit(self) -> ObjectMeta | None:
+        """The commit file of the version itself, where the log still has it."""
+        return self.commits[-1][2] if self.commits and self.commits[-1][0] == self.version else None
+
+
+def choose_segment(listing: LogListing, *, uri: str, version: int | None = None) -> LogSegment:
+    """The segment of ``version``, or of the newest one.
+
+    Raises ``TableNotFoundError`` for an empty log, ``VersionNotFoundError`` for a version outside it, ``LogGapError``
+    where versions are missing between those that are there.
+    """
+    if listing.empty:
+        raise TableNotFoundError(
+            "not a Delta table: no commit and no checkpoint in _delta_log",
+            help="check the path, or create a table there with trilake.write",
+            file=uri,
+        )
+    newest = max([*listing.commits, *(v for v, _ in listing.checkpoints)])
+    target = newest if version is None else version
+    if target > newest or target < 0:
+        raise VersionNotFoundError(
+            f"version {target} does not exist", help=f"the newest version is {newest}", file=uri, version=target
+        )
+    base = [(v, files) for v, files in listing.checkpoints if v <= target]
+    checkpoint_version, files = base[-1] if base else (None, ())
+    start = 0 if checkpoint_version is None else checkpoint_version + 1
+    missing = [v for v in range(start, target + 1) if v not in listing.commits]
+    if missing:
+        _refuse_gap(listing, missing, target, uri)
+    return LogSegment(target, checkpoint_version, files, _cover(listing, start, target))
+
+
+def _refuse_gap(listing: LogListing, missing: list[int], target: int, uri: str) -> None:
+    readable = sorted({v for v, _ in listing.checkpoints})
+    if missing[0] == 0 and (not listing.commits or min(listing.commits) > missing[-1] or target not in listing.commits):
+        first = min([*readable, *([0] if 0 in listing.commits else [])], default=None)
+        if first is not None:
+            raise VersionNotFoundError(
+                f"version {target} is no longer readable: its commits were cleaned up",
+                help=f"the oldest readable version is {first}",
+                file=uri,
+                version=target,
+            )
+    shown = ", ".join(map(str, missing[:5])) + (" ..." if len(missing) > 5 else "")
+    raise LogGapError(
+        f"the versions in the log are not contiguous: {shown} missing",
+        help="restore the missing commit files, or read a version before the gap",
+        file=f"{uri}/{commit_key(missing[0])}",
+        version=missing[0],
+    )
+
+
+def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int, ObjectMeta], ...]:
+    """Commits ``start..target``, with compaction files in place of the runs they hold."""
+    longest: dict[int, tuple[int, ObjectMeta]] = {}
+    for first, last, file in listing.compactions:
+        if start <= first < last <= target and last > longest.get(first, (first, file))[0]:
+            longest[first] = (last, file)
+    out: list[tuple[int, int, ObjectMeta]] = []
+    v = start
+    while v <= target:
+        last, file = longest.get(v, (v, listing.commits[v]))
+        out.append((v, last, file))
+        v = last + 1
+    return tuple(out)

@@ -1,0 +1,189 @@
+"""``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow."""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.changes import changes_table, plan_changes
+from trilake.delta.history import history
+from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.read import read_tasks
+from trilake.delta.replay import decoded_paths
+from trilake.delta.scan import parse_table_filter, plan_scan, read_schema, vector_count
+from trilake.delta.skipping import explain_files, skip_files
+from trilake.delta.statistics import record_counts
+from trilake.errors import InvalidArgumentError
+from trilake.storage.base import Store
+from trilake.table import Explanation, FilterLike, Table
+
+#: A point in time: ISO text (UTC unless it names a zone), a datetime, or seconds since the epoch.
+TimestampLike = str | dt.datetime | int | float
+
+
+class ArrowDeltaTable(Table):
+    """A Delta table at one version.
+
+    Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, the newest
+    version is shown.
+    """
+
+    format = "delta"
+
+    def __init__(
+        self, store: Store, *, version: int | None = None, timestamp: TimestampLike | None = None
+    ) -> None:
+        if version is not None and timestamp is not None:
+            raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
+        self.log = DeltaLog(store)
+        self.uri = store.uri
+        if timestamp is not None:
+            version = self.log.version_at(timestamp_ms(timestamp))
+        self.snapshot: Snapshot = self.log.snapshot(version)
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The version this object shows."""
+        return self.snapshot.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows, all parts nullable: files may lack columns that the table requires."""
+        return read_schema(self.snapshot.schema).to_arrow_schema()
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol action in force."""
+        return self.snapshot.protocol
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metaData action in force."""
+        return self.snapshot.metadata
+
+    def refresh(self) -> ArrowDeltaTable:
+        """The same table at its newest version, replaying only the commits that are new."""
+        fresh = object.__new__(ArrowDeltaTable)
+        fresh.log, fresh.uri = self.log, self.uri
+        fresh.snapshot = self.log.update(self.snapshot)
+        return fresh
+
+    def files(self, filter: FilterLike | None = None) -> pa.Table:
+        """One row a data file; see :meth:`trilake.table.Table.files`."""
+        adds = plan_scan(self.snapshot, None, filter).files
+        return pa.table(
+            {
+                "path": decoded_paths(adds["path"]),
+                "partition_values": adds["partitionValues"],
+                "size": adds["size"],
+                "modification_time": adds["modificationTime"].cast(pa.timestamp("ms", "UTC")),
+                "num_records": record_counts(adds),
+                "stats": adds["stats"],
+                "deletion_vector": adds["deletionVector"],
+            }
+        )
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as a stream of batches; see :meth:`trilake.table.Table.to_batches`."""
+        scan = plan_scan(self.snapshot, columns, filter)
+        return read_tasks(self.log.store, scan.tasks(), scan.plan)
+
+    def to_reader(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is."""
+        scan = plan_scan(self.snapshot, columns, filter)
+        return pa.RecordBatchReader.from_batches(
+            scan.plan.schema, read_tasks(self.log.store, scan.tasks(), scan.plan)
+        )
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
+        """The rows as one table; see :meth:`trilake.table.Table.to_arrow`."""
+        return self.to_reader(columns, filter).read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def count(self, filter: FilterLike | None = None) -> int:
+        """Number of rows; from the statistics alone where the filter leaves no file in doubt."""
+        scan = plan_scan(self.snapshot, [], filter)
+        if scan.plan.filter is None:
+            counts = record_counts(scan.files)
+            if not counts.null_count:
+                return int(pc.sum(counts).as_py() or 0) - vector_count(scan.files)
+        return sum(b.num_rows for b in read_tasks(self.log.store, scan.tasks(), scan.plan))
+
+    def changes(self, start: int, end: int | None = None, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """The change data feed of versions ``start`` to ``end``, both included.
+
+        The rows have three more columns: ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage`` or
+        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Raises ``ChangeFeedError`` where the feed was not
+        recorded, ``VersionNotFoundError`` for versions the log does not hold.
+        """
+        return changes_table(self.log, plan_changes(self.log, start, end, columns=columns))
+
+    # --- about it ----------------------------------------------------------------------------------------------------
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """The commits, newest first, with who did what and when."""
+        return history(self.log, self.snapshot, limit)
+
+    def explain(self, filter: FilterLike | None = None) -> Explanation:
+        """Which files ``filter`` keeps and which it skips, and why."""
+        parsed = parse_table_filter(filter, self.snapshot)
+        files = explain_files(self.snapshot, skip_files(self.snapshot, parsed))
+        return Explanation(None if filter is None else str(filter), files, ("read as Arrow in this process",))
+
+    def __repr__(self) -> str:
+        m = self.metadata
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self.snapshot.schema.fields)
+        by = f" partitioned by {', '.join(m.partition_columns)}" if m.partition_columns else ""
+        return f"<Delta table {self.uri} version {self.version}, {self.snapshot.adds.num_rows} files{by}; {columns}>"
+
+    def _repr_html_(self) -> str:
+        m, p = self.metadata, self.protocol
+        rows = "".join(
+            f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td><td>{'' if f.nullable else 'not null'}"
+            f"{'partition' if f.name in m.partition_columns else ''}</td></tr>"
+            for f in self.snapshot.schema.fields
+        )
+        size = pc.sum(self.snapshot.adds["size"]).as_py() or 0
+        return (
+            f"<div><b>Delta table</b> <code>{html.escape(self.uri)}</code> &middot; version {self.version} &middot; "
+            f"{self.snapshot.adds.num_rows:,} files &middot; {size / 1e6:,.1f} MB &middot; "
+            f"protocol {p.min_reader_version}/{p.min_writer_version}"
+            f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+
+
+def timestamp_ms(value: TimestampLike) -> int:
+    """A point in time in ms since the epoch; a text or datetime without a zone is UTC.
+
+    Raises ``InvalidArgumentError`` for a text that is no timestamp.
+
+    >>> timestamp_ms("1970-01-01T00:00:01Z")
+    1000
+    """
+    if isinstance(value, int | float):
+        return int(value * 1000)
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value.strip())
+        except ValueError as e:
+            raise InvalidArgumentError(
+                f"{value!r} is no timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
+            ) from e
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=dt.UTC)
+    return int(value.timestamp() * 1000)

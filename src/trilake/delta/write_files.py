@@ -1,0 +1,238 @@
+"""Writing data files: rows in, ``add`` actions out.
+
+Runs in any process that has the plan and a store: the caller's own, or a Spark task.  Nothing it writes is visible before
+a commit names it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from trilake.delta.file_statistics import file_statistics, leaf_paths
+from trilake.delta.partitions import format_values, hive_directory
+from trilake.delta.runtime import Runtime
+from trilake.delta.schema import PrimitiveType, StructType
+from trilake.delta.store_assignment import assign_batch
+from trilake.storage.base import Store
+
+#: What a path may hold unescaped in the log (RFC 2396).
+_PATH_SAFE = "/!$&'()*+,;=:@~"
+#: Partitions of one task that are being written at the same time.
+_MAX_OPEN = 64
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """How to write files of a table: what a Spark task needs besides the rows.
+
+    ``schema`` is the table's, ``target_size`` the size in bytes at which a file is closed and ``buffer_size`` the bytes of
+    rows that wait in memory for a larger row group.
+    """
+
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    job_id: str
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    target_size: int = 256 << 20
+    buffer_size: int = 128 << 20
+    compression: str = "snappy"
+
+    @property
+    def indexed_columns(self) -> int:
+        """How many leaf columns get statistics."""
+        try:
+            return int(self.configuration.get("delta.dataSkippingNumIndexedCols", "32"))
+        except ValueError:
+            return 32
+
+
+def encode_path(path: str) -> str:
+    """A path as the log writes it: URI-encoded once.
+
+    >>> encode_path("p=a b/x.parquet")
+    'p=a%20b/x.parquet'
+    """
+    return quote(path, safe=_PATH_SAFE)
+
+
+def write_files(
+    store: Store,
+    plan: FilePlan,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: int = 0,
+    runtime: Runtime | None = None,
+) -> list[dict[str, Any]]:
+    """Write rows into as many files as partitions and the target size ask for.
+
+    Returns one ``add`` action a file, as JSON objects.  When it fails, the files that it had finished are deleted: no
+    commit can name them.  Raises ``SchemaMismatchError`` for rows that are not of the table's schema.
+    """
+    writer = _TaskWriter(store, plan, task, runtime or Runtime())
+    try:
+        for batch in batches:
+            writer.write(assign_batch(batch, plan.schema))
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+class _TaskWriter:
+    """All files of one task: rows wait by partition and go out as row groups."""
+
+    def __init__(self, store: Store, plan: FilePlan, task: int, runtime: Runtime) -> None:
+        self.store, self.plan, self.task, self.runtime = store, plan, task, runtime
+        self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
+        names = set(plan.partition_columns)
+        self.file_schema = pa.schema([f.arrow for f in plan.schema.fields if f.name not in names])
+        self.open: OrderedDict[tuple[str | None, ...], _FileWriter] = OrderedDict()
+        self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
+        self.sizes: dict[tuple[str | None, ...], int] = {}
+        self.adds: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        for values, rows in self._split(pa.Table.from_batches([batch])):
+            self.waiting.setdefault(values, []).append(rows)
+            self.sizes[values] = self.sizes.get(values, 0) + rows.nbytes
+        # A partition alone may use the whole buffer; with many, the largest go first.
+        while sum(self.sizes.values()) > self.plan.buffer_size:
+            self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
+
+    def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+        if not self.partition_fields:
+            yield (), table
+            return
+        data = table.drop_columns([f.name for f in self.partition_fields])
+        codes = np.zeros(table.num_rows, dtype=np.int64)
+        texts: list[Sequence[str | None]] = []
+        for f in self.partition_fields:
+            assert isinstance(f.type, PrimitiveType)
+            encoded = pc.dictionary_encode(table[f.name].combine_chunks(), null_encoding="encode")
+            if isinstance(encoded, pa.ChunkedArray):
+                encoded = encoded.chunk(0)
+            texts.append(format_values(encoded.dictionary, f.type))
+            codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        sorted_codes = codes[order]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(sorted_codes)) + 1, [len(codes)]])
+        data = data.take(pa.array(order)) if len(starts) > 2 else data
+        for lo, hi in zip(starts[:-1], starts[1:], strict=True):
+            code, values = int(sorted_codes[lo]), []
+            for options in reversed(texts):
+                code, position = divmod(code, len(options))
+                values.append(options[position])
+            yield tuple(reversed(values)), data.slice(int(lo), int(hi - lo))
+
+    def _flush(self, values: tuple[str | None, ...]) -> None:
+        table = pa.concat_tables(self.waiting.pop(values))
+        del self.sizes[values]
+        writer = self.open.pop(values, None) or self._start(values)
+        self.open[values] = writer
+        writer.write(table)
+        if writer.size >= self.plan.target_size:
+            self._finish(values)
+        elif len(self.open) > _MAX_OPEN:
+            self._finish(next(iter(self.open)))
+
+    def _start(self, values: tuple[str | None, ...]) -> _FileWriter:
+        names = [f.physical_name for f in self.partition_fields]
+        by_name = dict(zip(names, values, strict=True))
+        number = len(self.keys)
+        file = f"part-{self.task:05d}-{self.plan.job_id}.c{number:03d}.{self.plan.compression}.parquet"
+        key = f"{hive_directory(by_name)}/{file}" if by_name else file
+        self.keys.append(key)
+        return _FileWriter(self.store.open_output(key), key, by_name, self.file_schema, self.plan)
+
+    def _finish(self, values: tuple[str | None, ...]) -> None:
+        self.adds.append(self.open.pop(values).close(self.runtime.clock_ms()))
+
+    def close(self) -> list[dict[str, Any]]:
+        for values in list(self.waiting):
+            self._flush(values)
+        for values in list(self.open):
+            self._finish(values)
+        return self.adds
+
+    def abort(self) -> None:
+        for writer in self.open.values():
+            writer.discard()
+        self.store.delete(self.keys)
+
+
+class _FileWriter:
+    """One Parquet file."""
+
+    def __init__(
+        self, sink: IO[bytes], key: str, partition: Mapping[str, str | None], schema: pa.Schema, plan: FilePlan
+    ) -> None:
+        self.sink, self.key, self.partition, self.schema, self.plan = sink, key, partition, schema, plan
+        self.footer: list[pq.FileMetaData] = []
+        self.floats = [p for p in leaf_paths(schema) if p and pa.types.is_floating(_leaf_type(schema, p))]
+        self.with_nan: set[tuple[str, ...]] = set()
+        self.counter = pa.PythonFile(sink, mode="w")
+        self.writer = pq.ParquetWriter(
+            self.counter,
+            schema,
+            compression=plan.compression,
+            coerce_timestamps="us",
+            store_schema=False,
+            metadata_collector=self.footer,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return int(self.counter.tell())
+
+    def write(self, table: pa.Table) -> None:
+        for path in self.floats:
+            if path not in self.with_nan and _has_nan(table, path):
+                self.with_nan.add(path)
+        self.writer.write_table(table)
+
+    def close(self, now_ms: int) -> dict[str, Any]:
+        self.writer.close()
+        size = int(self.counter.tell())
+        self.sink.close()
+        stats = file_statistics(
+            self.footer[0], self.schema, with_nan=frozenset(self.with_nan), indexed=self.plan.indexed_columns
+        )
+        return {
+            "path": encode_path(self.key),
+            "partitionValues": dict(self.partition),
+            "size": size,
+            "modificationTime": now_ms,
+            "dataChange": True,
+            "stats": stats,
+        }
+
+    def discard(self) -> None:
+        """Give the file up: the store's writer drops it when it leaves its block with an error."""
+        self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
+
+
+def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    t = schema.field(path[0]).type
+    for name in path[1:]:
+        t = t.field(name).type
+    return t
+
+
+def _has_nan(table: pa.Table, path: tuple[str, ...]) -> bool:
+    column = table[path[0]]
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return bool(pc.any(pc.is_nan(column)).as_py())
