@@ -51,7 +51,9 @@ _BACKOFF = ("backoff_config.init_backoff", "backoff_config.max_backoff", "backof
 #: Options without a prefix, of any store.
 _BARE = frozenset(
     """
-    access_key_id bucket checksum_algorithm conditional_put copy_if_not_exists default_region disable_bulk_delete
+    access_key_id bucket checksum_algorithm conditional_put container_authorization_token_file
+    container_credentials_full_uri container_credentials_relative_uri copy_if_not_exists default_region
+    disable_bulk_delete
     disable_tagging endpoint endpoint_url imdsv1_fallback metadata_endpoint region request_payer role_arn
     role_session_name s3_express secret_access_key server_side_encryption session_token skip_signature
     sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id sts_endpoint token unsigned_payload

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import obstore
+import pytest
+
+from trilake.errors import InvalidArgumentError, UnknownOptionError
+from trilake.storage import open_store
+from trilake.storage.options import is_storage_option, store_config
+
+SKIP = {"s3": {"AWS_SKIP_SIGNATURE": "true"}, "az": {"azure_skip_signature": "true", "account_name": "a"}}
+
+
+def test_names_are_sorted_by_who_reads_them_whatever_their_case() -> None:
+    found = store_config(
+        "s3",
+        {
+            "AWS_ACCESS_KEY_ID": "Key",
+            "aws_region": "eu-west-1",
+            "Endpoint_Url": "http://x",
+            "AWS_STORAGE_ALLOW_HTTP": "TRUE",
+            "timeout": "30s",
+            "max_retries": "3",
+            "retry_timeout": "2 minutes",
+            "backoff_config.init_backoff": "50ms",
+            "backoff_config.base": "3",
+            "AWS_S3_ALLOW_UNSAFE_RENAME": "true",
+            "AZURE_STORAGE_ACCOUNT_NAME": "another cloud",
+        },
+    )
+    assert found.config == {"aws_access_key_id": "Key", "aws_region": "eu-west-1", "endpoint_url": "http://x"}
+    assert found.client == {"allow_http": True, "timeout": "30s"}
+    assert found.retry == {
+        "max_retries": 3,
+        "retry_timeout": timedelta(minutes=2),
+        "backoff": {"init_backoff": timedelta(milliseconds=50), "base": 3},
+    }
+
+
+def test_every_documented_option_of_the_client_is_known() -> None:
+    """The names stand in obstore's type stubs; a new version of it may bring more."""
+    stubs = Path(obstore.__file__).parent / "_store"
+    missing = []
+    for file, owner in (
+        ("_aws", "S3Config"),
+        ("_gcs", "GCSConfig"),
+        ("_azure", "AzureConfig"),
+        ("_client", "ClientConfig"),
+    ):
+        body = (stubs / f"{file}.pyi").read_text().split(f"class {owner}(")[1].split("\nclass ")[0]
+        names = re.findall(r"^    ([a-z0-9_]+):", body, re.MULTILINE)
+        assert len(names) > 5
+        missing += [n for n in names if not is_storage_option(n)]
+    # Headers are not text, and Fabric's inner addresses are set by its own environment.
+    assert [n for n in missing if not n.startswith("fabric_") and n != "default_headers"] == []
+
+
+def test_table_options_are_not_the_stores() -> None:
+    for name in ("versionAsOf", "mergeSchema", "path", "region2", "timestampasof"):
+        assert not is_storage_option(name)
+
+
+@pytest.mark.parametrize("name", ["awz_region", "regoin", "AWS_REGOIN"])
+def test_a_typing_error_is_not_passed_over(name: str) -> None:
+    with pytest.raises(UnknownOptionError, match=name.lower()):
+        open_store("s3://b/x", {name.lower(): "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeout", "soon"),
+        ("retry_timeout", "soon"),
+        ("retry_timeout", "3 lightyears"),
+        ("max_retries", "-1"),
+        ("allow_http", "yes"),
+        ("AWS_S3_LOCKING_PROVIDER", "dynamodb"),
+    ],
+)
+def test_values_that_cannot_be_meant(name: str, value: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        open_store("s3://b/x", {name: value, **SKIP["s3"]})
+
+
+def test_an_account_is_needed_for_azure_and_may_stand_in_the_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(InvalidArgumentError, match="Account"):
+        open_store("az://container/x")
+    assert open_store("az://container/x", SKIP["az"]).uri == "az://container/x"
+    assert open_store("abfss://container@account.dfs.core.windows.net/x").uri.startswith("abfss://container@account")
+
+
+def test_local_and_memory_stores_pass_options_on() -> None:
+    options = {"AWS_REGION": "x", "anything": "else"}
+    for uri in ("/tmp/x", "memory://options"):
+        assert open_store(uri, options).options == options
+    assert open_store("/tmp/x", {"AWS_SKIP_SIGNATURE": "true"}).sibling("s3://b/x").uri == "s3://b/x"
+
+
+def test_local_stores_do_not_load_the_client() -> None:
+    import subprocess
+    import sys
+
+    script = "import sys, trilake.storage as s; s.open_store('/tmp'); print('obstore' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

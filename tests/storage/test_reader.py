@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import io
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.storage import reader as reader_module
+from trilake.storage.reader import WindowReader, coalesce
+
+DATA = bytes(i * 7 % 251 for i in range(5_000))
+
+
+class Source:
+    """Ranges of ``DATA``, and which were asked for."""
+
+    def __init__(self, size: int = len(DATA)) -> None:
+        self.size = size
+        self.asked: list[tuple[int, int]] = []
+
+    def fetch(self, start: int, length: int) -> pa.Buffer:
+        assert start >= 0
+        assert length > 0
+        assert start + length <= self.size
+        self.asked.append((start, length))
+        return pa.py_buffer(DATA[start : start + length])
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "MIN_WINDOW", 64)
+    monkeypatch.setattr(reader_module, "MAX_WINDOW", 1024)
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from([0, 1, 2]), st.integers(-200, 6_000), st.integers(-1, 2_000)), min_size=1, max_size=12
+)
+
+
+@given(moves, st.integers(0, len(DATA)), st.integers(0, 100))
+def test_it_reads_as_a_file_does(steps: list[tuple[int, int, int]], size: int, tail: int) -> None:
+    source, model = Source(size), io.BytesIO(DATA[:size])
+    file = WindowReader(source.fetch, size, pa.py_buffer(DATA[max(size - tail, 0) : size]))
+    for whence, offset, length in steps:
+        base = {0: 0, 1: model.tell(), 2: size}[whence]
+        model.seek(max(base + offset, 0))
+        assert file.seek(offset, whence) == model.tell()
+        assert file.read(length) == model.read(length)
+        assert file.tell() == model.tell()
+
+
+def test_the_footer_costs_no_request() -> None:
+    source = Source()
+    file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))
+    file.seek(-8, io.SEEK_END)
+    assert file.read() == DATA[-8:]
+    file.seek(-64, io.SEEK_END)
+    assert file.read(56) == DATA[-64:-8]
+    assert source.asked == []
+
+
+def test_windows_grow_while_reads_follow_one_another() -> None:
+    source = Source()
+    file = WindowReader(source.fetch, len(DATA))
+    assert b"".join(iter(lambda: file.read(10), b"")) == DATA
+    assert [length for _, length in source.asked][:5] == [64, 128, 256, 512, 1024]
+    assert len(source.asked) == 8
+    file.seek(2_000)
+    file.read(10)
+    assert source.asked[-1] == (2_000, 64)
+
+
+def test_large_reads_go_past_the_window() -> None:
+    source = Source()
+    file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))
+    assert file.read(3_000) == DATA[:3_000]
+    file.seek(-10, io.SEEK_END)
+    file.read()
+    assert source.asked == [(0, 3_000)]
+    buffer = bytearray(100)
+    file.seek(7)
+    assert file.readinto(buffer) == 100
+    assert bytes(buffer) == DATA[7:107]
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 50)), max_size=10), st.integers(0, 40))
+def test_merged_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[int, int]], gap: int) -> None:
+    merged = coalesce(ranges, gap)
+    for start, length in ranges:
+        assert any(s <= start and start + length <= s + n for s, n in merged)
+    assert all(b[0] - (a[0] + a[1]) > gap for a, b in itertools.pairwise(merged))
+    wanted = {i for s, n in ranges for i in range(s, s + n)}
+    for start, length in merged:
+        missing = 0
+        for i in range(start, start + length):
+            missing = 0 if i in wanted else missing + 1
+            assert missing <= gap
