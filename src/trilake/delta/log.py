@@ -208,15 +208,33 @@ class DeltaLog:
             times.append(t)
         return times
 
+    def _all_times(self) -> tuple[list[tuple[int, ObjectMeta]], list[int]]:
+        commits = self.commits()
+        if not commits:
+            raise TableNotFoundError("not a Delta table: no commit in _delta_log", file=self.store.uri)
+        return commits, self.commit_times(commits, self.snapshot().metadata)
+
+    def version_from(self, timestamp_ms: int) -> int:
+        """The oldest version committed at or after a time (ms since the epoch).
+
+        Raises ``VersionNotFoundError`` for a time after the last commit.
+        """
+        commits, times = self._all_times()
+        versions = [v for (v, _), t in zip(commits, times, strict=True) if t >= timestamp_ms]
+        if not versions:
+            raise VersionNotFoundError(
+                f"no version is as new as {timestamp_text(timestamp_ms)}",
+                help=f"the newest commit is version {commits[-1][0]} of {timestamp_text(times[-1])}",
+                file=self.store.uri,
+            )
+        return versions[0]
+
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version committed at or before a time (ms since the epoch).
 
         Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds.
         """
-        commits = self.commits()
-        if not commits:
-            raise TableNotFoundError("not a Delta table: no commit in _delta_log", file=self.store.uri)
-        times = self.commit_times(commits, self.snapshot().metadata)
+        commits, times = self._all_times()
         versions = [v for (v, _), t in zip(commits, times, strict=True) if t <= timestamp_ms]
         if not versions:
             raise VersionNotFoundError(

@@ -57,25 +57,20 @@ class StatisticsReader:
     schema: StructType
     partition_columns: tuple[str, ...]
     _partitions: dict[str, pa.ChunkedArray] | None = field(default=None, repr=False)
-    _common: pa.Table | None = field(default=None, repr=False)
+    _counts: pa.ChunkedArray | None = field(default=None, repr=False)
 
     def file_stats(self) -> FileStats:
         """The provider that data skipping asks."""
         return FileStats(
             self.adds.num_rows,
             self.column,
-            lambda: self._shared()["n"],
-            lambda: self._shared()["tight"],
+            self._record_counts,
         )
 
-    def _shared(self) -> pa.Table:
-        if self._common is None:
-            self._common = _parse(
-                self.adds["stats"],
-                {"numRecords": "VARCHAR", "tightBounds": "VARCHAR"},
-                "try_cast(j.numRecords as bigint) as n, coalesce(try_cast(j.tightBounds as boolean), true) as tight",
-            )
-        return self._common
+    def _record_counts(self) -> pa.ChunkedArray:
+        if self._counts is None:
+            self._counts = record_counts(self.adds)
+        return self._counts
 
     def column(self, path: tuple[str, ...]) -> ColumnStats | None:
         """Statistics or partition values of one column, by its display path."""

@@ -194,6 +194,11 @@ def _check_same(request: WriteRequest, metadata: Metadata, uri: str) -> None:
             )
 
 
+def resume_write(log: DeltaLog, request: WriteRequest, files: FilePlan, metadata: Metadata, base: int | None) -> WritePlan:
+    """A plan again, from the parts of it that travelled with a job: the snapshot it stood on is read anew."""
+    return WritePlan(request, files, metadata, None if base is None else log.snapshot(base))
+
+
 def finish_write(
     log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime | None = None
 ) -> WriteResult:

@@ -98,6 +98,7 @@ class _TaskWriter:
         self.open: OrderedDict[tuple[str | None, ...], _FileWriter] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
+        self.attempt = runtime.new_id()[:8]  # a task may be tried twice, and both tries may be alive
         self.adds: list[dict[str, Any]] = []
         self.keys: list[str] = []
 
@@ -151,7 +152,7 @@ class _TaskWriter:
         names = [f.physical_name for f in self.partition_fields]
         by_name = dict(zip(names, values, strict=True))
         number = len(self.keys)
-        file = f"part-{self.task:05d}-{self.plan.job_id}.c{number:03d}.{self.plan.compression}.parquet"
+        file = f"part-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{self.plan.compression}.parquet"
         key = f"{hive_directory(by_name)}/{file}" if by_name else file
         self.keys.append(key)
         return _FileWriter(self.store.open_output(key), key, by_name, self.file_schema, self.plan)

@@ -1,0 +1,229 @@
+"""``spark.read.format("delta")`` and ``df.write.format("delta")``: the Python data source.
+
+Planning runs in a process without a SparkSession, reading and writing in Spark's tasks; both are the code that reads and
+writes without Spark.  What Spark never lets through to a Python source (``partitionBy``, the modes ``errorifexists`` and
+``ignore``) goes through :func:`trilake.write`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import types as T
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from trilake.delta.actions import Metadata
+from trilake.delta.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_change_task
+from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.read import read_task
+from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
+
+from trilake.delta.write import WriteRequest, job_failed, plan_write, finish_write, resume_write
+from trilake.delta.write_files import FilePlan, write_files
+from trilake.errors import InvalidArgumentError
+from trilake.spark.filters import push_filters
+from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
+from trilake.spark.schemas import from_spark, to_spark
+from trilake.storage import open_store
+
+READ_OPTIONS = (
+    "versionAsOf",
+    "timestampAsOf",
+    "readChangeFeed",
+    "readChangeData",
+    "startingVersion",
+    "startingTimestamp",
+    "endingVersion",
+    "endingTimestamp",
+)
+WRITE_OPTIONS = ("partitionBy", "replaceWhere", "partitionOverwriteMode", "userMetadata")
+_CHANGE_COLUMNS = T.StructType(
+    [
+        T.StructField("_change_type", T.StringType()),
+        T.StructField("_commit_version", T.LongType()),
+        T.StructField("_commit_timestamp", T.TimestampType()),
+    ]
+)
+#: Bytes of data files a task reads, and what opening one file counts as: Spark's own defaults.
+_SPLIT_BYTES = 128 << 20
+_OPEN_BYTES = 4 << 20
+
+
+class DeltaDataSource(DataSource):
+    """A Delta table as a Spark data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "delta"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    def schema(self) -> T.StructType:
+        log, options = self._open(READ_OPTIONS)
+        if _feed(options):
+            _, end = change_range(log, options)
+            return T.StructType(to_spark(log.snapshot(end).schema).fields + _CHANGE_COLUMNS.fields)
+        return to_spark(log.snapshot(wanted_version(log, options)).schema)
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        log, options = self._open(READ_OPTIONS)
+        path, store = table_path(self.options), options.store
+        if _feed(options):
+            start, end = change_range(log, options)
+            return ChangeReader(path, store, start, log.snapshot(end).version, schema.names)
+        return DeltaReader(path, store, log.snapshot(wanted_version(log, options)), schema.names)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> DeltaWriter:
+        options = Options(self.options, WRITE_OPTIONS, properties=True)
+        partition_mode = (options.get("partitionOverwriteMode") or "static").lower()
+        if partition_mode not in ("static", "dynamic"):
+            raise InvalidArgumentError(f"partitionOverwriteMode is {partition_mode!r}", help="it must be static or dynamic")
+        partition_by = options.get("partitionBy")
+        request = WriteRequest(
+            mode="overwrite" if overwrite else "append",
+            schema=from_spark(schema),
+            partition_by=tuple(c.strip() for c in partition_by.split(",")) if partition_by else None,
+            properties=options.properties or None,
+            replace_where=options.get("replaceWhere") if overwrite else None,
+            partition_overwrite="dynamic" if partition_mode == "dynamic" else "static",
+            user_metadata=options.get("userMetadata"),
+        )
+        return DeltaWriter(table_path(self.options), options.store, request)
+
+    def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
+        options = Options(self.options, known)
+        return open_log(self.options, options.store), options
+
+
+class TrilakeDeltaDataSource(DeltaDataSource):
+    """The same under a name that nobody else claims."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trilake-delta"
+
+
+def _feed(options: Options) -> bool:
+    return options.flag("readChangeFeed") or options.flag("readChangeData")
+
+
+@dataclass
+class FilePartition(InputPartition):
+    """Files that one task reads."""
+
+    tasks: Sequence[FileTask | ChangeTask]
+
+
+def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FilePartition]:
+    """Files in partitions of about equal size, as Spark packs the files of its own sources."""
+    weights = [size(t) + _OPEN_BYTES for t in tasks]
+    limit = min(_SPLIT_BYTES, max(_OPEN_BYTES, sum(weights) // parallelism))
+    out: list[list[Any]] = []
+    filled = limit
+    for weight, task in sorted(zip(weights, tasks, strict=True), key=lambda p: -p[0]):
+        if filled + weight > limit:
+            out.append([])
+            filled = 0
+        out[-1].append(task)
+        filled += weight
+    return [FilePartition(p) for p in out]
+
+
+class DeltaReader(DataSourceReader):
+    """Reads one snapshot.  Pushed filters choose files and row groups; Spark applies them again to the rows."""
+
+    def __init__(self, path: str, store: Mapping[str, str], snapshot: Snapshot, columns: list[str]) -> None:
+        self.path, self.store, self.columns = path, store, columns
+        self.snapshot: Snapshot | None = snapshot
+        self.plan: ReadPlan = plan_scan(snapshot, columns).plan
+        self.filters: Any = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        assert self.snapshot is not None
+        self.filters = push_filters(filters, read_schema(self.snapshot.schema).to_arrow_schema())
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        assert self.snapshot is not None
+        scan = plan_scan(self.snapshot, self.columns, self.filters)
+        self.plan = scan.plan
+        self.snapshot = None  # tasks need the plan, not the log of a million files
+        return pack(scan.tasks(), lambda t: t.size) or [FilePartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        store = open_store(self.path, dict(self.store))
+        for task in cast(FilePartition, partition).tasks:
+            yield from read_task(store, cast(FileTask, task), self.plan)
+
+
+class ChangeReader(DataSourceReader):
+    """Reads the change data feed of some versions."""
+
+    def __init__(self, path: str, store: Mapping[str, str], start: int, end: int, columns: list[str]) -> None:
+        self.path, self.store, self.start, self.end, self.columns = path, store, start, end, columns
+        scan = self._scan()
+        self.plan = scan.plan
+
+    def _scan(self) -> Any:
+        extra = {f.name for f in CHANGE_FIELDS}
+        log = DeltaLog(open_store(self.path, dict(self.store)))
+        return plan_changes(log, self.start, self.end, columns=[c for c in self.columns if c not in extra])
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return pack(self._scan().tasks, lambda t: t.file.size) or [FilePartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        store = open_store(self.path, dict(self.store))
+        for task in cast(FilePartition, partition).tasks:
+            for batch in read_change_task(store, cast(ChangeTask, task), self.plan):
+                yield batch.select(self.columns)
+
+
+@dataclass
+class AddedFiles(WriterCommitMessage):
+    """The ``add`` actions of one task."""
+
+    adds: list[dict[str, Any]]
+
+
+class DeltaWriter(DataSourceArrowWriter):
+    """Writes rows in tasks, commits once on the driver."""
+
+    def __init__(self, path: str, store: Mapping[str, str], request: WriteRequest) -> None:
+        self.path, self.store, self.request = path, store, request
+        plan = plan_write(self._log(), request)
+        self.files: FilePlan = plan.files
+        self.metadata: Metadata = plan.metadata
+        self.base: int | None = None if plan.base is None else plan.base.version
+
+    def _log(self) -> DeltaLog:
+        return DeltaLog(open_store(self.path, dict(self.store)))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> AddedFiles:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        return AddedFiles(write_files(open_store(self.path, dict(self.store)), self.files, iterator, task=task))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        adds = [a for m in messages if isinstance(m, AddedFiles) for a in m.adds]
+        log = self._log()
+        finish_write(log, resume_write(log, self.request, self.files, self.metadata, self.base), adds)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        log = self._log()
+        plan = resume_write(log, self.request, self.files, self.metadata, self.base)
+        raise job_failed(log, plan, InvalidArgumentError("a task failed; Spark's error above says which"))
+
+
