@@ -1,9 +1,12 @@
 """Stores: one interface over the local file system, object stores and memory.
 
-:func:`open_store` picks the implementation by URI; :mod:`trilake.storage.base` states what every store promises.
+:mod:`~trilake.storage.base` states what every store promises; :mod:`~trilake.storage.uri` picks one by URI;
+:mod:`~trilake.storage.local`, :mod:`~trilake.storage.memory` and :mod:`~trilake.storage.object` keep the promises, and
+:mod:`~trilake.storage.faults` breaks down on purpose, for tests.
 """
 
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.uri import open_store
+from trilake.storage.options import is_storage_option
+from trilake.storage.uri import is_absolute, open_store, split_absolute
 
-__all__ = ["ObjectMeta", "Store", "open_store"]
+__all__ = ["ObjectMeta", "Store", "is_absolute", "is_storage_option", "open_store", "split_absolute"]

@@ -42,7 +42,10 @@ _MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalStore(Store):
-    """The folder ``root``, an absolute path; it is created with the first write."""
+    """The folder ``root``, an absolute path; it is created with the first write.
+
+    Links to files and folders are followed, in listings too.  Deleting removes files; empty folders stay.
+    """
 
     def __init__(self, uri: str, root: str, options: Mapping[str, str] | None = None) -> None:
         self.uri = uri
@@ -159,20 +162,17 @@ class LocalStore(Store):
                 try:
                     # By the open folder: the kernel does not walk the whole path again for each name.
                     status = os.stat(name, dir_fd=fd)
-                    if not name.endswith("/"):
-                        if stat.S_ISREG(status.st_mode):
-                            yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
-                        continue
-                    linked = os.path.islink(path + name[:-1])
+                    linked = name.endswith("/") and os.path.islink(path + name[:-1])
                 except FileNotFoundError:  # removed since, or a link to nowhere
                     continue
                 except OSError as e:
                     self._fail(e, "look at", path + name)
-                identity = (status.st_dev, status.st_ino)
-                if not linked:
-                    yield from self._walk(key, after, temporary=temporary, inside=inside)
-                elif identity not in inside:  # else a circle of links
-                    yield from self._walk(key, after, temporary=temporary, inside=(*inside, identity))
+                if stat.S_ISREG(status.st_mode):
+                    yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
+                elif name.endswith("/"):
+                    below = (*inside, (status.st_dev, status.st_ino)) if linked else inside
+                    if not linked or below[-1] not in inside:  # else a circle of links
+                        yield from self._walk(key, after, temporary=temporary, inside=below)
         finally:
             os.close(fd)
 
