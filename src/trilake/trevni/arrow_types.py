@@ -54,6 +54,33 @@ def bare(type_: pa.DataType) -> pa.DataType:
             return type_
 
 
+def without_views(type_: pa.DataType) -> pa.DataType:
+    """The type with offsets in the place of views, at all depths: Arrow can neither take from views nor filter them.
+
+    >>> without_views(pa.list_view(pa.string_view()))
+    LargeListType(large_list<item: large_string>)
+    """
+    if T.is_string_view(type_):
+        return pa.large_string()
+    if T.is_binary_view(type_):
+        return pa.large_binary()
+    if T.is_struct(type_):
+        return pa.struct([_field_without_views(type_.field(i)) for i in range(type_.num_fields)])
+    if T.is_map(type_):
+        return pa.map_(_field_without_views(type_.key_field), _field_without_views(type_.item_field), type_.keys_sorted)
+    if T.is_fixed_size_list(type_):
+        return pa.list_(_field_without_views(type_.value_field), type_.list_size)
+    if T.is_list(type_):
+        return pa.list_(_field_without_views(type_.value_field))
+    if T.is_large_list(type_) or T.is_list_view(type_) or T.is_large_list_view(type_):
+        return pa.large_list(_field_without_views(type_.value_field))
+    return type_
+
+
+def _field_without_views(field: pa.Field) -> pa.Field:
+    return field.with_type(without_views(field.type))
+
+
 def value_type(type_: pa.DataType) -> ValueType | None:
     """The Trevni type of a bare type without children; ``None`` for lists, structs and maps.
 
@@ -82,9 +109,7 @@ def value_type(type_: pa.DataType) -> ValueType | None:
     if _is_binary(type_):
         return ValueType.BYTES
     if T.is_decimal(type_):
-        return (
-            ValueType.INT if type_.precision <= 9 else ValueType.LONG if type_.precision <= 18 else ValueType.BYTES
-        )
+        return ValueType.INT if type_.precision <= 9 else ValueType.LONG if type_.precision <= 18 else ValueType.BYTES
     if T.is_nested(type_) and not T.is_union(type_):
         return None
     raise InvalidArgumentError(
@@ -140,6 +165,21 @@ def to_values(array: pa.Array) -> pa.Array:
     if T.is_temporal(type_):
         return array.view(kind.arrow)
     return array.cast(kind.arrow)
+
+
+def filled(array: pa.Array) -> pa.Array:
+    """A bare leaf array with zeros or empty text in the place of nulls."""
+    type_ = array.type
+    if T.is_boolean(type_):
+        return array.fill_null(False)
+    if _is_text(type_):
+        return array.fill_null("")
+    if _is_binary(type_) and not T.is_fixed_size_binary(type_):
+        return array.fill_null(b"")
+    # Whatever the bits below a null are, they do not belong into a file.
+    raw = _raw(array, type_.bit_width // 8).copy()
+    raw[np.asarray(array.is_null().cast(pa.uint8())).view(bool)] = 0
+    return pa.Array.from_buffers(type_, len(array), [None, pa.py_buffer(raw)])
 
 
 def from_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -210,14 +250,14 @@ def _from_decimals(array: pa.Array, kind: ValueType) -> pa.Array:
 def _to_decimals(values: pa.Array, type_: pa.DataType) -> pa.Array:
     width = type_.bit_width // 8
     if T.is_binary(values.type):
-        raw = np.ascontiguousarray(_equal_sizes(values, width).reshape(-1, width)[:, ::-1])
+        raw = np.ascontiguousarray(_equal_sizes(values, width).reshape(len(values), width)[:, ::-1])
     else:
         ints = np.asarray(values)
         limit = 10**type_.precision
         if ints.size and (int(ints.max()) >= limit or int(ints.min()) <= -limit):
             raise ValueError(f"a value has more than {type_.precision} digits")
         wide = np.where(ints < 0, np.uint8(255), np.uint8(0)).repeat(width).reshape(-1, width)
-        low = ints.view(np.uint8).reshape(len(ints), -1)
+        low = ints.view(np.uint8).reshape(len(ints), ints.itemsize)
         size = min(width, low.shape[1])
         wide[:, :size] = low[:, :size]
         raw = wide

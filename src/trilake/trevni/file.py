@@ -289,9 +289,7 @@ class TrevniFile:
         schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def pieces(
-        self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30
-    ) -> Iterator[tuple[int, int]]:
+    def pieces(self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30) -> Iterator[tuple[int, int]]:
         """The rows ``start`` to ``stop`` in pieces that take about ``size`` bytes of payload, each of one row at least.
 
         No piece has so much text in a column that 32-bit offsets do not reach.

@@ -29,9 +29,11 @@ from trilake.trevni.cuts import Cut
 from trilake.trevni.decode import Int32s
 from trilake.trevni.layout import ColumnDescriptor, Header, ValueType
 
+Places = np.ndarray[Any, np.dtype[np.int64]]
+
 #: File metadata: the Arrow schema of the rows as an IPC message, where the columns alone do not say it.
 SCHEMA = "arrow.schema"
-#: Column metadata: this null array column says which values are there.
+#: Column metadata: this null array column says which values are there, of the field at this depth of the schema.
 PRESENCE = "arrow.presence"
 
 
@@ -96,7 +98,7 @@ def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[
     """
     walk = _Walk(header.columns, children)
     try:
-        nodes = [walk.node(field, None) for field in schema]
+        nodes = [walk.node(field, None, 0) for field in schema]
         if walk.next != len(header.columns):
             raise _Mismatch(f"column {header.columns[walk.next].label!r} belongs to no field")
     except _Mismatch as e:
@@ -118,28 +120,28 @@ class _Walk:
         self.next += 1
         return column
 
-    def _is_presence(self, parent: int | None) -> bool:
+    def _is_presence(self, parent: int | None, depth: int) -> bool:
         if self.next >= len(self._columns):
             return False
         column = self._columns[self.next]
         return (
-            PRESENCE in column.metadata
+            column.metadata.get(PRESENCE) == b"%d" % depth
             and column.array
             and column.type is ValueType.NULL
             and column.parent == parent
         )
 
-    def node(self, field: pa.Field, parent: int | None) -> Node:
-        if self._is_presence(parent):
+    def node(self, field: pa.Field, parent: int | None, depth: int) -> Node:
+        if self._is_presence(parent, depth):
             column = self._take(field, parent)
-            return Node("optional", field, column.number, (self._inner(field, column.number),))
-        return self._inner(field, parent)
+            return Node("optional", field, column.number, (self._inner(field, column.number, depth),))
+        return self._inner(field, parent, depth)
 
-    def _inner(self, field: pa.Field, parent: int | None) -> Node:
+    def _inner(self, field: pa.Field, parent: int | None, depth: int) -> Node:
         type_ = bare(field.type)
         if pa.types.is_struct(type_):
             fields = [type_.field(i) for i in range(type_.num_fields)]
-            return Node("struct", field, None, tuple(self.node(f, parent) for f in fields))
+            return Node("struct", field, None, tuple(self.node(f, parent, depth + 1) for f in fields))
         leaf = self._leaf_type(field)
         if leaf is not None:
             column = self._take(field, parent)
@@ -149,16 +151,16 @@ class _Walk:
         column = self._take(field, parent)
         if not column.array:
             raise _Mismatch(f"column {column.label!r} is no array, and field {field.name!r} is {field.type}")
-        return Node("list", field, column.number, (self._element(element_field(type_), column),))
+        return Node("list", field, column.number, (self._element(element_field(type_), column, depth + 1),))
 
-    def _element(self, field: pa.Field, column: ColumnDescriptor) -> Node:
+    def _element(self, field: pa.Field, column: ColumnDescriptor, depth: int) -> Node:
         leaf = self._leaf_type(field)
         if leaf is None:
-            return self.node(field, column.number)
+            return self.node(field, column.number, depth)
         if column.type.arrow != leaf.arrow:
             raise _Mismatch(f"column {column.label!r} is {column.type.value}, its elements are {field.type}")
         own = Node("leaf", field, column.number)
-        if self._is_presence(column.number):
+        if self._is_presence(column.number, depth):
             return Node("masked", field, self._take(field, column.number).number, (own,))
         return own
 
@@ -187,14 +189,17 @@ class Assembler:
         label = None if column is None else self._columns[column].label
         return CorruptFileError(message, file=self._file, column=label)
 
-    def array(self, node: Node, slots: int) -> pa.Array:
-        """The node's values, ``slots`` of them, with the type of its field."""
+    def array(self, node: Node, slots: int, places: Places | None = None) -> pa.Array:
+        """The node's values, ``slots`` of them, with the type of its field.
+
+        ``places``, where given, says for each value of the result which of those it is, or -1 for none: null.
+        """
         try:
-            return _wrap(self._bare(node, slots), node.field.type)
+            return _wrap(self._bare(node, slots, places), node.field.type)
         except (pa.ArrowException, ValueError, OverflowError) as e:
             raise self._fail(node.column, f"the values are not those of the type {node.field.type}: {e}") from e
 
-    def _bare(self, node: Node, slots: int) -> pa.Array:
+    def _bare(self, node: Node, slots: int, places: Places | None) -> pa.Array:
         type_ = bare(node.field.type)
         match node.kind:
             case "leaf":
@@ -202,20 +207,18 @@ class Assembler:
                 values = self._cuts[node.column].values
                 if len(values) != slots:
                     raise self._fail(node.column, f"the column has {len(values)} values, its parent {slots} elements")
-                return from_values(values, type_)
+                return _placed(values, type_, places)
             case "struct":
-                return self._struct(node, type_, slots)
+                return self._struct(node, type_, slots, places)
             case "optional":
-                present = self._lengths(node, slots)
-                inner = self._bare(node.nodes[0], int(present.sum()))
-                places = pa.array(np.cumsum(present, dtype=np.int64) - 1, mask=present == 0)
-                return inner.take(places)
+                there = self._lengths(node, slots)
+                inside = np.where(there == 0, -1, np.cumsum(there, dtype=np.int64) - 1)
+                return self._bare(node.nodes[0], int(there.sum()), _through(places, inside))
             case "masked":
-                present = self._lengths(node, slots)
-                inner = self._bare(node.nodes[0], slots)
-                return inner.take(pa.array(np.arange(slots), mask=present == 0))
+                there = self._lengths(node, slots)
+                return self._bare(node.nodes[0], slots, _through(places, np.where(there == 0, -1, np.arange(slots))))
             case _:
-                return self._list(node, type_, slots)
+                return self._list(node, type_, slots, places)
 
     def _lengths(self, node: Node, slots: int) -> Int32s:
         assert node.column is not None
@@ -227,33 +230,74 @@ class Assembler:
             raise self._fail(node.column, "a value is there or it is not: no length but 0 and 1 says so")
         return lengths
 
-    def _struct(self, node: Node, type_: pa.DataType, slots: int) -> pa.Array:
+    def _struct(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
+        count = slots if places is None else len(places)
+        mask = None if places is None else pa.array(places < 0)
         if not node.nodes:
-            return pa.Array.from_buffers(type_, slots, [None])
-        arrays = [self.array(inner, slots) for inner in node.nodes]
-        return pa.StructArray.from_arrays(arrays, fields=[type_.field(i) for i in range(type_.num_fields)])
+            bits = None if mask is None else pc.invert(mask).buffers()[1]
+            return pa.Array.from_buffers(type_, count, [bits])
+        arrays = [self.array(inner, slots, places) for inner in node.nodes]
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
-    def _list(self, node: Node, type_: pa.DataType, slots: int) -> pa.Array:
+    def _list(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
         lengths = self._lengths(node, slots)
         total = int(lengths.sum(dtype=np.int64))
         wide = pa.types.is_large_list(type_) or pa.types.is_large_list_view(type_)
         if total > 0x7FFFFFFF and not wide:
             raise self._fail(node.column, f"{total} elements are too many for one {type_}; read fewer rows at a time")
-        element = self.array(node.nodes[0], total)
+        mask = None if places is None else pa.array(places < 0)
         if pa.types.is_fixed_size_list(type_):
-            if slots and (lengths != type_.list_size).any():
-                raise self._fail(node.column, f"a list does not have {type_.list_size} elements")
-            if type_.list_size == 0:
-                return pa.Array.from_buffers(type_, slots, [None], children=[element])
-            return pa.FixedSizeListArray.from_arrays(element, type=type_)
-        offsets = np.zeros(slots + 1, np.int64 if wide else np.int32)
+            return self._fixed_list(node, type_, lengths, places, mask)
+        # Nulls take no elements, so the elements are those that are there.
+        element = self.array(node.nodes[0], total)
+        if places is not None:
+            lengths = np.where(places < 0, 0, lengths[places]) if slots else np.zeros(len(places), np.int32)
+        offsets = np.zeros(len(lengths) + 1, np.int64 if wide else np.int32)
         np.cumsum(lengths, out=offsets[1:])
         if pa.types.is_map(type_):
-            return pa.MapArray.from_arrays(pa.array(offsets), element.field(0), element.field(1), type_)
+            return pa.MapArray.from_arrays(pa.array(offsets), element.field(0), element.field(1), type_, mask=mask)
         plain = pa.large_list(type_.value_field) if wide else pa.list_(type_.value_field)
         kind = pa.LargeListArray if wide else pa.ListArray
-        found = kind.from_arrays(pa.array(offsets), element, type=plain)
+        found = kind.from_arrays(pa.array(offsets), element, type=plain, mask=mask)
         return found if type_ == plain else found.cast(type_)
+
+    def _fixed_list(
+        self, node: Node, type_: pa.DataType, lengths: Int32s, places: Places | None, mask: pa.Array | None
+    ) -> pa.Array:
+        size = type_.list_size
+        if lengths.size and (lengths != size).any():
+            raise self._fail(node.column, f"a list does not have {size} elements")
+        inside = None
+        if places is not None:
+            # A null has elements too, and they are null.
+            steps = np.arange(size)
+            inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)
+        element = self.array(node.nodes[0], len(lengths) * size, inside)
+        if size == 0:
+            bits = None if mask is None else pc.invert(mask).buffers()[1]
+            count = len(lengths) if places is None else len(places)
+            return pa.Array.from_buffers(type_, count, [bits], children=[element])
+        return pa.FixedSizeListArray.from_arrays(element, type=type_, mask=mask)
+
+
+def _through(places: Places | None, inside: Places) -> Places:
+    """Places of places: what ``places`` says of slots whose own values are at ``inside``."""
+    if places is None:
+        return inside
+    # A null above is a null below; -1 would otherwise mean the last.
+    return np.where(places < 0, -1, inside[places]) if len(inside) else np.full(len(places), -1)
+
+
+def _placed(values: pa.Array, type_: pa.DataType, places: Places | None) -> pa.Array:
+    """Stored values as values of a type, put where ``places`` says."""
+    if places is None:
+        return from_values(values, type_)
+    # Arrow cannot take from views.
+    view = pa.types.is_string_view(type_) or pa.types.is_binary_view(type_)
+    found = values if view else from_values(values, type_)
+    found = found.take(pa.array(places, mask=places < 0))
+    return found.cast(type_) if view else found
 
 
 def _wrap(array: pa.Array, type_: pa.DataType) -> Any:

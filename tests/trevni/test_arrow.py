@@ -1,0 +1,43 @@
+"""Arrow tables come back from Trevni files as they were."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.trevni.strategies import tables
+from trilake.trevni import TrevniFile, write
+
+SLOW = settings(
+    max_examples=60,
+    phases=[Phase.generate, Phase.shrink],
+    report_multiple_bugs=False,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def written(data: object, **options: object) -> TrevniFile:
+    sink = io.BytesIO()
+    write(data, sink, **options)
+    return TrevniFile(sink.getvalue())
+
+
+def same(found: pa.Table, table: pa.Table) -> None:
+    found.validate(full=True)
+    assert found.schema.equals(table.schema, check_metadata=True)
+    # Dictionaries may be built anew, so values are compared and not their encoding.
+    assert found.to_pylist() == table.to_pylist()
+
+
+@SLOW
+@given(tables(), st.sampled_from(["null", "deflate", "snappy", "bzip2"]), st.sampled_from([1, 8, 1 << 16]))
+def test_arbitrary_tables_round_trip(table: pa.Table, codec: str, block_size: int) -> None:
+    file = written(table, codec=codec, checksum="crc32", block_size=block_size)
+    same(file.read(), table)
+    parts = [file.read(rows=range(i, i + 1)) for i in range(table.num_rows)]
+    if parts:
+        same(pa.concat_tables(parts), table)
