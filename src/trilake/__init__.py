@@ -1,3 +1,62 @@
-"""trilake: open lakehouse tables for PySpark in pure Python."""
+"""trilake: open lakehouse tables for PySpark in pure Python.
+
+>>> import pyarrow as pa, trilake
+>>> trilake.write(pa.table({"n": [1, 2]}), "memory://doc", mode="overwrite").version
+0
+>>> trilake.open("memory://doc").count()
+2
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from trilake.api import open, read, register, write
+    from trilake.delta.write import WriteResult
+    from trilake.errors import TrilakeError
+    from trilake.spark.delta_table import DeltaTable
+    from trilake.table import Explanation, Table
+
+#: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing,
+#: and nothing of Spark is loaded before a name that needs it.
+_HOME = {
+    "open": "trilake.api",
+    "read": "trilake.api",
+    "register": "trilake.api",
+    "write": "trilake.api",
+    "DeltaTable": "trilake.spark.delta_table",
+    "Explanation": "trilake.table",
+    "Table": "trilake.table",
+    "TrilakeError": "trilake.errors",
+    "WriteResult": "trilake.delta.write",
+}
+
+__all__ = [
+    "DeltaTable",
+    "Explanation",
+    "Table",
+    "TrilakeError",
+    "WriteResult",
+    "__version__",
+    "open",
+    "read",
+    "register",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'trilake' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

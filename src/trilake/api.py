@@ -1,26 +1,235 @@
-"""What users call: one set of names for every format."""
+"""What users call: one set of names for every format.
+
+A format is a row of :data:`FORMATS`.  Spark is imported only by the calls that need it, so that a table opens without
+it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
 
 from trilake.delta.log import DeltaLog
+from trilake.delta.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable, TimestampLike
+from trilake.delta.write import WriteRequest, WriteResult, parse_mode, write_arrow
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.table import Table
+from trilake.table import FilterLike, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
-def open_table(
-    uri: str | Path,
+@dataclass(frozen=True)
+class Format:
+    """What the library must know of a format to open tables of it."""
+
+    name: str
+    #: Whether the store's root holds such a table.
+    detect: Callable[[Store], bool]
+    #: Opens it at a version or timestamp.
+    open: Callable[[Store, int | None, TimestampLike | None], Table]
+
+
+def _open_delta(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
+    return ArrowDeltaTable(store, version=version, timestamp=timestamp)
+
+
+FORMATS: dict[str, Format] = {
+    "delta": Format("delta", lambda store: DeltaLog(store).exists(), _open_delta),
+}
+
+
+def _format(name: str) -> Format:
+    found = FORMATS.get(name.lower())
+    if found is None:
+        raise InvalidArgumentError(f"format {name!r} is unknown", help=f"formats are {', '.join(sorted(FORMATS))}")
+    return found
+
+
+def open(
+    uri: str | PathLike[str],
     *,
     format: str | None = None,
     version: int | None = None,
     timestamp: TimestampLike | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    store = open_store(str(uri), dict(storage_options or {}))
-    return ArrowDeltaTable(store, version=version, timestamp=timestamp)
+    """Open a table without Spark.
+
+    Parameters
+    ----------
+    uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
+    format: ``"delta"`` or another of :data:`FORMATS`; found out by looking where it is not given.
+    version: the version to show; the newest by default.
+    timestamp: show the version that was newest at that time instead (ISO text, datetime, or seconds since the epoch;
+    UTC
+        where no zone is given).
+    storage_options: credentials, region and endpoint of an object store.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError`` or ``CorruptLogError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-open", mode="overwrite").version
+    0
+    >>> trilake.open("memory://doc-open").to_arrow(filter="n > 1").column("n").to_pylist()
+    [2, 3]
+    """
+    store = open_store(uri, dict(storage_options or {}))
+    return _find(store, format).open(store, version, timestamp)
+
+
+def _find(store: Store, format: str | None) -> Format:
+    if format is not None:
+        return _format(format)
+    for known in FORMATS.values():
+        if known.detect(store):
+            return known
+    raise TableNotFoundError(
+        f"no table of a known format (not a {' table, not a '.join(n.title() for n in FORMATS)} table)",
+        help="check the path, or name the format",
+        file=store.uri,
+    )
+
+
+def write(
+    data: Any,
+    uri: str | PathLike[str],
+    *,
+    mode: str = "error",
+    partition_by: str | Sequence[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    format: str = "delta",
+    storage_options: Mapping[str, str] | None = None,
+    replace_where: str | None = None,
+    partition_overwrite: Literal["static", "dynamic"] = "static",
+    user_metadata: str | None = None,
+) -> WriteResult:
+    """Write rows into a table as one commit.
+
+    Parameters
+    ----------
+    data: a Spark DataFrame, an Arrow table, record batch or reader, an iterable of record batches, or anything with the
+        Arrow stream interface (polars and pandas frames, duckdb relations).
+    mode: ``"error"`` refuses where a table is there already, ``"ignore"`` then does nothing, ``"append"`` adds the
+    rows,
+        ``"overwrite"`` replaces what was there.
+    partition_by: partition columns of a new table; for an existing one they must be its own.
+    properties: table properties of a new table, such as ``{"delta.enableChangeDataFeed": "true"}``.
+    replace_where: with ``mode="overwrite"``, a predicate over partition columns: only rows for which it is true are
+        replaced, and all rows written must satisfy it.
+    partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of.
+    user_metadata: a text kept in the table's history.
+
+    Returns the version committed, and what was added and removed.  Nothing of a write that fails is ever visible.
+
+    Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or
+    ``UnsupportedProtocolError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> trilake.write(pa.table({"n": [1]}), "memory://doc-write", mode="overwrite").rows_added
+    1
+    """
+    _format(format)
+    parsed = parse_mode(mode)
+    options = dict(storage_options or {})
+    if replace_where is not None and (parsed != "overwrite" or partition_overwrite == "dynamic"):
+        raise InvalidArgumentError(
+            "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'",
+        )
+    if partition_overwrite not in ("static", "dynamic"):
+        raise InvalidArgumentError(f"partition_overwrite is {partition_overwrite!r}", help="it is static or dynamic")
+    common: dict[str, Any] = {
+        "mode": parsed,
+        "partition_by": _names(partition_by),
+        "properties": properties,
+        "replace_where": replace_where,
+        "partition_overwrite": partition_overwrite,
+        "user_metadata": user_metadata,
+    }
+    if is_dataframe(data):
+        from trilake.spark.delta_write import write_dataframe
+        from trilake.spark.schemas import from_spark
+
+        return write_dataframe(data, fspath(uri), options, WriteRequest(schema=from_spark(data.schema), **common))
+    schema, batches = arrow_batches(data)
+    log = DeltaLog(open_store(uri, options))
+    return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))
+
+
+def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def is_dataframe(data: object) -> bool:
+    """Whether ``data`` is a Spark DataFrame, classic or Connect, without importing Spark to find out."""
+    return any(c.__module__.startswith("pyspark.sql") and c.__name__ == "DataFrame" for c in type(data).__mro__)
+
+
+def arrow_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches of whatever holds Arrow data.  Raises ``InvalidArgumentError`` for anything else."""
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.schema, iter(data.to_batches(max_chunksize=1 << 20))
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, iter(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, iter(reader)
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+        iterator = iter(data)
+        first = next(iterator, None)
+        if isinstance(first, pa.RecordBatch):
+            return first.schema, _chain(first, iterator)
+    raise InvalidArgumentError(
+        f"cannot write a {type(data).__name__}",
+        help="pass a Spark DataFrame, Arrow data, or a frame with the Arrow stream interface",
+    )
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def read(
+    spark: SparkSession,
+    uri: str | PathLike[str],
+    *,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A table as a Spark DataFrame: Spark's native scan over exactly the snapshot's files wherever that is possible.
+
+    Parameters are those of :func:`open`; ``columns`` projects, ``filter`` (Spark SQL text or a pyarrow expression)
+    chooses rows and skips files on the driver.  Where Spark cannot read the store natively, the rows come through
+    Arrow; :func:`explain` says which way is taken.
+    """
+    from trilake.spark.delta_read import read_dataframe
+
+    table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
+    assert isinstance(table, ArrowDeltaTable)
+    return read_dataframe(spark, table, columns=columns, filter=filter, options=dict(storage_options or {}))
+
+
+def register(spark: SparkSession) -> list[str]:
+    """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.register`.
+
+    Returns the format names that were registered.
+    """
+    from trilake.spark import register as module
+
+    return module.register(spark)

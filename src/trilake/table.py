@@ -87,7 +87,8 @@ class Table(ABC):
         """The rows as a stream of batches, read in parallel with bounded memory; the order of rows is not defined."""
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """The rows as one Arrow table, projected to ``columns`` and restricted to those for which ``filter`` is true."""
+        """The rows as one Arrow table, projected to ``columns`` and restricted to those for which ``filter`` is
+        true."""
         schema = self.schema if columns is None else self.projected_schema(columns)
         return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
 

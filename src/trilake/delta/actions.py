@@ -1,8 +1,8 @@
 """Actions: the lines of a commit and the rows of a checkpoint.
 
-Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are Arrow structs from the first
-byte on; the rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small frozen
-dataclasses or plain JSON.
+Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are Arrow structs from the
+first byte on; the rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small
+frozen dataclasses or plain JSON.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ FILE_ACTIONS: dict[str, pa.StructType] = {"add": ADD, "remove": REMOVE, "cdc": C
 #: Actions that are kept as JSON text: few a commit, and free in form.
 RARE_ACTIONS = ("metaData", "protocol", "txn", "domainMetadata", "commitInfo", "checkpointMetadata", "sidecar")
 
-#: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us a line).
+#: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us a
+#: line).
 _FEW_LINES = 1500
 
 
@@ -189,8 +190,8 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 class ActionBatch:
     """Actions in the order of the log.
 
-    ``add``, ``remove`` and ``cdc`` are tables with the fields of the action and two more, ``version`` and ``order`` (the
-    position in the whole batch, which decides what is newest).  ``rare`` holds the other known actions as
+    ``add``, ``remove`` and ``cdc`` are tables with the fields of the action and two more, ``version`` and ``order``
+    (the position in the whole batch, which decides what is newest).  ``rare`` holds the other known actions as
     ``(version, name, JSON object)``.
     """
 
@@ -311,7 +312,8 @@ def _structure(type_: pa.DataType) -> str:
 
 
 _STRUCTURE = (
-    "{" + ",".join([f'"{k}":{_structure(t)}' for k, t in FILE_ACTIONS.items()] + [f'"{r}":"JSON"' for r in RARE_ACTIONS])
+    "{"
+    + ",".join([f'"{k}":{_structure(t)}' for k, t in FILE_ACTIONS.items()] + [f'"{r}":"JSON"' for r in RARE_ACTIONS])
 ) + "}"
 
 
@@ -319,7 +321,9 @@ def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch
     lines, owner = _split_lines(texts)
     versions = pa.array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])
     table = pa.table({"line": lines, "version": versions, "ord": pa.array(np.arange(len(lines), dtype=np.int64))})
-    valid = engine.query("select ord from lines where not coalesce(json_valid(line) and line[1] = '{', false)", lines=table)
+    valid = engine.query(
+        "select ord from lines where not coalesce(json_valid(line) and line[1] = '{', false)", lines=table
+    )
     if valid.num_rows:
         version, name = names[int(owner[valid["ord"][0].as_py()])]
         raise _corrupt(version, name, "a line is no JSON object")

@@ -160,9 +160,7 @@ def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask])
         return [replace(f, partition_values={}) for f in removes]
     paths = decoded_paths(before.adds["path"])
     mask = pc.is_in(paths, pa.array([f.path for f in removes]))
-    found = zip(
-        paths.filter(mask).to_pylist(), before.adds["partitionValues"].filter(mask).to_pylist(), strict=True
-    )
+    found = zip(paths.filter(mask).to_pylist(), before.adds["partitionValues"].filter(mask).to_pylist(), strict=True)
     known = {p: dict(v or ()) for p, v in found}
     out = []
     for f in removes:

@@ -19,6 +19,7 @@ from trilake.errors import CorruptLogError, ObjectNotFoundError, StorageError
 from trilake.expr import engine
 from trilake.storage.base import Store
 
+_BATCH_ROWS = 128 * 1024
 #: Parts of an ``add`` in a checkpoint that repeat what its text fields say.
 _PARSED = ("stats_parsed", "partitionValues_parsed")
 
@@ -106,13 +107,17 @@ def _read_parquet(source: pa.NativeFile, kind: str) -> tuple[pa.Table, list[tupl
         parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
         if "stats_parsed" in fields.names and _needs_parsed_stats(file, fields):
             parts.append(f"{kind}.stats_parsed")
-    table = file.read(columns=[*wanted, *parts], use_threads=True)
-    rare = [
-        (name, {k: v for k, v in row.items() if v is not None})
-        for name in wanted
-        for row in table[name].drop_null().to_pylist()
-    ]
-    return _file_actions(table, kind), rare
+    tables: list[pa.Table] = []
+    rare: list[tuple[str, Any]] = []
+    # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
+    for batch in file.iter_batches(_BATCH_ROWS, columns=[*wanted, *parts], use_threads=True):
+        piece = pa.Table.from_batches([batch])
+        for name in wanted:
+            rare += [
+                (name, {k: v for k, v in row.items() if v is not None}) for row in piece[name].drop_null().to_pylist()
+            ]
+        tables.append(_file_actions(piece, kind))
+    return pa.concat_tables(tables or [pa.schema(list(FILE_ACTIONS[kind])).empty_table()]), rare
 
 
 def _needs_parsed_stats(file: pq.ParquetFile, fields: pa.StructType) -> bool:
@@ -123,7 +128,11 @@ def _needs_parsed_stats(file: pq.ParquetFile, fields: pa.StructType) -> bool:
     index = next(i for i in range(meta.num_columns) if meta.schema.column(i).path == "add.stats")
     for group in range(meta.num_row_groups):
         statistics = meta.row_group(group).column(index).statistics
-        if statistics is None or not statistics.has_null_count or statistics.null_count == meta.row_group(group).num_rows:
+        if (
+            statistics is None
+            or not statistics.has_null_count
+            or statistics.null_count == meta.row_group(group).num_rows
+        ):
             return True
     return False
 
@@ -162,10 +171,7 @@ def _conform(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
         have = set(column.type.names)
         chunks = [
             pa.StructArray.from_arrays(
-                [
-                    chunk.field(f.name).cast(f.type) if f.name in have else pa.nulls(len(chunk), f.type)
-                    for f in type_
-                ],
+                [chunk.field(f.name).cast(f.type) if f.name in have else pa.nulls(len(chunk), f.type) for f in type_],
                 fields=list(type_),
                 mask=chunk.is_null(),
             )

@@ -89,7 +89,10 @@ def checkpoint_table(snapshot: Snapshot, removes: pa.Table) -> pa.Table:
     state = snapshot.state
     metadata = snapshot.metadata.to_json()
     metadata["configuration"] = list(metadata["configuration"].items())
-    metadata["format"] = {"provider": snapshot.metadata.provider, "options": list(snapshot.metadata.format_options.items())}
+    metadata["format"] = {
+        "provider": snapshot.metadata.provider,
+        "options": list(snapshot.metadata.format_options.items()),
+    }
     parts = [
         _rows("protocol", _PROTOCOL, [snapshot.protocol.to_json()]),
         _rows("metaData", _METADATA, [metadata]),
@@ -99,7 +102,9 @@ def checkpoint_table(snapshot: Snapshot, removes: pa.Table) -> pa.Table:
         _files("remove", REMOVE, removes),
     ]
     order = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"]
-    table = pa.concat_tables([p for p in parts if p.num_rows or p.column_names[0] != "domainMetadata"], promote_options="default")
+    table = pa.concat_tables(
+        [p for p in parts if p.num_rows or p.column_names[0] != "domainMetadata"], promote_options="default"
+    )
     return table.select([n for n in order if n in table.column_names])
 
 

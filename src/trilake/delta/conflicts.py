@@ -30,9 +30,9 @@ from trilake.errors import (
 class ReadSet:
     """What a transaction read and what it will change.
 
-    ``whole_table`` says that any file counts as read; ``partitions`` that only files of these partitions do (texts of the
-    log by physical column name), as a write that replaces partitions reads them.  ``removed`` are the paths it removes, as
-    the log spells them.
+    ``whole_table`` says that any file counts as read; ``partitions`` that only files of these partitions do (texts of
+    the log by physical column name), as a write that replaces partitions reads them.  ``removed`` are the paths it
+    removes, as the log spells them.
     """
 
     whole_table: bool = False

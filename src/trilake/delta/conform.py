@@ -1,7 +1,7 @@
 """From the columns of a data file to the columns of the table.
 
-Protocol: *Column Mapping*, *Reader Requirements*, type widening.  A file may lack columns, have more of them, have them in
-another order, under physical names or known by field id only, and of narrower types than the table has by now.
+Protocol: *Column Mapping*, *Reader Requirements*, type widening.  A file may lack columns, have more of them, have
+them in another order, under physical names or known by field id only, and of narrower types than the table has by now.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ def conform_batch(
         if i is None:
             arrays.append(pa.nulls(batch.num_rows, f.type.arrow))
         else:
-            arrays.append(as_nullable(conform_array(batch.column(i), candidates[i], f.type, resolver, f.name), f.type.arrow))
+            arrays.append(
+                as_nullable(conform_array(batch.column(i), candidates[i], f.type, resolver, f.name), f.type.arrow)
+            )
     if not arrays:
         return batch.select([])
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(names))
@@ -202,5 +204,3 @@ def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resol
     candidates = list(file_schema)
     found = (resolver.find(f, candidates) for f in fields)
     return sorted({i for i in found if i is not None})
-
-

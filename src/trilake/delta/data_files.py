@@ -217,4 +217,3 @@ def _decompressed(source: pa.NativeFile, key: str) -> pa.NativeFile:
 
 
 PROVIDERS: dict[str, Provider] = {"parquet": _parquet, "orc": _orc, "csv": _csv, "json": _json, "text": _text}
-

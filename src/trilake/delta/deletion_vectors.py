@@ -48,7 +48,7 @@ def z85_decode(text: str) -> bytes:
     words = (digits.reshape(-1, 5).astype(np.uint64) * _POWERS).sum(axis=1)
     if len(words) and words.max() > 0xFFFFFFFF:
         raise ValueError("not Z85: a group exceeds 32 bits")
-    data = words.astype(">u4").tobytes()
+    data: bytes = words.astype(">u4").tobytes()
     return data[:-4] + data[-4 + filled :] if filled else data
 
 
@@ -141,7 +141,7 @@ class DeletionVectorDescriptor:
         start = self.offset or 0
         # The head of the file says its version; a vector without an offset starts right behind it.
         start = max(start, 1)
-        if not 4 <= self.size_in_bytes:
+        if not self.size_in_bytes >= 4:
             raise self._error(f"size {self.size_in_bytes} is too small for a vector", where)
         try:
             size = store.head(key).size

@@ -1,9 +1,9 @@
 """Table features: one row each, and the checks by name.
 
-Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  A row says from which legacy version
-on a feature is implied, and what this library does with it.  ``writes`` is ``"always"`` where every write keeps the
-feature's promise, ``"inactive"`` where a table may list the feature and be written as long as it does not use it (the
-row's ``active`` function says whether it does), ``"never"`` otherwise.
+Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  A row says from which legacy
+version on a feature is implied, and what this library does with it.  ``writes`` is ``"always"`` where every write
+keeps the feature's promise, ``"inactive"`` where a table may list the feature and be written as long as it does not
+use it (the row's ``active`` function says whether it does), ``"never"`` otherwise.
 """
 
 from __future__ import annotations
@@ -76,7 +76,13 @@ REGISTRY: dict[str, Feature] = {
         Feature("identityColumns", None, 6, writes="inactive", active=_column_key("delta.identity.")),
         Feature("deletionVectors", 3, 7),
         Feature("timestampNtz", 3, 7),
-        Feature("v2Checkpoint", 3, 7, writes="inactive", active=lambda m: m.configuration.get("delta.checkpointPolicy") == "v2"),
+        Feature(
+            "v2Checkpoint",
+            3,
+            7,
+            writes="inactive",
+            active=lambda m: m.configuration.get("delta.checkpointPolicy") == "v2",
+        ),
         Feature("domainMetadata", None, 7),
         Feature("vacuumProtocolCheck", 3, 7),
         Feature("rowTracking", None, 7, writes="inactive", active=_flag("delta.enableRowTracking")),
@@ -99,7 +105,7 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
     """Refuse, by name, what a reader would need and this library lacks.  Raises ``UnsupportedProtocolError``."""
     if protocol.min_reader_version > MAX_READER or protocol.min_reader_version < 1:
         raise UnsupportedProtocolError(
-            f"the table needs Delta reader version {protocol.min_reader_version}; versions 1 to {MAX_READER} are supported",
+            f"the table needs Delta reader version {protocol.min_reader_version}; up to {MAX_READER} are supported",
             help="read it with a newer trilake, or read an older version of the table",
             file=uri,
             version=version,
@@ -124,11 +130,12 @@ def writer_features(protocol: Protocol) -> list[str]:
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse, by name, what a writer would have to keep and this library does not.  Raises ``UnsupportedProtocolError``."""
+    """Refuse, by name, what a writer would have to keep and this library does not.  Raises
+    ``UnsupportedProtocolError``."""
     check_readable(protocol, uri=uri, version=version)
     if protocol.min_writer_version > MAX_WRITER or protocol.min_writer_version < 1:
         raise UnsupportedProtocolError(
-            f"the table needs Delta writer version {protocol.min_writer_version}; versions 1 to {MAX_WRITER} are supported",
+            f"the table needs Delta writer version {protocol.min_writer_version}; up to {MAX_WRITER} are supported",
             help="write it with a newer trilake",
             file=uri,
             version=version,

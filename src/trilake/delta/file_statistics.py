@@ -1,7 +1,7 @@
 """Statistics of a Parquet file just written, as the ``stats`` field of an ``add`` action.
 
-Protocol: *Per-file Statistics*.  Bounds come from the file's own footer, so no row is looked at twice; a bound that cannot
-be stated soundly is left out, which readers take as "unknown".
+Protocol: *Per-file Statistics*.  Bounds come from the file's own footer, so no row is looked at twice; a bound that
+cannot be stated soundly is left out, which readers take as "unknown".
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _LAST_CHARACTER = "\U0010ffff"
 
 
 def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
-    """For each Parquet leaf column of ``schema`` its path, or ``None`` inside lists and maps, which have no statistics."""
+    """For each Parquet leaf column of ``schema`` its path, or ``None`` inside lists and maps, which have no
+    statistics."""
     return [p for f in schema for p in _leaves(f.type, (f.name,))]
 
 

@@ -59,7 +59,17 @@ def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
     } | {
         name: _text(info.get(name))
         for name in (
-            "userId userName operation job notebook clusterId isolationLevel userMetadata engineInfo".split()
+            [
+                "userId",
+                "userName",
+                "operation",
+                "job",
+                "notebook",
+                "clusterId",
+                "isolationLevel",
+                "userMetadata",
+                "engineInfo",
+            ]
         )
     }
 

@@ -144,7 +144,9 @@ class DeltaLog:
             return self.store.read_many(keys)
         except ObjectNotFoundError as e:
             raise VersionNotFoundError(
-                "a log file was cleaned up while the table was being read", help="read a newer version", file=self.store.uri
+                "a log file was cleaned up while the table was being read",
+                help="read a newer version",
+                file=self.store.uri,
             ) from e
 
     def _snapshot(self, segment: LogSegment, state: State) -> Snapshot:

@@ -1,7 +1,7 @@
 """Partition values: their text form in the log, and back.
 
-Protocol: *Partition Value Serialization*.  An empty string and null are both null, whatever the type; a timestamp without
-a zone is UTC, never the zone of a session.
+Protocol: *Partition Value Serialization*.  An empty string and null are both null, whatever the type; a timestamp
+without a zone is UTC, never the zone of a session.
 """
 
 from __future__ import annotations

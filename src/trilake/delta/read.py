@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -131,11 +132,9 @@ def _parallel(
             put(None)
         except _Stopped:
             pass
-        except BaseException as e:  # handed to the caller's thread, whatever it is
-            try:
+        except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
+            with suppress(_Stopped):
                 put(e)
-            except _Stopped:
-                pass
 
     threads = [threading.Thread(target=work, name=f"trilake-read-{i}", daemon=True) for i in range(workers)]
     for t in threads:

@@ -1,8 +1,8 @@
 """Action reconciliation, a pure function over columns.
 
 Protocol: *Action Reconciliation*.  The newest reference to each logical file wins, keyed by (path, deletion-vector id);
-for ``protocol`` and ``metaData`` the newest wins, for ``txn`` the newest of each application, for ``domainMetadata`` the
-newest of each domain.
+for ``protocol`` and ``metaData`` the newest wins, for ``txn`` the newest of each application, for ``domainMetadata``
+the newest of each domain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class State:
 
 def empty_state() -> State:
     """The state before version 0."""
-    return State(pa.schema(list(FILE_ACTIONS["add"])).empty_table(), pa.schema(list(FILE_ACTIONS["remove"])).empty_table())
+    return State(
+        pa.schema(list(FILE_ACTIONS["add"])).empty_table(), pa.schema(list(FILE_ACTIONS["remove"])).empty_table()
+    )
 
 
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:

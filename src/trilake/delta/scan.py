@@ -88,7 +88,9 @@ class Scan:
     @cached_property
     def partitions(self) -> dict[str, pa.ChunkedArray]:
         """Typed partition values of the files by column."""
-        return typed_partitions(self.files, partition_fields(self.snapshot.schema, self.snapshot.metadata.partition_columns))
+        return typed_partitions(
+            self.files, partition_fields(self.snapshot.schema, self.snapshot.metadata.partition_columns)
+        )
 
     def tasks(self) -> list[FileTask]:
         """The files as tasks, in the order of ``files``."""

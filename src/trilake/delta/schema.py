@@ -316,7 +316,9 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
     if isinstance(t, pa.BaseExtensionType):
         return _from_arrow_type(t.storage_type, path)
     if ty.is_struct(t):
-        return StructType(tuple(_from_arrow_field(t.field(i), f"{path}.{t.field(i).name}") for i in range(t.num_fields)))
+        return StructType(
+            tuple(_from_arrow_field(t.field(i), f"{path}.{t.field(i).name}") for i in range(t.num_fields))
+        )
     if ty.is_map(t):
         return MapType(
             _from_arrow_type(t.key_type, f"{path}.key"),

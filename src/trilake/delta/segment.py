@@ -87,7 +87,8 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
 class LogSegment:
     """The files that hold a version: a checkpoint, or none, and the commits after it.
 
-    ``commits`` are ``(first, last, file)``, ascending and contiguous; a log compaction file stands for several versions.
+    ``commits`` are ``(first, last, file)``, ascending and contiguous; a log compaction file stands for several
+    versions.
     """
 
     version: int

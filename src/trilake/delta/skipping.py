@@ -56,7 +56,8 @@ def explain_files(snapshot: Snapshot, skipped: Skipped) -> pa.Table:
 
 
 def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> pa.Array:
-    """For each of ``files`` (which need ``partitionValues`` only) whether ``filter``, over partition columns, is true."""
+    """For each of ``files`` (which need ``partitionValues`` only) whether ``filter``, over partition columns, is
+    true."""
     columns: Mapping[str, pa.Array] = {"stats": pa.nulls(files.num_rows, pa.string())}
     adds = pa.table({"partitionValues": files["partitionValues"], **columns})
     return pa.array(can_match(filter, _reader(snapshot, adds).file_stats()).every_row)

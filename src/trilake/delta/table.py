@@ -35,9 +35,7 @@ class ArrowDeltaTable(Table):
 
     format = "delta"
 
-    def __init__(
-        self, store: Store, *, version: int | None = None, timestamp: TimestampLike | None = None
-    ) -> None:
+    def __init__(self, store: Store, *, version: int | None = None, timestamp: TimestampLike | None = None) -> None:
         if version is not None and timestamp is not None:
             raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
         self.log = DeltaLog(store)
@@ -99,14 +97,10 @@ class ArrowDeltaTable(Table):
         scan = plan_scan(self.snapshot, columns, filter)
         return read_tasks(self.log.store, scan.tasks(), scan.plan)
 
-    def to_reader(
-        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
-    ) -> pa.RecordBatchReader:
+    def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
         """The rows as an Arrow reader, which duckdb, polars and pandas take as it is."""
         scan = plan_scan(self.snapshot, columns, filter)
-        return pa.RecordBatchReader.from_batches(
-            scan.plan.schema, read_tasks(self.log.store, scan.tasks(), scan.plan)
-        )
+        return pa.RecordBatchReader.from_batches(scan.plan.schema, read_tasks(self.log.store, scan.tasks(), scan.plan))
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
         """The rows as one table; see :meth:`trilake.table.Table.to_arrow`."""
@@ -154,8 +148,8 @@ class ArrowDeltaTable(Table):
     def _repr_html_(self) -> str:
         m, p = self.metadata, self.protocol
         rows = "".join(
-            f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td><td>{'' if f.nullable else 'not null'}"
-            f"{'partition' if f.name in m.partition_columns else ''}</td></tr>"
+            f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td>"
+            f"<td>{'' if f.nullable else 'not null '}{'partition' if f.name in m.partition_columns else ''}</td></tr>"
             for f in self.snapshot.schema.fields
         )
         size = pc.sum(self.snapshot.adds["size"]).as_py() or 0

@@ -36,7 +36,6 @@ from trilake.errors import (
     ConflictError,
     ObjectExistsError,
     ObjectNotFoundError,
-
     TableExistsError,
     TrilakeError,
     UnknownOutcomeError,
@@ -62,7 +61,7 @@ class CommitPlan:
     protocol: Protocol | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     user_metadata: str | None = None
-    read: ReadSet = ReadSet()
+    read: ReadSet = field(default_factory=ReadSet)
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,8 @@ class Committed:
 
 
 def commit(log: DeltaLog, base: Snapshot | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
-    """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners it does not conflict with.
+    """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners it does not conflict
+    with.
 
     Raises a ``ConflictError`` where a winner and this commit exclude each other, ``TableExistsError`` where a table to
     be created is there by now, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
@@ -204,5 +204,3 @@ def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
                 value = {k: v for k, v in value.items() if v is not None}
             remove[name] = dict(value) if name == "tags" else value
     return {"remove": remove}
-
-

@@ -1,7 +1,7 @@
 """First writes: create, append, overwrite, error-if-exists and ignore.
 
-A write travels in three steps, which may run in three places: :func:`plan_write` on the driver, ``write_files`` wherever
-the rows are, :func:`finish_write` on the driver again.  Only the last one commits.
+A write travels in three steps, which may run in three places: :func:`plan_write` on the driver, ``write_files``
+wherever the rows are, :func:`finish_write` on the driver again.  Only the last one commits.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def parse_mode(mode: str) -> Mode:
     """A save mode by its name in trilake or Spark.  Raises ``InvalidArgumentError``."""
     found = MODES.get(mode.lower())
     if found is None:
-        raise InvalidArgumentError(f"mode {mode!r} is unknown", help=f"modes are {', '.join(sorted(set(MODES.values())))}")
+        raise InvalidArgumentError(
+            f"mode {mode!r} is unknown", help=f"modes are {', '.join(sorted(set(MODES.values())))}"
+        )
     return found
 
 
@@ -172,7 +174,7 @@ def _checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
                     help=f"properties of the delta namespace are {', '.join(sorted(PROPERTIES))}",
                 )
             key = match
-        out[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        out[key] = str(value)
     return out
 
 
@@ -181,7 +183,8 @@ def _check_same(request: WriteRequest, metadata: Metadata, uri: str) -> None:
         wanted = [c.lower() for c in request.partition_by]
         if wanted != [c.lower() for c in metadata.partition_columns]:
             raise SchemaMismatchError(
-                f"the table is partitioned by {list(metadata.partition_columns)}, the write by {list(request.partition_by)}",
+                f"the table is partitioned by {list(metadata.partition_columns)},"
+                f" the write by {list(request.partition_by)}",
                 help="leave partition_by out, or name the table's own partition columns",
                 file=uri,
             )
@@ -194,7 +197,9 @@ def _check_same(request: WriteRequest, metadata: Metadata, uri: str) -> None:
             )
 
 
-def resume_write(log: DeltaLog, request: WriteRequest, files: FilePlan, metadata: Metadata, base: int | None) -> WritePlan:
+def resume_write(
+    log: DeltaLog, request: WriteRequest, files: FilePlan, metadata: Metadata, base: int | None
+) -> WritePlan:
     """A plan again, from the parts of it that travelled with a job: the snapshot it stood on is read anew."""
     return WritePlan(request, files, metadata, None if base is None else log.snapshot(base))
 
@@ -228,7 +233,12 @@ def finish_write(
             file_actions=[*removes, *({"add": a} for a in adds)],
             metadata=plan.metadata if create else None,
             protocol=protocol_for(plan.metadata) if create else None,
-            metrics={"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size, "numRemovedFiles": len(removes)},
+            metrics={
+                "numFiles": len(adds),
+                "numOutputRows": rows,
+                "numOutputBytes": size,
+                "numRemovedFiles": len(removes),
+            },
             user_metadata=request.user_metadata,
             read=read,
         ),
@@ -302,7 +312,11 @@ def _replaced_partitions(
 
 
 def write_arrow(
-    log: DeltaLog, schema: pa.Schema, batches: Iterable[pa.RecordBatch], request: WriteRequest, runtime: Runtime | None = None
+    log: DeltaLog,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    request: WriteRequest,
+    runtime: Runtime | None = None,
 ) -> WriteResult:
     """Write Arrow rows from this process: all three steps."""
     runtime = runtime or Runtime()
@@ -328,11 +342,13 @@ def discard_files(log: DeltaLog, adds: Sequence[Mapping[str, Any]]) -> None:
 def job_failed(log: DeltaLog, plan: WritePlan, cause: BaseException) -> WriteFailedError:
     """The error for a write whose tasks failed, naming the files of the job that are left for vacuum."""
     left = [o.key for o in log.store.list() if plan.files.job_id in o.key]
-    shown = f"{len(left)} files of job {plan.files.job_id} are left behind, invisible to readers" if left else "nothing is left behind"
+    shown = (
+        f"{len(left)} files of job {plan.files.job_id} are left behind, invisible to readers"
+        if left
+        else "nothing is left behind"
+    )
     return WriteFailedError(
         f"the write failed before its commit; the table is unchanged and {shown}. Cause: {cause}",
         help="repeat the write; vacuum removes what was left behind" if left else "repeat the write",
         file=log.store.uri,
     )
-
-

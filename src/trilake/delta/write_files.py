@@ -1,7 +1,7 @@
 """Writing data files: rows in, ``add`` actions out.
 
-Runs in any process that has the plan and a store: the caller's own, or a Spark task.  Nothing it writes is visible before
-a commit names it.
+Runs in any process that has the plan and a store: the caller's own, or a Spark task.  Nothing it writes is visible
+before a commit names it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import IO, Any
 from urllib.parse import quote
 
@@ -34,8 +35,8 @@ _MAX_OPEN = 64
 class FilePlan:
     """How to write files of a table: what a Spark task needs besides the rows.
 
-    ``schema`` is the table's, ``target_size`` the size in bytes at which a file is closed and ``buffer_size`` the bytes of
-    rows that wait in memory for a larger row group.
+    ``schema`` is the table's, ``target_size`` the size in bytes at which a file is closed and ``buffer_size`` the
+    bytes of rows that wait in memory for a larger row group.
     """
 
     schema: StructType
@@ -130,7 +131,7 @@ class _TaskWriter:
         sorted_codes = codes[order]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(sorted_codes)) + 1, [len(codes)]])
         data = data.take(pa.array(order)) if len(starts) > 2 else data
-        for lo, hi in zip(starts[:-1], starts[1:], strict=True):
+        for lo, hi in pairwise(starts):
             code, values = int(sorted_codes[lo]), []
             for options in reversed(texts):
                 code, position = divmod(code, len(options))

@@ -1,8 +1,8 @@
 """``spark.read.format("delta")`` and ``df.write.format("delta")``: the Python data source.
 
-Planning runs in a process without a SparkSession, reading and writing in Spark's tasks; both are the code that reads and
-writes without Spark.  What Spark never lets through to a Python source (``partitionBy``, the modes ``errorifexists`` and
-``ignore``) goes through :func:`trilake.write`.
+Planning runs in a process without a SparkSession, reading and writing in Spark's tasks; both are the code that reads
+and writes without Spark.  What Spark never lets through to a Python source (``partitionBy``, the modes
+``errorifexists`` and ``ignore``) goes through :func:`trilake.write`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from trilake.delta.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.read import read_task
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
-
-from trilake.delta.write import WriteRequest, job_failed, plan_write, finish_write, resume_write
+from trilake.delta.write import WriteRequest, finish_write, job_failed, plan_write, resume_write
 from trilake.delta.write_files import FilePlan, write_files
 from trilake.errors import InvalidArgumentError
 from trilake.spark.filters import push_filters
@@ -89,7 +88,9 @@ class DeltaDataSource(DataSource):
         options = Options(self.options, WRITE_OPTIONS, properties=True)
         partition_mode = (options.get("partitionOverwriteMode") or "static").lower()
         if partition_mode not in ("static", "dynamic"):
-            raise InvalidArgumentError(f"partitionOverwriteMode is {partition_mode!r}", help="it must be static or dynamic")
+            raise InvalidArgumentError(
+                f"partitionOverwriteMode is {partition_mode!r}", help="it must be static or dynamic"
+            )
         partition_by = options.get("partitionBy")
         request = WriteRequest(
             mode="overwrite" if overwrite else "append",
@@ -225,5 +226,3 @@ class DeltaWriter(DataSourceArrowWriter):
         log = self._log()
         plan = resume_write(log, self.request, self.files, self.metadata, self.base)
         raise job_failed(log, plan, InvalidArgumentError("a task failed; Spark's error above says which"))
-
-

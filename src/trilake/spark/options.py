@@ -15,7 +15,18 @@ from trilake.errors import InvalidArgumentError, UnknownOptionError
 from trilake.storage import open_store
 
 #: Options of object stores are passed on to the store, which refuses those it does not know.
-_STORE_PREFIXES = ("aws_", "s3_", "azure_", "google_", "gcs_", "allow_http", "endpoint", "region", "bucket", "skip_signature")
+_STORE_PREFIXES = (
+    "aws_",
+    "s3_",
+    "azure_",
+    "google_",
+    "gcs_",
+    "allow_http",
+    "endpoint",
+    "region",
+    "bucket",
+    "skip_signature",
+)
 _IGNORED = {"path", "serialization.format"}
 
 
@@ -41,7 +52,8 @@ class Options:
         if unknown:
             raise UnknownOptionError(
                 f"unknown option {', '.join(map(repr, sorted(unknown)))}",
-                help=f"known are {', '.join(sorted(names.values()))}" + (" and delta.* properties" if properties else ""),
+                help=f"known are {', '.join(sorted(names.values()))}"
+                + (" and delta.* properties" if properties else ""),
             )
 
     def get(self, name: str) -> str | None:
@@ -105,7 +117,5 @@ def change_range(log: DeltaLog, options: Options) -> tuple[int, int | None]:
     if (text := options.get("endingTimestamp")) is not None:
         end = log.version_at(timestamp_ms(text))
     if start is None:
-        raise InvalidArgumentError(
-            "a change feed needs a start", help="pass startingVersion or startingTimestamp"
-        )
+        raise InvalidArgumentError("a change feed needs a start", help="pass startingVersion or startingTimestamp")
     return start, end

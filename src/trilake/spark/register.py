@@ -43,6 +43,6 @@ def _owns_delta(spark: SparkSession) -> bool:
         return False
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_SPARK)
-    except Exception:  # py4j wraps ClassNotFoundException
+    except Exception:  # noqa: BLE001 - py4j wraps ClassNotFoundException
         return False
     return True

@@ -12,7 +12,6 @@ from trilake.delta.schema import (
     ArrayType,
     DataType,
     MapType,
-
     StructField,
     StructType,
     all_nullable,
@@ -23,8 +22,8 @@ from trilake.delta.schema import (
 def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows.
 
-    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  A variant is the
-    struct of its two binaries.
+    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  A variant is
+    the struct of its two binaries.
     """
     return T.StructType.fromJson(_spark_struct(schema))
 
@@ -78,5 +77,3 @@ def from_spark(schema: T.StructType) -> StructType:
 def _clean(f: StructField) -> StructField:
     """Without the metadata that another table's protocol left on the column."""
     return replace(f, metadata={k: v for k, v in f.metadata.items() if not k.startswith(("delta.", "__"))})
-
-

@@ -1,0 +1,119 @@
+"""``DeltaTable``: the class that delta-spark's users know, on a Spark session."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.features import writer_features
+from trilake.delta.log import DeltaLog
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta_read import read_dataframe
+from trilake.storage import open_store
+
+_DETAIL = T.StructType(
+    [
+        T.StructField("format", T.StringType()),
+        T.StructField("id", T.StringType()),
+        T.StructField("name", T.StringType()),
+        T.StructField("description", T.StringType()),
+        T.StructField("location", T.StringType()),
+        T.StructField("createdAt", T.TimestampType()),
+        T.StructField("lastModified", T.TimestampType()),
+        T.StructField("partitionColumns", T.ArrayType(T.StringType())),
+        T.StructField("clusteringColumns", T.ArrayType(T.StringType())),
+        T.StructField("numFiles", T.LongType()),
+        T.StructField("sizeInBytes", T.LongType()),
+        T.StructField("properties", T.MapType(T.StringType(), T.StringType())),
+        T.StructField("minReaderVersion", T.IntegerType()),
+        T.StructField("minWriterVersion", T.IntegerType()),
+        T.StructField("tableFeatures", T.ArrayType(T.StringType())),
+    ]
+)
+
+
+class DeltaTable:
+    """A Delta table on Spark.  Make one with :meth:`forPath`.
+
+    The names are delta-spark's, so that existing code runs after changing its import.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str], *, alias: str | None = None) -> None:
+        self._spark, self._path, self._options, self._alias = spark, path, dict(options), alias
+
+    @classmethod
+    def forPath(cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] | None = None) -> DeltaTable:
+        """The table at ``path``.
+
+        ``hadoopConf`` takes the place of delta-spark's argument of that name: options of the store that holds the
+        table, such as credentials and endpoint.  Raises ``TableNotFoundError`` where there is no Delta table.
+        """
+        if not isinstance(path, str):
+            raise InvalidArgumentError(f"path is a {type(path).__name__}, not a text")
+        table = cls(sparkSession, path, hadoopConf or {})
+        table._log().segment()
+        return table
+
+    @classmethod
+    def isDeltaTable(
+        cls, sparkSession: SparkSession, identifier: str, hadoopConf: Mapping[str, str] | None = None
+    ) -> bool:
+        """Whether the path holds a Delta table."""
+        return DeltaLog(open_store(identifier, dict(hadoopConf or {}))).exists()
+
+    def _log(self) -> DeltaLog:
+        return DeltaLog(open_store(self._path, self._options))
+
+    def _open(self) -> ArrowDeltaTable:
+        return ArrowDeltaTable(open_store(self._path, self._options))
+
+    def toDF(self) -> DataFrame:
+        """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
+        df: DataFrame = read_dataframe(self._spark, self._open(), options=self._options)
+        return df if self._alias is None else df.alias(self._alias)
+
+    def alias(self, aliasName: str) -> DeltaTable:
+        """The same table under an alias, which its DataFrame carries."""
+        return DeltaTable(self._spark, self._path, self._options, alias=aliasName)
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """The commits, newest first, as a DataFrame."""
+        return self._spark.createDataFrame(self._open().history(limit))
+
+    def detail(self) -> DataFrame:
+        """One row about the table: format, id, location, partitioning, size, properties and protocol."""
+        table = self._open()
+        m, p = table.metadata, table.protocol
+        commits = table.log.commits(end=table.version)
+        times = table.log.commit_times(commits, m)
+        row: dict[str, Any] = {
+            "format": "delta",
+            "id": m.id,
+            "name": m.name,
+            "description": m.description,
+            "location": table.uri,
+            "createdAt": _timestamp(m.created_time),
+            "lastModified": _timestamp(times[-1] if times else None),
+            "partitionColumns": list(m.partition_columns),
+            "clusteringColumns": [],
+            "numFiles": table.snapshot.adds.num_rows,
+            "sizeInBytes": pc.sum(table.snapshot.adds["size"]).as_py() or 0,
+            "properties": dict(m.configuration),
+            "minReaderVersion": p.min_reader_version,
+            "minWriterVersion": p.min_writer_version,
+            "tableFeatures": sorted({*writer_features(p), *(p.reader_features or ())}),
+        }
+        return self._spark.createDataFrame([tuple(row[n] for n in _DETAIL.names)], _DETAIL)
+
+    def __repr__(self) -> str:
+        return f"<DeltaTable {self._path}>"
+
+
+def _timestamp(ms: int | None) -> Any:
+    return None if ms is None else dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
