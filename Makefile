@@ -35,7 +35,7 @@ types: $(LOCKED) ## Check the types, strictly
 	@$(PY) -m mypy
 
 contracts: $(LOCKED) ## Check that imports point one way through the layers
-	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/lint-imports --no-cache
 
 doctest: $(LOCKED) ## Run the examples in the docstrings
 	@$(PY) -m pytest -q --doctest-modules src

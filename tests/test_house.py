@@ -277,6 +277,37 @@ def test_a_source_file_keeps_the_rules(path: Path) -> None:
     assert "unittest" not in {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
 
 
+def test_every_folder_is_a_package() -> None:
+    """A folder without ``__init__.py`` can be imported, but the contracts do not see it."""
+    folders = {p.parent for p in SOURCES} - {ROOT / "src"}
+    assert [ids(f) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
+PACKAGE = ROOT / "src" / "trilake"
+
+
+def names_of_the_package(tree: ast.Module) -> set[str]:
+    """What a module takes from the package ``trilake`` itself, submodules left out."""
+    taken: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "trilake":
+            taken |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "trilake":
+            taken.add(node.attr)
+    return {n for n in taken if not ((PACKAGE / f"{n}.py").exists() or (PACKAGE / n).is_dir())}
+
+
+def test_names_of_the_package_are_seen() -> None:
+    tree = ast.parse("import trilake\nfrom trilake import errors, read\ndef f():\n    trilake.open(trilake.table)")
+    assert names_of_the_package(tree) == {"open", "read"}
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p != PACKAGE / "__init__.py"], ids=ids)
+def test_no_module_uses_the_front_door(path: Path) -> None:
+    """``trilake.open`` inside the package would be an import of a layer to the right that no contract sees."""
+    assert names_of_the_package(ast.parse(path.read_text())) <= {"__version__"}
+
+
 def test_no_file_names_a_registry_or_a_place_on_this_machine() -> None:
     # Written in two parts, or this file would find itself.
     words = ["pypi" + ".org", "pythonhosted" + ".org", "/ro" + "ot/", "/wo" + "rk/"]
