@@ -1,0 +1,156 @@
+"""Delta logs of any length without a data file behind them: what loading a snapshot costs, and nothing else.
+
+They are written with pyarrow and json alone, so that no contender reads its own handwriting.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": type_, "nullable": True, "metadata": {}}
+            for name, type_ in (("a", "long"), ("s", "string"), ("month", "integer"))
+        ],
+    }
+)
+_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
+_METADATA: dict[str, Any] = {
+    "id": "3935a07c-416b-4344-ad97-2a38342ee2fc",
+    "format": {"provider": "parquet", "options": {}},
+    "schemaString": _SCHEMA,
+    "partitionColumns": ["month"],
+    "configuration": {},
+    "createdTime": 1_700_000_000_000,
+}
+_ROWS, _TIME = 1000, 1_700_000_000_000
+_MAP = pa.map_(pa.string(), pa.string())
+_STRINGS = pa.list_(pa.string())
+_CHECKPOINT = pa.schema(
+    [
+        (
+            "add",
+            pa.struct(
+                [
+                    ("path", pa.string()),
+                    ("partitionValues", _MAP),
+                    ("size", pa.int64()),
+                    ("modificationTime", pa.int64()),
+                    ("dataChange", pa.bool_()),
+                    ("stats", pa.string()),
+                ]
+            ),
+        ),
+        ("remove", pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())])),
+        (
+            "metaData",
+            pa.struct(
+                [
+                    ("id", pa.string()),
+                    ("format", pa.struct([("provider", pa.string()), ("options", _MAP)])),
+                    ("schemaString", pa.string()),
+                    ("partitionColumns", _STRINGS),
+                    ("configuration", _MAP),
+                    ("createdTime", pa.int64()),
+                ]
+            ),
+        ),
+        ("protocol", pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])),
+    ]
+)
+
+
+def long_table(folder: Path, *, files: int, commits: int, added: int) -> None:
+    """A log whose checkpoint at version 0 holds ``files`` less those of the ``commits`` after it, ``added`` each."""
+    log = folder / "_delta_log"
+    log.mkdir()
+    kept = files - commits * added
+    table = pa.concat_tables([_few({"protocol": _PROTOCOL}), _few({"metaData": _METADATA}), _adds(kept)])
+    target = log / f"{0:020d}.checkpoint.parquet"
+    pq.write_table(table, target, compression="snappy", use_dictionary=False, store_schema=False)
+    hint = {"version": 0, "size": table.num_rows, "sizeInBytes": target.stat().st_size, "numOfAddFiles": kept}
+    (log / "_last_checkpoint").write_text(json.dumps(hint))
+    _commit(log, 0, [{"protocol": _PROTOCOL}, {"metaData": _METADATA}])
+    for version in range(1, commits + 1):
+        _commit(log, version, _lines(kept + (version - 1) * added, added))
+
+
+def young_table(folder: Path, *, commits: int, added: int) -> None:
+    """A log of ``commits`` that add ``added`` files each, and no checkpoint."""
+    log = folder / "_delta_log"
+    log.mkdir()
+    for version in range(commits):
+        start = [{"protocol": _PROTOCOL}, {"metaData": _METADATA}] if version == 0 else []
+        _commit(log, version, [*start, *_lines(version * added, added)])
+
+
+def _commit(log: Path, version: int, actions: list[dict[str, Any]] | Iterator[dict[str, Any]]) -> None:
+    info = {"commitInfo": {"timestamp": _TIME + version, "operation": "WRITE", "operationParameters": {}}}
+    text = "\n".join(json.dumps(a, separators=(",", ":")) for a in (info, *actions))
+    (log / f"{version:020d}.json").write_text(text + "\n")
+
+
+def _lines(first: int, count: int) -> Iterator[dict[str, Any]]:
+    for i in range(first, first + count):
+        stats = {
+            "numRecords": _ROWS,
+            "minValues": {"a": i, "s": "abcdef"},
+            "maxValues": {"a": i + _ROWS, "s": "xyz"},
+            "nullCount": {"a": 0, "s": 0},
+        }
+        yield {
+            "add": {
+                "path": f"month={i % 12}/part-{i:010d}-3935a07c-416b-4344-ad97-2a38342ee2fc.c000.snappy.parquet",
+                "partitionValues": {"month": str(i % 12)},
+                "size": _ROWS + i,
+                "modificationTime": _TIME,
+                "dataChange": True,
+                "stats": json.dumps(stats, separators=(",", ":")),
+            }
+        }
+
+
+def _few(row: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist([row], _CHECKPOINT)
+
+
+def _adds(count: int) -> pa.Table:
+    """Checkpoint rows of the files 0 to ``count``, the same as :func:`_lines` would tell them."""
+    type_ = _CHECKPOINT.field("add").type
+    i = pa.array(np.arange(count))
+    number, month = i.cast(pa.string()), pa.array(np.arange(count) % 12).cast(pa.string())
+    padded = pc.utf8_lpad(number, 10, "0")
+    name = pc.binary_join_element_wise(
+        "month=", month, "/part-", padded, "-3935a07c-416b-4344-ad97-2a38342ee2fc.c000.snappy.parquet", ""
+    )
+    stats = pc.binary_join_element_wise(
+        f'{{"numRecords":{_ROWS},"minValues":{{"a":',
+        number,
+        ',"s":"abcdef"},"maxValues":{"a":',
+        pc.add(i, _ROWS).cast(pa.string()),
+        ',"s":"xyz"},"nullCount":{"a":0,"s":0}}',
+        "",
+    )
+    add = pa.StructArray.from_arrays(
+        [
+            name,
+            pa.MapArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32)), pa.array(["month"] * count), month),
+            pc.add(i, _ROWS),
+            pa.repeat(_TIME, count),
+            pa.repeat(True, count),
+            stats,
+        ],
+        fields=list(type_),
+    )
+    columns = [add if f.name == "add" else pa.nulls(count, f.type) for f in _CHECKPOINT]
+    return pa.Table.from_arrays(columns, schema=_CHECKPOINT)
