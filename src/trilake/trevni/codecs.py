@@ -9,6 +9,7 @@ from __future__ import annotations
 import bz2
 import zlib
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -131,9 +132,20 @@ def checksum_bytes(data: Payload) -> bytes:
     return zlib.crc32(data).to_bytes(4, "big")
 
 
-def decompress(
-    codec: str, data: Payload, size: int, *, file: str, column: str, block: int, offset: int, strict: bool = True
-) -> Payload:
+class Place(NamedTuple):
+    """Which block an error is about."""
+
+    file: str
+    column: str
+    block: int
+    offset: int
+
+    def fail(self, message: str, help: str | None = None) -> CorruptFileError:
+        """The error."""
+        return CorruptFileError(message, help=help, **self._asdict())
+
+
+def decompress(codec: str, data: memoryview, size: int, place: Place, *, strict: bool = True) -> Payload:
     """The payload of one block, of exactly ``size`` bytes.
 
     Parameters
@@ -145,40 +157,36 @@ def decompress(
     Raises ``CorruptFileError`` where the data is damaged or has another size, ``UnsupportedProtocolError`` for a codec
     that is not known.
     """
-    where = {"file": file, "column": column, "block": block, "offset": offset}
-    stored = memoryview(data).nbytes
+    stored = data.nbytes
     if codec == "null":
         if stored != size:
-            raise CorruptFileError(f"the block is stored as it is, in {stored} bytes, and states {size}", **where)
+            raise place.fail(f"the block is stored as it is, in {stored} bytes, and states {size}")
         return data
     if codec not in _DECOMPRESS:
-        raise UnsupportedProtocolError(f"the codec {codec!r} is not known", help=f"{', '.join(CODECS)} are", **where)
+        raise UnsupportedProtocolError(
+            f"the codec {codec!r} is not known", help=f"{', '.join(CODECS)} are", **place._asdict()
+        )
     bound = _BOUND.get(codec)
     if bound is not None and size > bound * stored + 64:
-        raise CorruptFileError(f"{stored} bytes of {codec} cannot hold the {size} bytes that the block states", **where)
+        raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes that the block states")
     if strict and size > MAX_INFLATED and size > MAX_RATIO * stored:
-        raise CorruptFileError(
+        raise place.fail(
             f"the block states that {stored} bytes of {codec} hold {size} bytes",
-            help="if the file is to be trusted, open it with trusted=True",
-            **where,
+            "if the file is to be trusted, open it with trusted=True",
         )
     try:
         raw = _DECOMPRESS[codec](data, size)
     except _Damaged as e:
-        raise CorruptFileError(str(e), **where) from None
+        raise place.fail(str(e)) from None
     actual = memoryview(raw).nbytes
     if actual != size:
         more = "more than " if actual > size else ""
-        raise CorruptFileError(f"the block holds {more}{min(actual, size)} bytes, and states {size}", **where)
+        raise place.fail(f"the block holds {more}{min(actual, size)} bytes, and states {size}")
     return raw
 
 
-def verify(
-    checksum: str, codec: str, data: Payload, stored: bytes, *, file: str, column: str, block: int, offset: int
-) -> None:
+def verify(checksum: str, codec: str, data: Payload, stored: bytes, place: Place) -> None:
     """Compare a payload with the checksum behind its block.  Raises ``CorruptFileError`` where they differ."""
-    if checksum == "null":
-        return
     found = zlib.crc32(data)
     if found == int.from_bytes(stored, "big"):
         return
@@ -188,10 +196,4 @@ def verify(
     # By the specification, which calls the checksum crc-32, it is a fixed32, which is little-endian.
     if checksum == "crc-32" and found == int.from_bytes(stored, "little"):
         return
-    raise CorruptFileError(
-        f"the checksum is {stored.hex()}, that of the data is {found:08x}",
-        file=file,
-        column=column,
-        block=block,
-        offset=offset,
-    )
+    raise place.fail(f"the checksum is {stored.hex()}, that of the data is {found:08x}")

@@ -96,7 +96,14 @@ class Request:
         if column.array or column.type is ValueType.NULL:
             self._budget.spend(total, raw_bytes if column.array else 1 << 40, where)
         found = decode(
-            column.type, column.array, self._file.payloads(number, first, last, slots), total, where, self._budget
+            column.type,
+            column.array,
+            self._file.payloads(number, first, last, slots),
+            total,
+            where,
+            self._budget,
+            # What blocks state is not yet true: no more is reserved than honest files need.
+            min(raw_bytes, (1 << 24) + 16 * int(table.stored_sizes[first:last].sum())),
         )
         low, high = self._slots_before(number, self._start), self._slots_before(number, max(self._start, self._stop))
         if not column.array:

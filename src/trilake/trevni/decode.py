@@ -53,7 +53,7 @@ class Where:
         return CorruptFileError(message, file=self.file, column=self.column, block=block, offset=offset)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Block:
     """One block to decode: its payload, how many slots it has, its number and where it is stored."""
 
@@ -93,21 +93,18 @@ class Decoded:
     values: pa.Array
 
 
-def decode(type_: ValueType, array: bool, blocks: Iterable[Block], slots: int, where: Where, budget: Budget) -> Decoded:
-    """Decode consecutive blocks that have ``slots`` slots together.
+def decode(
+    type_: ValueType, array: bool, blocks: Iterable[Block], slots: int, where: Where, budget: Budget, size: int = 0
+) -> Decoded:
+    """Decode consecutive blocks that have ``slots`` slots together; ``size`` is a guess of their bytes.
 
     Raises ``CorruptFileError`` where a block does not hold exactly what it must.
     """
-    decoder = _ArrayDecoder(type_, slots, where, budget) if array else _PLAIN[KINDS[type_][0]](type_, slots, where)
+    decoder = (
+        _ArrayDecoder(type_, slots, where, budget) if array else _PLAIN[KINDS[type_][0]](type_, slots, where, size)
+    )
     for block in blocks:
-        size = memoryview(block.payload).nbytes
-        if not array:
-            least, most = type_.min_size(block.slots), type_.max_size(block.slots)
-            if size < least or (most is not None and size > most):
-                raise where.fail(
-                    f"{block.slots} values of type {type_.value} cannot take {size} bytes", block.number, block.offset
-                )
-        decoder.add(block, size)
+        decoder.add(block, memoryview(block.payload).nbytes)
     return decoder.finish()
 
 
@@ -119,7 +116,7 @@ def _check(status: int, position: int, size: int, block: Block, where: Where) ->
 
 
 class _NullDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
         self._slots = slots
 
     def add(self, block: Block, size: int) -> None:
@@ -130,7 +127,7 @@ class _NullDecoder:
 
 
 class _BooleanDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
         self._parts: list[Any] = []
 
     def add(self, block: Block, size: int) -> None:
@@ -142,7 +139,7 @@ class _BooleanDecoder:
 
 
 class _FixedDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
         self._type = type_
         self._slots = slots
         self._parts: list[Payload] = []
@@ -162,7 +159,7 @@ class _FixedDecoder:
 
 
 class _VarintDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
         self._where = where
         self._most = KINDS[type_][1]
         self._out = np.empty(slots, np.int32 if type_ is ValueType.INT else np.int64)
@@ -180,10 +177,10 @@ class _VarintDecoder:
 
 
 class _BytesDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
         self._type, self._slots, self._where = type_, slots, where
         self._offsets = np.zeros(slots + 1, np.int32)
-        self._data = np.empty(0, np.uint8)
+        self._data = np.empty(min(max(size - slots, 0), 0x7FFFFFFF), np.uint8)
         self._at = self._end = 0
 
     def add(self, block: Block, size: int) -> None:
@@ -201,9 +198,7 @@ class _BytesDecoder:
         if need > 0x7FFFFFFF:
             raise self._where.fail("more than 2 GiB of text in one piece; read fewer rows at a time")
         if need > len(self._data):
-            # Guess the whole from the blocks so far, then double.
-            guess = need * self._slots // max(self._at, 1) if self._at else need
-            grown = np.empty(min(max(need, 2 * len(self._data), min(guess, 16 * need)), 0x7FFFFFFF), np.uint8)
+            grown = np.empty(min(max(need, 2 * len(self._data)), 0x7FFFFFFF), np.uint8)
             grown[: self._end] = self._data[: self._end]
             self._data = grown
 
@@ -273,6 +268,8 @@ def _texts(type_: ValueType, offsets: Int32s, data: np.ndarray[Any, np.dtype[np.
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     count = len(offsets) - 1
     if type_ is ValueType.STRING:
+        if not len(data) or data.max() < 128:
+            return pa.Array.from_buffers(type_.arrow, count, buffers)
         # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
         whole = pa.Array.from_buffers(
             pa.large_string(), 1, [None, pa.py_buffer(np.array([0, len(data)], np.int64)), buffers[2]]

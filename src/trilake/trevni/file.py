@@ -449,45 +449,42 @@ class TrevniFile:
                 length = min(8 * length, end - start)
 
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
-        """The blocks ``first`` to ``last`` of a column, decompressed and verified; fetched a few MB at a time."""
-        column, table = self._header.columns[number], self.blocks(number)
-        check = 0 if column.checksum == "null" else 4
-        block = first
-        while block < last:
-            stop = max(block + 1, int(np.searchsorted(table.offsets, table.offsets[block] + _READ_SIZE, "right")) - 1)
-            stop = min(stop, last)
-            base = int(table.offsets[block])
-            data = memoryview(self._source.read(base, int(table.offsets[stop]) - base)).cast("B")
-            for i in range(block, stop):
-                at = int(table.offsets[i]) - base
-                stored = int(table.stored_sizes[i])
-                raw_size = int(table.raw_sizes[i])
-                place: dict[str, Any] = {
-                    "file": self.uri,
-                    "column": column.label,
-                    "block": i,
-                    "offset": base + at,
-                }
-                self._check_raw_size(column, slots[i - first], raw_size, place)
-                raw = codecs.decompress(
-                    column.codec, data[at : at + stored], raw_size, strict=not self._trusted, **place
-                )
-                if check:
-                    end = at + stored
-                    codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), **place)
-                yield Block(raw, slots[i - first], i, base + at)
-            block = stop
+        """The blocks ``first`` to ``last`` of a column, decompressed and verified; fetched a few MB at a time.
 
-    @staticmethod
-    def _check_raw_size(column: ColumnDescriptor, slots: int, raw_size: int, place: dict[str, Any]) -> None:
-        # Before inflating: sizes that the values cannot have, and more slots than there are bits.
-        if column.array:
-            if raw_size == 0 and slots > 0:
-                raise CorruptFileError(f"{slots} lengths cannot take 0 bytes", **place)
-            return
-        most = column.type.max_size(slots)
-        if raw_size < column.type.min_size(slots) or (most is not None and raw_size > most):
-            raise CorruptFileError(f"{slots} values of type {column.type.value} cannot take {raw_size} bytes", **place)
+        ``slots`` says how many slots each of them has; sizes that so many values cannot have are refused unread.
+        """
+        column, table = self._header.columns[number], self.blocks(number)
+        self._check_sizes(column, table, first, np.asarray(slots, np.int64))
+        check = 0 if column.checksum == "null" else 4
+        offsets = table.offsets[first : last + 1].tolist()
+        stored_sizes, raw_sizes = table.stored_sizes[first:last].tolist(), table.raw_sizes[first:last].tolist()
+        i = 0
+        while i < last - first:
+            stop = max(i + 1, bisect_left(offsets, offsets[i] + _READ_SIZE, i) - 1)
+            base = offsets[i]
+            data = memoryview(self._source.read(base, offsets[stop] - base)).cast("B")
+            for i in range(i, stop):  # noqa: B020 - the outer loop goes on where this one ends
+                at, end = offsets[i] - base, offsets[i] - base + stored_sizes[i]
+                place = codecs.Place(self.uri, column.label, first + i, offsets[i])
+                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[i], place, strict=not self._trusted)
+                if check:
+                    codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), place)
+                yield Block(raw, slots[i], first + i, offsets[i])
+            i = stop
+
+    def _check_sizes(
+        self, column: ColumnDescriptor, table: BlockTable, first: int, slots: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> None:
+        sizes = table.raw_sizes[first : first + len(slots)]
+        type_ = column.type
+        # A run of lengths may stand for any number of them, but not for any in no bytes.
+        wrong = (slots > 0) & (sizes == 0) if column.array else type_.wrong_sizes(slots, sizes)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            what = "lengths" if column.array else f"values of type {type_.value}"
+            raise self.where(column.number).fail(
+                f"{slots[i]} {what} cannot take {sizes[i]} bytes", first + i, int(table.offsets[first + i])
+            )
 
 
 def _raw_bytes(table: BlockTable, start: int, stop: int) -> int:

@@ -36,11 +36,13 @@ MAX_RUN = 1 << 29
 
 COMPILED = False
 _jit: Callable[[F], F]
+_inline: Callable[[F], F]
 if os.environ.get("TRILAKE_NUMBA", "1") != "0":
     try:
         import numba
 
         _jit = numba.njit(cache=True, nogil=True)
+        _inline = numba.njit(nogil=True, inline="always")
         COMPILED = True
     except ImportError:  # numba lags behind new Python and numpy releases
         pass
@@ -48,6 +50,47 @@ if not COMPILED:
 
     def _jit(function: F) -> F:
         return function
+
+    _inline = _jit
+
+
+if COMPILED:
+    from llvmlite import ir
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def _copy16(context: Any, target: Any, t: Any, source: Any, s: Any) -> Any:
+        """Copy 16 bytes of a uint8 array from ``s`` on to ``t`` on in another, in one load and one store."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
+            target_type, _, source_type, _ = signature.args
+            to = context.make_array(target_type)(context, builder, args[0]).data
+            of = context.make_array(source_type)(context, builder, args[2]).data
+            loaded = builder.load(builder.bitcast(builder.gep(of, [args[3]]), vector))
+            loaded.align = 1
+            stored = builder.store(loaded, builder.bitcast(builder.gep(to, [args[1]]), vector))
+            stored.align = 1
+            return context.get_dummy_value()
+
+        return numba.void(target, numba.intp, source, numba.intp), generate
+
+else:
+
+    def _copy16(target: Array, t: int, source: Bytes, s: int) -> None:
+        target[t : t + 16] = np.frombuffer(source, np.uint8, 16, s)
+
+
+@_inline
+def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
+    """Copy ``size`` bytes; up to 15 bytes behind them in the target are undefined afterwards."""
+    # Most texts are short: a call of memcpy for each would take longer than the copy.
+    if size + 15 <= len(source) - s and size + 15 <= len(target) - t:
+        for j in range(0, size, 16):
+            _copy16(target, t + j, source, s + j)
+    else:
+        for j in range(size):
+            target[t + j] = source[s + j]
 
 
 def readable(data: Any) -> Bytes:
@@ -112,8 +155,7 @@ def _decode_strings(
             return NEGATIVE, p, d
         if size > end - p:
             return TRUNCATED, p, d
-        for j in range(size):
-            data[d + j] = buf[p + j]
+        _copy(data, d, buf, p, size)
         p += size
         d += size
         offsets[i + 1] = d
@@ -173,8 +215,7 @@ def decode_array(
                 elif kind == KIND_FIXED:
                     if size > (end - p) // width:
                         return TRUNCATED, p, n, d
-                    for j in range(size * width):
-                        data[d + j] = buf[p + j]
+                    _copy(data, d, buf, p, size * width)
                     p += size * width
                     d += size * width
                     n += size
@@ -195,8 +236,7 @@ def decode_array(
                             return NEGATIVE, p, n, d
                         if length > end - p:
                             return TRUNCATED, p, n, d
-                        for j in range(length):
-                            data[d + j] = buf[p + j]
+                        _copy(data, d, buf, p, length)
                         p += length
                         d += length
                         n += 1
@@ -281,8 +321,7 @@ def _encode_strings(offsets: Array, data: Bytes, i: int, n: int, out: Array, p: 
             p += 1
         else:
             p = write_varint(out, p, size)
-        for j in range(size):
-            out[p + j] = data[start + j]
+        _copy(out, p, data, start, size)
         p += size
         i += 1
     return i, p
@@ -345,9 +384,8 @@ def encode_rows(
                 for i in range(first, last):
                     p = write_varint(out, p, ints[i])
             elif kind == KIND_FIXED:
-                for j in range(first * width, last * width):
-                    out[p] = data[j]
-                    p += 1
+                _copy(out, p, data, first * width, (last - first) * width)
+                p += (last - first) * width
             elif kind == KIND_BOOLEAN:
                 for i in range(first, last):
                     bit = state[2]
@@ -361,9 +399,8 @@ def encode_rows(
                 for i in range(first, last):
                     start, stop = offsets[i], offsets[i + 1]
                     p = write_varint(out, p, stop - start)
-                    for j in range(start, stop):
-                        out[p] = data[j]
-                        p += 1
+                    _copy(out, p, data, start, stop - start)
+                    p += stop - start
         row += 1
     return row, p
 

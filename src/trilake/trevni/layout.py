@@ -59,18 +59,16 @@ class ValueType(Enum):
         """The Arrow type of the bare values."""
         return _ARROW[self]
 
-    def max_size(self, values: int) -> int | None:
-        """The most bytes that so many values without lengths can take; ``None`` where there is no limit."""
+    def wrong_sizes(self, values: Any, sizes: Any) -> Any:
+        """Which of some numbers of values cannot take so many bytes (both are arrays), without lengths between them."""
         if self is ValueType.BOOLEAN:
-            return (values + 7) // 8
-        per_value = {ValueType.NULL: 0, ValueType.INT: 5, ValueType.LONG: 10}.get(self, self.width)
-        return None if per_value is None else values * per_value
-
-    def min_size(self, values: int) -> int:
-        """The fewest bytes that so many values without lengths can take."""
-        if self is ValueType.BOOLEAN:
-            return (values + 7) // 8
-        return values * (0 if self is ValueType.NULL else self.width or 1)
+            return sizes != (values + 7) // 8
+        if self is ValueType.NULL or self.width is not None:
+            return sizes != values * (self.width or 0)
+        least = sizes < values
+        if self in (ValueType.STRING, ValueType.BYTES):
+            return least | ((values == 0) & (sizes > 0))
+        return least | (sizes > values * (5 if self is ValueType.INT else 10))
 
 
 _WIDTHS = {ValueType.FIXED32: 4, ValueType.FIXED64: 8, ValueType.FLOAT: 4, ValueType.DOUBLE: 8}
@@ -434,7 +432,7 @@ def parse_blocks(
     c = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
     count = c.fixed32("the block count")
     # 12 bytes a descriptor; a first value may be empty only for null.
-    per_block = 12 + (column.type.min_size(1) if column.values else 0)
+    per_block = 12 + (1 if column.values and column.type is not ValueType.NULL else 0)
     if not 0 <= count <= c.remaining // per_block:
         raise c.fail(f"the block count is {count}, and {c.remaining} bytes are left for the column", 0)
     first_values: pa.Array | None = None
