@@ -17,11 +17,6 @@ from trilake.errors import CorruptFileError, InvalidArgumentError, UnsupportedPr
 
 Payload = bytes | memoryview | pa.Buffer
 
-#: A block that would grow more than so many times over, and beyond :data:`MAX_INFLATED` bytes, is taken for an
-#: inflation bomb.  Blocks are 64 KiB unless one row is larger.
-MAX_RATIO = 64
-MAX_INFLATED = 1 << 26
-
 _snappy = pa.Codec("snappy")
 
 
@@ -145,14 +140,13 @@ class Place(NamedTuple):
         return CorruptFileError(message, help=help, **self._asdict())
 
 
-def decompress(codec: str, data: memoryview, size: int, place: Place, *, strict: bool = True) -> Payload:
+def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload:
     """The payload of one block, of exactly ``size`` bytes.
 
     Parameters
     ----------
     data: the stored bytes, without checksum.  What follows the end of the compressed stream in them is ignored, as the
         reference does.
-    strict: refuse blocks that look like inflation bombs, see :data:`MAX_RATIO`.
 
     Raises ``CorruptFileError`` where the data is damaged or has another size, ``UnsupportedProtocolError`` for a codec
     that is not known.
@@ -169,11 +163,6 @@ def decompress(codec: str, data: memoryview, size: int, place: Place, *, strict:
     bound = _BOUND.get(codec)
     if bound is not None and size > bound * stored + 64:
         raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes that the block states")
-    if strict and size > MAX_INFLATED and size > MAX_RATIO * stored:
-        raise place.fail(
-            f"the block states that {stored} bytes of {codec} hold {size} bytes",
-            "if the file is to be trusted, open it with trusted=True",
-        )
     try:
         raw = _DECOMPRESS[codec](data, size)
     except _Damaged as e:

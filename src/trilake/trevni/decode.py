@@ -177,13 +177,17 @@ class _VarintDecoder:
 
 
 class _BytesDecoder:
+    """Text of all blocks in one buffer, checked to be UTF-8 as a whole."""
+
     def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
         self._type, self._slots, self._where = type_, slots, where
         self._offsets = np.zeros(slots + 1, np.int32)
         self._data = np.empty(min(max(size - slots, 0), 0x7FFFFFFF), np.uint8)
         self._at = self._end = 0
+        self._blocks: list[tuple[int, Block]] = []
 
     def add(self, block: Block, size: int) -> None:
+        self._blocks.append((self._at, Block(b"", block.slots, block.number, block.offset)))
         # Each value has a length of one byte at least, the rest is the most there can be of data.
         self._reserve(size - block.slots)
         status, position, end = k.decode_strings(
@@ -203,7 +207,12 @@ class _BytesDecoder:
             self._data = grown
 
     def finish(self) -> Decoded:
-        return Decoded(None, _texts(self._type, self._offsets, self._data[: self._end], self._where))
+        data = self._data[: self._end]
+        if self._type is ValueType.STRING and not _is_utf8(self._offsets, data):
+            for at, block in self._blocks:
+                if not _is_utf8(self._offsets[at : at + block.slots + 1], data):
+                    raise self._where.fail("a string is not UTF-8", block.number, block.offset)
+        return Decoded(None, _texts(self._type, self._offsets, data))
 
 
 class _ArrayDecoder:
@@ -234,7 +243,9 @@ class _ArrayDecoder:
         elif kind == k.KIND_BOOLEAN:
             self._parts.append(_booleans(data[:end]))
         else:
-            self._parts.append(_texts(self._type, offsets[: count + 1].copy(), data[:end].copy(), self._where))
+            if self._type is ValueType.STRING and not _is_utf8(offsets[: count + 1], data[:end]):
+                raise self._where.fail("a string is not UTF-8", block.number, block.offset)
+            self._parts.append(_texts(self._type, offsets[: count + 1].copy(), data[:end].copy()))
 
     def finish(self) -> Decoded:
         if self._type is ValueType.NULL:
@@ -264,21 +275,20 @@ def _fixed(type_: ValueType, data: np.ndarray[Any, np.dtype[np.uint8]], count: i
     return pa.Array.from_buffers(type_.arrow, count, [None, pa.py_buffer(data)])
 
 
-def _texts(type_: ValueType, offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]], where: Where) -> pa.Array:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    count = len(offsets) - 1
-    if type_ is ValueType.STRING:
-        if not len(data) or data.max() < 128:
-            return pa.Array.from_buffers(type_.arrow, count, buffers)
-        # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
-        whole = pa.Array.from_buffers(
-            pa.large_string(), 1, [None, pa.py_buffer(np.array([0, len(data)], np.int64)), buffers[2]]
-        )
-        try:
-            whole.validate(full=True)
-        except pa.ArrowInvalid:
-            raise where.fail("a string is not UTF-8") from None
-        inside = offsets[:-1][offsets[:-1] < len(data)]
-        if inside.size and ((data[inside] & 0xC0) == 0x80).any():
-            raise where.fail("a string is not UTF-8: a character is cut in two")
-    return pa.Array.from_buffers(type_.arrow, count, buffers)
+def _is_utf8(offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
+    """Whether each of the strings between ``offsets`` is UTF-8."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    data, starts = data[first:last], offsets[:-1] - offsets[0]
+    if not len(data) or data.max() < 128:
+        return True
+    # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
+    ends = pa.py_buffer(np.array([0, len(data)], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(data)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return not ((data[starts[starts < len(data)]] & 0xC0) == 0x80).any()
+
+
+def _texts(type_: ValueType, offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
+    return pa.Array.from_buffers(type_.arrow, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

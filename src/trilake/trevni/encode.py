@@ -132,6 +132,7 @@ class ColumnEncoder:
     codec, checksum: names that may be written.
     values: keep each block's first value for its descriptor.
     block_size: the payload size from which on a block is closed before the next row.
+    max_rows: the most rows in a block.
     """
 
     def __init__(
@@ -144,7 +145,9 @@ class ColumnEncoder:
         checksum: str = "null",
         values: bool = False,
         block_size: int = BLOCK_SIZE,
+        max_rows: int = _MAX_ROWS,
     ) -> None:
+        self._max_rows = max_rows
         self.type, self.array, self.values = type, array, values
         self._codec, self._checksum = codec, checksum
         self._kind, self._width = KINDS[type]
@@ -201,7 +204,7 @@ class ColumnEncoder:
             before = row
             row, self._end = k.encode_rows(
                 row,
-                min(rows, before + _MAX_ROWS - self._rows),
+                min(rows, before + max(0, self._max_rows - self._rows)),
                 row_slots,
                 self.array,
                 slot_values if slot_values is not None else _NOTHING64,
@@ -280,7 +283,7 @@ class ColumnEncoder:
         while row < rows:
             self._reserve(largest)
             full = self._start + self._block_size
-            before, limit = row, min(rows, row + _MAX_ROWS - self._rows)
+            before, limit = row, min(rows, row + max(0, self._max_rows - self._rows))
             if kind == k.KIND_NULL:
                 row = limit
             elif kind == k.KIND_FIXED:

@@ -27,7 +27,7 @@ from trilake.storage import Store
 from trilake.trevni import codecs, order
 from trilake.trevni.arrow_types import to_bare, to_values
 from trilake.trevni.cuts import Cut, Request
-from trilake.trevni.decode import Block, Budget, Where
+from trilake.trevni.decode import MAX_UNBACKED, Block, Budget, Where
 from trilake.trevni.layout import (
     BlockDescriptor,
     BlockTable,
@@ -47,7 +47,12 @@ _DESCRIPTORS_GUESS = 1 << 12
 #: Stored bytes fetched with one read.
 _READ_SIZE = 1 << 22
 #: A file may claim so many rows beyond those that its bytes could hold; above that, rows without bytes are refused.
-_MAX_FREE_ROWS = 1 << 27
+_MAX_FREE_ROWS = 1 << 25
+#: Blocks are 64 KiB unless one row is larger.  Blocks of more than ``_LARGE`` bytes that grow more than ``_MAX_RATIO``
+#: times over are taken for inflation bombs when they come to more than ``_MAX_INFLATED`` bytes together.
+_LARGE, _MAX_RATIO, _MAX_INFLATED = 1 << 20, 64, 1 << 24
+#: More levels of arrays in arrays than any data has, and fewer than would exhaust the stack.
+_MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -201,13 +206,20 @@ class TrevniFile:
 
         Only blocks that hold such rows are read.
         """
-        return Request(self, columns, start, stop, Budget(limited=not self._trusted)).cuts()
+        return Request(
+            self, columns, start, stop, Budget(MAX_UNBACKED + 8 * self.size, limited=not self._trusted)
+        ).cuts()
 
     # --- rows ---
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """The fields of the rows and the columns that hold them.  Raises ``CorruptFileError``, see :attr:`schema`."""
+        depths: list[int] = []
+        for column in self._header.columns:
+            depths.append(0 if column.parent is None else depths[column.parent] + 1)
+        if max(depths, default=0) > _MAX_DEPTH:
+            raise self.where(int(np.argmax(depths))).fail(f"the columns nest {max(depths)} levels deep")
         if SCHEMA not in self.metadata:
             return tuple(plain_nodes(self._header, self.children))
         try:
@@ -466,7 +478,7 @@ class TrevniFile:
             for i in range(i, stop):  # noqa: B020 - the outer loop goes on where this one ends
                 at, end = offsets[i] - base, offsets[i] - base + stored_sizes[i]
                 place = codecs.Place(self.uri, column.label, first + i, offsets[i])
-                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[i], place, strict=not self._trusted)
+                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[i], place)
                 if check:
                     codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), place)
                 yield Block(raw, slots[i], first + i, offsets[i])
@@ -484,6 +496,18 @@ class TrevniFile:
             what = "lengths" if column.array else f"values of type {type_.value}"
             raise self.where(column.number).fail(
                 f"{slots[i]} {what} cannot take {sizes[i]} bytes", first + i, int(table.offsets[first + i])
+            )
+        stored = table.stored_sizes[first : first + len(slots)]
+        inflated = np.where((sizes > _LARGE) & (sizes > _MAX_RATIO * stored), sizes, 0)
+        if not self._trusted and inflated.sum() > _MAX_INFLATED:
+            i = int(np.argmax(inflated))
+            raise CorruptFileError(
+                f"the block states that {stored[i]} bytes of {column.codec} hold {sizes[i]} bytes",
+                help="if the file is to be trusted, open it with trusted=True; or read fewer rows at a time",
+                file=self.uri,
+                column=column.label,
+                block=first + i,
+                offset=int(table.offsets[first + i]),
             )
 
 

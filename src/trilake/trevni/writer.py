@@ -48,6 +48,8 @@ from trilake.trevni.source import locate
 
 #: Bytes of finished blocks that a writer keeps in memory before it spills them.
 MEMORY = 1 << 28
+#: Rows in a block of a presence column, and the most that a descriptor can state.
+_PRESENCE_ROWS, _MAX_ROWS = 1 << 18, 0x7FFFFFFF
 #: Rows encoded in one go.
 _STEP = 1 << 17
 
@@ -116,7 +118,9 @@ class _Maker(ColumnMaker):
         if options.type is not None:
             type = _other_type(type, options.type, name)
         properties = _properties(options)
-        encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values)
+        # A run may stand for all rows of a file; readers of a few rows should not have to decode them all.
+        most = _PRESENCE_ROWS if presence is not None else _MAX_ROWS
+        encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most)
         return PhysicalColumn(name, encoder, parent, properties, presence)
 
     def check_names(self) -> None:
@@ -167,7 +171,13 @@ class _FileOptions:
     block_size: int
 
     def encoder(
-        self, type_: ValueType, array: bool, codec: str | None, checksum: str | None, values: bool
+        self,
+        type_: ValueType,
+        array: bool,
+        codec: str | None,
+        checksum: str | None,
+        values: bool,
+        max_rows: int = _MAX_ROWS,
     ) -> ColumnEncoder:
         return ColumnEncoder(
             type_,
@@ -177,6 +187,7 @@ class _FileOptions:
             checksum=check_checksum(checksum if checksum is not None else self.checksum),
             values=values,
             block_size=self.block_size,
+            max_rows=max_rows,
         )
 
 
