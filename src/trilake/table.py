@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 #: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
-FilterLike = str | pc.Expression
+FilterLike: TypeAlias = str | pc.Expression
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from trilake.errors import LogGapError, TableNotFoundError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta
@@ -76,7 +77,7 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
     complete: dict[int, tuple[ObjectMeta, ...]] = {}
     for (version, total), found in parts.items():
         # A writer may have died between two parts: only a full set counts.
-        if set(found) == set(range(1, total + 1)):
+        if len(found) == total and min(found) == 1 and max(found) == total:
             complete[version] = tuple(found[i] for i in range(1, total + 1))
     for version, files in whole.items():
         complete[version] = (files[0],)
@@ -123,29 +124,31 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     base = [(v, files) for v, files in listing.checkpoints if v <= target]
     checkpoint_version, files = base[-1] if base else (None, ())
     start = 0 if checkpoint_version is None else checkpoint_version + 1
-    missing = [v for v in range(start, target + 1) if v not in listing.commits]
-    if missing:
-        _refuse_gap(listing, missing, target, uri)
+    # Never a range over versions: a file name can claim any.
+    present = sorted(v for v in listing.commits if start <= v <= target)
+    if len(present) != target - start + 1:
+        _refuse_gap(listing, start, present, target, uri)
     return LogSegment(target, checkpoint_version, files, _cover(listing, start, target))
 
 
-def _refuse_gap(listing: LogListing, missing: list[int], target: int, uri: str) -> None:
-    readable = sorted({v for v, _ in listing.checkpoints})
-    if missing[0] == 0 and (not listing.commits or min(listing.commits) > missing[-1] or target not in listing.commits):
-        first = min([*readable, *([0] if 0 in listing.commits else [])], default=None)
-        if first is not None:
+def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int, uri: str) -> NoReturn:
+    first_missing = next((start + i for i, v in enumerate(present) if v != start + i), start + len(present))
+    if first_missing == 0 and (not present or present[-1] - present[0] == len(present) - 1):
+        # The log begins after version 0 and holds no checkpoint at or before the target: it was cleaned up.
+        readable = [v for v, _ in listing.checkpoints if v > target]
+        if readable:
             raise VersionNotFoundError(
                 f"version {target} is no longer readable: its commits were cleaned up",
-                help=f"the oldest readable version is {first}",
+                help=f"the oldest readable version is {min(readable)}",
                 file=uri,
                 version=target,
             )
-    shown = ", ".join(map(str, missing[:5])) + (" ..." if len(missing) > 5 else "")
+    count = target - start + 1 - len(present)
     raise LogGapError(
-        f"the versions in the log are not contiguous: {shown} missing",
+        f"the versions in the log are not contiguous: {count} missing, the first is {first_missing}",
         help="restore the missing commit files, or read a version before the gap",
-        file=f"{uri}/{commit_key(missing[0])}",
-        version=missing[0],
+        file=f"{uri}/{commit_key(first_missing)}",
+        version=first_missing,
     )
 
 

@@ -30,7 +30,7 @@ from trilake.delta.read import read_task
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
 from trilake.delta.write import WriteRequest, finish_write, job_failed, plan_write, resume_write
 from trilake.delta.write_files import FilePlan, write_files
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
 from trilake.spark.schemas import from_spark, to_spark
@@ -73,16 +73,16 @@ class DeltaDataSource(DataSource):
         log, options = self._open(READ_OPTIONS)
         if _feed(options):
             _, end = change_range(log, options)
-            return T.StructType(to_spark(log.snapshot(end).schema).fields + _CHANGE_COLUMNS.fields)
-        return to_spark(log.snapshot(wanted_version(log, options)).schema)
+            return T.StructType(_rows_schema(log.snapshot(end)).fields + _CHANGE_COLUMNS.fields)
+        return _rows_schema(log.snapshot(wanted_version(log, options)))
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
         if _feed(options):
             start, end = change_range(log, options)
-            return ChangeReader(path, store, start, log.snapshot(end).version, schema.names)
-        return DeltaReader(path, store, log.snapshot(wanted_version(log, options)), schema.names)
+            return ChangeReader(path, store, start, log.snapshot(end).version, schema)
+        return DeltaReader(path, store, log.snapshot(wanted_version(log, options)), schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DeltaWriter:
         options = Options(self.options, WRITE_OPTIONS, properties=True)
@@ -116,6 +116,23 @@ class TrilakeDeltaDataSource(DeltaDataSource):
         return "trilake-delta"
 
 
+def _rows_schema(snapshot: Snapshot) -> T.StructType:
+    """The schema of the rows as Spark must declare them: nullable throughout, like what files can give."""
+    return to_spark(read_schema(snapshot.schema))
+
+
+def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows under exactly the schema that Spark expects, which a user may have given."""
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        return batch.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
+        raise SchemaMismatchError(
+            f"the rows do not fit the schema given: {e}", help="leave .schema(...) out, or give the table's own types"
+        ) from e
+
+
 def _feed(options: Options) -> bool:
     return options.flag("readChangeFeed") or options.flag("readChangeData")
 
@@ -145,10 +162,11 @@ def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FileP
 class DeltaReader(DataSourceReader):
     """Reads one snapshot.  Pushed filters choose files and row groups; Spark applies them again to the rows."""
 
-    def __init__(self, path: str, store: Mapping[str, str], snapshot: Snapshot, columns: list[str]) -> None:
-        self.path, self.store, self.columns = path, store, columns
+    def __init__(self, path: str, store: Mapping[str, str], snapshot: Snapshot, schema: T.StructType) -> None:
+        self.path, self.store, self.columns = path, store, schema.names
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
         self.snapshot: Snapshot | None = snapshot
-        self.plan: ReadPlan = plan_scan(snapshot, columns).plan
+        self.plan: ReadPlan = plan_scan(snapshot, self.columns).plan
         self.filters: Any = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -166,14 +184,16 @@ class DeltaReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         store = open_store(self.path, dict(self.store))
         for task in cast(FilePartition, partition).tasks:
-            yield from read_task(store, cast(FileTask, task), self.plan)
+            for batch in read_task(store, cast(FileTask, task), self.plan):
+                yield _as_declared(batch, self.declared)
 
 
 class ChangeReader(DataSourceReader):
     """Reads the change data feed of some versions."""
 
-    def __init__(self, path: str, store: Mapping[str, str], start: int, end: int, columns: list[str]) -> None:
-        self.path, self.store, self.start, self.end, self.columns = path, store, start, end, columns
+    def __init__(self, path: str, store: Mapping[str, str], start: int, end: int, schema: T.StructType) -> None:
+        self.path, self.store, self.start, self.end, self.columns = path, store, start, end, schema.names
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
         scan = self._scan()
         self.plan = scan.plan
 
@@ -189,7 +209,7 @@ class ChangeReader(DataSourceReader):
         store = open_store(self.path, dict(self.store))
         for task in cast(FilePartition, partition).tasks:
             for batch in read_change_task(store, cast(ChangeTask, task), self.plan):
-                yield batch.select(self.columns)
+                yield _as_declared(batch.select(self.columns), self.declared)
 
 
 @dataclass

@@ -64,14 +64,14 @@ def _spark_type(t: DataType) -> Any:
     return "string"
 
 
-def from_spark(schema: T.StructType) -> StructType:
+def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> StructType:
     """The Delta schema for rows of a DataFrame: nullable throughout, as Delta tables written by Spark are.
 
     Raises ``UnsupportedProtocolError`` for a type that Delta does not have.
     """
     parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
-    nullable = cast(StructType, all_nullable(parsed))
-    return StructType(tuple(_clean(f) for f in nullable.fields))
+    kept = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
+    return StructType(tuple(_clean(f) for f in kept.fields))
 
 
 def _clean(f: StructField) -> StructField:

@@ -1,0 +1,1 @@
+"""Delta tables: the transaction log, snapshots, reads, changes and writes, without Spark."""
