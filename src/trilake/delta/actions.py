@@ -7,8 +7,8 @@ frozen dataclasses or plain JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -223,6 +223,22 @@ def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
     Unknown actions and fields are passed over, as the protocol asks.  Raises ``CorruptLogError`` for a file that is
     empty or holds a line that is no JSON object.
     """
+    texts = _texts(commits)
+    total = sum(t.count(b"\n") + 1 for t in texts)
+    parse = _parse_few if total <= _FEW_LINES else _parse_many
+    return parse([(v, n) for v, n, _ in commits], texts)
+
+
+def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
+    """As :func:`parse_commits`, without the file actions, whose making would cost more than all the rest."""
+    rare: list[tuple[int, str, Any]] = []
+    for (version, name, _), text in zip(commits, _texts(commits), strict=True):
+        for action in _objects(text, version, name):
+            rare += [(version, kind, action[kind]) for kind in RARE_ACTIONS if action.get(kind) is not None]
+    return replace(EMPTY_BATCH, rare=tuple(rare))
+
+
+def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
     texts: list[bytes] = []
     for version, name, data in commits:
         raw = bytes(data)
@@ -235,9 +251,7 @@ def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
                 version=version,
             )
         texts.append(raw)
-    total = sum(t.count(b"\n") + 1 for t in texts)
-    parse = _parse_few if total <= _FEW_LINES else _parse_many
-    return parse([(v, n) for v, n, _ in commits], texts)
+    return texts
 
 
 def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
@@ -255,15 +269,7 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
     rare: list[tuple[int, str, Any]] = []
     order = 0
     for (version, name), text in zip(names, texts, strict=True):
-        for line in text.split(b"\n"):
-            if not line or line.isspace():
-                continue
-            try:
-                action = orjson.loads(line)
-            except orjson.JSONDecodeError as e:
-                raise _corrupt(version, name, str(e)) from e
-            if not isinstance(action, dict):
-                raise _corrupt(version, name, "a line is no object")
+        for action in _objects(text, version, name):
             order += 1
             for kind, value in action.items():
                 if value is None:
@@ -290,6 +296,20 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
         ]
         tables[kind] = pa.Table.from_arrays(arrays, schema=_action_schema(kind))
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple(rare))
+
+
+def _objects(text: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
+    """The action objects of a commit file, a line each."""
+    for line in text.split(b"\n"):
+        if not line or line.isspace():
+            continue
+        try:
+            action = orjson.loads(line)
+        except orjson.JSONDecodeError as e:
+            raise _corrupt(version, name, str(e)) from e
+        if not isinstance(action, dict):
+            raise _corrupt(version, name, "a line is no object")
+        yield action
 
 
 def _field(value: Any, type_: pa.DataType) -> Any:

@@ -6,13 +6,14 @@ Protocol: *Checkpoints*.  The ``add`` column is read as Arrow and kept so; the f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.delta.actions import FILE_ACTIONS, RARE_ACTIONS, ActionBatch, parse_commits
+from trilake.delta.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, parse_commits, parse_rare
 from trilake.delta.replay import State, apply, empty_state
 from trilake.delta.segment import SIDECARS, LogSegment
 from trilake.errors import CorruptLogError, ObjectNotFoundError, StorageError
@@ -20,8 +21,7 @@ from trilake.expr import engine
 from trilake.storage.base import Store
 
 _BATCH_ROWS = 128 * 1024
-#: Parts of an ``add`` in a checkpoint that repeat what its text fields say.
-_PARSED = ("stats_parsed", "partitionValues_parsed")
+_NO_ACTIONS = {kind: pa.schema(list(type_)).empty_table() for kind, type_ in FILE_ACTIONS.items()}
 
 
 def read_checkpoint(store: Store, segment: LogSegment) -> State:
@@ -34,6 +34,14 @@ def read_checkpoint(store: Store, segment: LogSegment) -> State:
     return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)
 
 
+def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
+    """The state that the segment's checkpoint holds, without any file action."""
+    if segment.checkpoint_version is None:
+        return empty_state()
+    rare = [a for f in segment.checkpoint_files for a in _read_file(store, f.key, None, segment.checkpoint_version)[1]]
+    return apply(empty_state(), _batch(segment.checkpoint_version, rare))
+
+
 def read_checkpoint_tombstones(store: Store, segment: LogSegment) -> pa.Table:
     """The ``remove`` actions of the segment's checkpoint."""
     if segment.checkpoint_version is None:
@@ -42,9 +50,7 @@ def read_checkpoint_tombstones(store: Store, segment: LogSegment) -> pa.Table:
 
 
 def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
-    from trilake.delta.actions import EMPTY_BATCH
-
-    return ActionBatch(EMPTY_BATCH.add, EMPTY_BATCH.remove, EMPTY_BATCH.cdc, tuple((version, n, d) for n, d in rare))
+    return replace(EMPTY_BATCH, rare=tuple((version, n, d) for n, d in rare))
 
 
 def _read_files(store: Store, segment: LogSegment, kind: str) -> tuple[pa.Table, list[tuple[str, Any]]]:
@@ -73,14 +79,16 @@ def _sidecar_key(path: str, version: int) -> str:
     return f"{SIDECARS}/{name}"
 
 
-def _read_file(store: Store, key: str, kind: str, version: int) -> tuple[pa.Table, list[tuple[str, Any]]]:
+def _read_file(store: Store, key: str, kind: str | None, version: int) -> tuple[pa.Table, list[tuple[str, Any]]]:
+    """The file actions of one kind, or of none, and the rare actions."""
     try:
         if key.endswith(".json"):
-            batch = parse_commits([(version, key, store.read(key))])
-            table = {"add": batch.add, "remove": batch.remove}[kind].drop_columns(["version", "order"])
-            return table, [(n, d) for _, n, d in batch.rare]
+            batch = (parse_commits if kind else parse_rare)([(version, key, store.read(key))])
+            table = batch.remove if kind == "remove" else batch.add
+            return table.drop_columns(["version", "order"]), [(n, d) for _, n, d in batch.rare]
         with store.open_input(key) as source:
-            return _read_parquet(source, kind)
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
+            return _read_actions(file, kind) if kind else _NO_ACTIONS["add"], _read_rare(file)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
             "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
@@ -96,28 +104,51 @@ def _read_file(store: Store, key: str, kind: str, version: int) -> tuple[pa.Tabl
         ) from e
 
 
-def _read_parquet(source: pa.NativeFile, kind: str) -> tuple[pa.Table, list[tuple[str, Any]]]:
-    file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
-    schema = file.schema_arrow
-    present = set(schema.names)
+def _read_rare(file: pq.ParquetFile) -> list[tuple[str, Any]]:
+    present = set(file.schema_arrow.names)
     wanted = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
-    parts: list[str] = []
-    if kind in present:
-        fields = schema.field(kind).type
-        parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
-        if "stats_parsed" in fields.names and _needs_parsed_stats(file, fields):
-            parts.append(f"{kind}.stats_parsed")
-    tables: list[pa.Table] = []
+    groups = _groups_with(file, wanted)
     rare: list[tuple[str, Any]] = []
-    # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
-    for batch in file.iter_batches(_BATCH_ROWS, columns=[*wanted, *parts], use_threads=True):
-        piece = pa.Table.from_batches([batch])
+    if not groups:
+        return rare
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False):
         for name in wanted:
-            rare += [
-                (name, {k: v for k, v in row.items() if v is not None}) for row in piece[name].drop_null().to_pylist()
-            ]
-        tables.append(_file_actions(piece, kind))
-    return pa.concat_tables(tables or [pa.schema(list(FILE_ACTIONS[kind])).empty_table()]), rare
+            rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
+            rare += [(name, {k: v for k, v in row.items() if v is not None}) for row in rows]
+    return rare
+
+
+def _groups_with(file: pq.ParquetFile, names: Sequence[str]) -> list[int]:
+    """The row groups that may hold an action of these names.
+
+    Every known action has a field that is required and no list, so a group where all those are null holds none.
+    """
+    meta = file.metadata
+    columns = [meta.schema.column(i) for i in range(meta.num_columns)]
+    leaves = [
+        i for i, c in enumerate(columns) if c.max_repetition_level == 0 and c.path.partition(".")[0] in set(names)
+    ]
+    return [g for g in range(meta.num_row_groups) if any(not _all_null(meta.row_group(g), i) for i in leaves)]
+
+
+def _all_null(group: pq.RowGroupMetaData, leaf: int) -> bool:
+    """Whether the file's statistics say for sure that a column holds nothing but nulls in a row group."""
+    statistics = group.column(leaf).statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
+
+
+def _read_actions(file: pq.ParquetFile, kind: str) -> pa.Table:
+    schema = file.schema_arrow
+    empty = _NO_ACTIONS[kind]
+    if kind not in schema.names:
+        return empty
+    fields = schema.field(kind).type
+    parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
+    if "stats_parsed" in fields.names and _needs_parsed_stats(file, fields):
+        parts.append(f"{kind}.stats_parsed")
+    # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
+    batches = file.iter_batches(_BATCH_ROWS, columns=parts, use_threads=True)
+    return pa.concat_tables([empty, *(_file_actions(pa.Table.from_batches([b]), kind) for b in batches)])
 
 
 def _needs_parsed_stats(file: pq.ParquetFile, fields: pa.StructType) -> bool:
@@ -126,13 +157,9 @@ def _needs_parsed_stats(file: pq.ParquetFile, fields: pa.StructType) -> bool:
         return True
     meta = file.metadata
     index = next(i for i in range(meta.num_columns) if meta.schema.column(i).path == "add.stats")
-    for group in range(meta.num_row_groups):
-        statistics = meta.row_group(group).column(index).statistics
-        if (
-            statistics is None
-            or not statistics.has_null_count
-            or statistics.null_count == meta.row_group(group).num_rows
-        ):
+    for group in map(meta.row_group, range(meta.num_row_groups)):
+        statistics = group.column(index).statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count == group.num_rows:
             return True
     return False
 
@@ -141,7 +168,7 @@ def _file_actions(table: pa.Table, kind: str) -> pa.Table:
     """The file actions of one kind with all their fields, whatever the checkpoint's writer left out."""
     type_ = FILE_ACTIONS[kind]
     if kind not in table.column_names:
-        return pa.schema(list(type_)).empty_table()
+        return _NO_ACTIONS[kind]
     column = table[kind]
     mask = pc.is_valid(column)
     if pc.all(mask).as_py() is False:

@@ -2,7 +2,8 @@
 
 The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.segment.choose_segment` ->
 checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.replay.apply`.  An old snapshot is brought up to
-date by listing from its version on and replaying what is new.
+date by listing from its version on and replaying what is new.  Who needs no files, as an append does not, takes the
+:class:`Head` of a version: it costs the same whether the table has ten files or a million.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import pyarrow as pa
 
 from trilake.delta import last_checkpoint
-from trilake.delta.actions import ActionBatch, Metadata, Protocol, parse_commits
-from trilake.delta.checkpoint import read_checkpoint, read_checkpoint_tombstones
+from trilake.delta.actions import ActionBatch, Metadata, Protocol, parse_commits, parse_rare
+from trilake.delta.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
 from trilake.delta.features import check_readable
 from trilake.delta.replay import State, apply, without_touched
 from trilake.delta.schema import StructType
@@ -28,6 +29,7 @@ from trilake.delta.segment import (
     LogSegment,
     choose_segment,
     commit_key,
+    missing_versions,
     sort_listing,
 )
 from trilake.errors import MissingMetadataError, ObjectNotFoundError, TableNotFoundError, VersionNotFoundError
@@ -35,18 +37,16 @@ from trilake.storage.base import ObjectMeta, Store
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """The state of a table at one version."""
+class Head:
+    """What a table is at one version, without its files.
+
+    ``state`` holds no file actions here; those of a :class:`Snapshot` are complete.
+    """
 
     uri: str
     version: int
     state: State
     segment: LogSegment
-
-    @property
-    def adds(self) -> pa.Table:
-        """One row a logical file, with the fields of the ``add`` action."""
-        return self.state.adds
 
     @property
     def protocol(self) -> Protocol:
@@ -68,6 +68,19 @@ class Snapshot:
     def property(self, key: str, default: str) -> str:
         """A table property, or its default."""
         return self.metadata.configuration.get(key, default)
+
+
+@dataclass(frozen=True)
+class Snapshot(Head):
+    """The state of a table at one version."""
+
+    @property
+    def adds(self) -> pa.Table:
+        """One row a logical file, with the fields of the ``add`` action."""
+        return self.state.adds
+
+
+_H = TypeVar("_H", bound=Head)
 
 
 class DeltaLog:
@@ -117,7 +130,16 @@ class DeltaLog:
         """
         segment = self.segment(version)
         state = apply(read_checkpoint(self.store, segment), self._parse(segment.commits))
-        return self._snapshot(segment, state)
+        return self._checked(Snapshot(self.store.uri, segment.version, state, segment))
+
+    def head(self, version: int | None = None) -> Head:
+        """The table at ``version``, or at its newest, without its files.
+
+        Raises as :meth:`snapshot` does.
+        """
+        segment = self.segment(version)
+        state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
+        return self._checked(Head(self.store.uri, segment.version, state, segment))
 
     def update(self, old: Snapshot) -> Snapshot:
         """The newest version, by replaying on ``old`` only the commits that came after it."""
@@ -127,16 +149,19 @@ class DeltaLog:
             if any(v > old.version for v, _ in found.checkpoints):
                 return self.snapshot()
             return old
-        if sorted(newer) != list(range(old.version + 1, max(newer) + 1)):
+        if missing_versions(newer, old.version + 1, max(newer)):
             return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
         commits = tuple((v, v, found.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))
         segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
-        return self._snapshot(segment, state)
+        return self._checked(Snapshot(self.store.uri, segment.version, state, segment))
 
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
+        return parse_commits(self._contents(commits))
+
+    def _contents(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> list[tuple[int, str, pa.Buffer]]:
         data = self.read_files([c.key for _, _, c in commits])
-        return parse_commits([(last, c.key, d) for (_, last, c), d in zip(commits, data, strict=True)])
+        return [(last, c.key, d) for (_, last, c), d in zip(commits, data, strict=True)]
 
     def read_files(self, keys: Sequence[str]) -> list[pa.Buffer]:
         """Log files by key; one that vanished since the listing is a ``VersionNotFoundError``."""
@@ -149,8 +174,9 @@ class DeltaLog:
                 file=self.store.uri,
             ) from e
 
-    def _snapshot(self, segment: LogSegment, state: State) -> Snapshot:
-        uri, version = self.store.uri, segment.version
+    @staticmethod
+    def _checked(head: _H) -> _H:
+        state, uri, version = head.state, head.uri, head.version
         lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
         if lacking:
             raise MissingMetadataError(
@@ -161,7 +187,7 @@ class DeltaLog:
             )
         assert state.protocol is not None
         check_readable(state.protocol, uri=uri, version=version)
-        return Snapshot(uri, version, state, segment)
+        return head
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
         """All ``remove`` actions of the snapshot, those in its checkpoint included."""

@@ -34,11 +34,14 @@ class State:
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
+_EMPTY = State(
+    pa.schema(list(FILE_ACTIONS["add"])).empty_table(), pa.schema(list(FILE_ACTIONS["remove"])).empty_table()
+)
+
+
 def empty_state() -> State:
     """The state before version 0."""
-    return State(
-        pa.schema(list(FILE_ACTIONS["add"])).empty_table(), pa.schema(list(FILE_ACTIONS["remove"])).empty_table()
-    )
+    return _EMPTY
 
 
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -29,7 +29,7 @@ import trilake
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.checkpoint_writer import write_checkpoint
 from trilake.delta.conflicts import ReadSet, Winner, check
-from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.runtime import Runtime
 from trilake.delta.segment import commit_key
 from trilake.errors import (
@@ -72,7 +72,7 @@ class Committed:
     snapshot: Snapshot | None = None
 
 
-def commit(log: DeltaLog, base: Snapshot | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
+def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
     """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners it does not conflict
     with.
 
@@ -99,7 +99,7 @@ def commit(log: DeltaLog, base: Snapshot | None, plan: CommitPlan, runtime: Runt
     )
 
 
-def _content(base: Snapshot | None, plan: CommitPlan, token: str, version: int, runtime: Runtime) -> bytes:
+def _content(base: Head | None, plan: CommitPlan, token: str, version: int, runtime: Runtime) -> bytes:
     info: dict[str, Any] = {
         "timestamp": runtime.clock_ms(),
         "userName": _user(),
@@ -170,13 +170,13 @@ def _past_winners(log: DeltaLog, read: ReadSet, version: int) -> int:
     return max(batch_of, default=version - 1) + 1
 
 
-def _after_commit(log: DeltaLog, base: Snapshot | None, version: int, runtime: Runtime) -> Committed:
+def _after_commit(log: DeltaLog, base: Head | None, version: int, runtime: Runtime) -> Committed:
     """What follows a commit and cannot undo it: a checkpoint when one is due."""
     try:
         interval = int(base.property("delta.checkpointInterval", "10")) if base is not None else 10
         if version == 0 or interval <= 0 or version % interval:
             return Committed(version)
-        current = log.update(base) if base is not None else log.snapshot()
+        current = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
         if current.version > version:
             current = log.snapshot(version)
         write_checkpoint(log, current, runtime)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from trilake.delta.actions import Metadata
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.features import check_writable, protocol_for
-from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import parse_table_filter
 from trilake.delta.schema import StructType, check_partition_columns
@@ -77,14 +77,14 @@ class WriteRequest:
 class WritePlan:
     """A write ready to run: ``files`` goes to whoever holds the rows.
 
-    ``base`` is the snapshot it stands on, ``None`` for a new table; ``nothing`` says that there is nothing to do
-    (``mode="ignore"`` on a table that exists).
+    ``base`` is the version it stands on, ``None`` for a new table, with its files where the write replaces some;
+    ``nothing`` says that there is nothing to do (``mode="ignore"`` on a table that exists).
     """
 
     request: WriteRequest
     files: FilePlan
     metadata: Metadata
-    base: Snapshot | None
+    base: Head | None
     nothing: bool = False
 
 
@@ -116,7 +116,7 @@ def plan_write(log: DeltaLog, request: WriteRequest, runtime: Runtime | None = N
     """
     runtime = runtime or Runtime()
     try:
-        base: Snapshot | None = log.snapshot()
+        base: Head | None = _read_base(log, request)
     except TableNotFoundError:
         base = None
     if base is None:
@@ -141,6 +141,11 @@ def plan_write(log: DeltaLog, request: WriteRequest, runtime: Runtime | None = N
     _check_same(request, metadata, log.store.uri)
     check_assignable(request.schema, base.schema, uri=log.store.uri)
     return WritePlan(request, plan, metadata, base)
+
+
+def _read_base(log: DeltaLog, request: WriteRequest, version: int | None = None) -> Head:
+    """The version a write stands on; only a write that replaces files needs to know them."""
+    return log.snapshot(version) if request.mode == "overwrite" else log.head(version)
 
 
 def _plan_create(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> WritePlan:
@@ -201,7 +206,7 @@ def resume_write(
     log: DeltaLog, request: WriteRequest, files: FilePlan, metadata: Metadata, base: int | None
 ) -> WritePlan:
     """A plan again, from the parts of it that travelled with a job: the snapshot it stood on is read anew."""
-    return WritePlan(request, files, metadata, None if base is None else log.snapshot(base))
+    return WritePlan(request, files, metadata, None if base is None else _read_base(log, request, base))
 
 
 def finish_write(
@@ -214,7 +219,7 @@ def finish_write(
         return WriteResult(plan.base.version)
     request, now = plan.request, runtime.clock_ms()
     removed, read = _removed_files(plan, adds)
-    removes = [remove_action(a, now) for a in removed.to_pylist()]
+    removes = [] if removed is None else [remove_action(a, now) for a in removed.to_pylist()]
     rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     size = sum(int(a["size"]) for a in adds)
     parameters: dict[str, Any] = {
@@ -247,11 +252,12 @@ def finish_write(
     return WriteResult(result.version, len(adds), len(removes), rows, size)
 
 
-def _removed_files(plan: WritePlan, adds: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, ReadSet]:
+def _removed_files(plan: WritePlan, adds: Sequence[Mapping[str, Any]]) -> tuple[pa.Table | None, ReadSet]:
     """The files that the write replaces, and what it thereby read."""
     base, request = plan.base, plan.request
     if base is None or request.mode != "overwrite":
-        return (base.adds.slice(0, 0) if base is not None else pa.table({})), ReadSet()
+        return None, ReadSet()
+    assert isinstance(base, Snapshot)
     files = base.adds
     if request.replace_where is not None:
         keep, partitions = _replaced_partitions(plan, base, adds)

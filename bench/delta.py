@@ -1,0 +1,137 @@
+"""Delta tables: loading snapshots, small appends, and writes from Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import deltalake
+import pyarrow as pa
+
+import trilake
+from bench.delta_logs import long_table, young_table
+from bench.harness import ROOT, Benchmark, Contender, data
+from trilake.table import Table
+
+# --- snapshots -------------------------------------------------------------------------------------------------------
+
+
+def million() -> Path:
+    return data("delta-log-1m", lambda folder: long_table(folder, files=1_000_000, commits=100, added=10))
+
+
+def thousand() -> Path:
+    return data("delta-log-1000", lambda folder: young_table(folder, commits=1000, added=3))
+
+
+def _snapshot_contenders(log: Callable[[], Path]) -> list[Contender]:
+    return [
+        Contender("deltalake", lambda: deltalake.DeltaTable(str(log())).version()),
+        Contender("trilake", lambda: _open(log()).version),
+    ]
+
+
+def _listing_contenders(log: Callable[[], Path]) -> list[Contender]:
+    def theirs() -> int:
+        return int(pa.table(deltalake.DeltaTable(str(log())).get_add_actions()).num_rows)
+
+    return [
+        Contender("deltalake", theirs),
+        Contender("trilake", lambda: _open(log()).files().num_rows),
+    ]
+
+
+def _open(path: Path) -> Table:
+    return trilake.open(path, format="delta")
+
+
+# --- small appends ---------------------------------------------------------------------------------------------------
+
+_SMALL = pa.table({"id": range(10), "name": [f"name {i}" for i in range(10)], "value": [i / 10 for i in range(10)]})
+_APPENDS = 10
+
+
+def scratch(name: str) -> Path:
+    """A folder for what a contender writes, beside the data that is kept."""
+    return Path(os.environ.get("TRILAKE_BENCH_DATA") or ROOT / "bench-data") / ".scratch" / name
+
+
+def _small_table(name: str) -> Callable[[], None]:
+    """Makes the table that appends go to: five commits of a file each, by deltalake."""
+
+    def prepare() -> None:
+        target = scratch(name)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(data("delta-small", _five_commits), target)
+
+    return prepare
+
+
+def _five_commits(folder: Path) -> None:
+    for _ in range(5):
+        deltalake.write_deltalake(str(folder), _SMALL, mode="append")
+
+
+def _append_contenders() -> list[Contender]:
+    def theirs() -> None:
+        for _ in range(_APPENDS):
+            deltalake.write_deltalake(str(scratch("append-theirs")), _SMALL, mode="append")
+
+    def ours(name: str) -> None:
+        for _ in range(_APPENDS):
+            trilake.write(_SMALL, scratch(name), mode="append")
+
+    def volatile() -> None:
+        with patch("os.fsync", lambda _: None):
+            ours("append-volatile")
+
+    return [
+        Contender("deltalake", theirs, _small_table("append-theirs")),
+        Contender("trilake", lambda: ours("append-ours"), _small_table("append-ours")),
+        Contender("trilake, fsync off", volatile, _small_table("append-volatile")),
+    ]
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    yield Benchmark(
+        "snapshot",
+        "snapshot of a log with 1,000,000 files: a checkpoint and 100 commits",
+        _snapshot_contenders(million),
+        baseline="deltalake",
+        targets={"trilake": 1.0},
+        memory_targets={"trilake": 2.0},
+        setup=million,
+        rounds=5,
+        memory=True,
+    )
+    yield Benchmark(
+        "files",
+        "the same snapshot and the table of its files",
+        _listing_contenders(million),
+        baseline="deltalake",
+        setup=million,
+        rounds=3,
+        warmups=0,
+        memory=True,
+    )
+    yield Benchmark(
+        "snapshot-commits",
+        "snapshot of 1,000 commits of 3 files each without a checkpoint",
+        _snapshot_contenders(thousand),
+        baseline="deltalake",
+        targets={"trilake": 1.0},
+        setup=thousand,
+        rounds=9,
+        memory=True,
+    )
+    yield Benchmark(
+        "append",
+        f"{_APPENDS} appends of 10 rows × 3 columns to a table of 5 small files, each by the table's path",
+        _append_contenders(),
+        baseline="deltalake",
+        targets={"trilake": 1.0},
+        rounds=15,
+    )
