@@ -29,7 +29,6 @@ from trilake.delta.segment import (
     LogSegment,
     choose_segment,
     commit_key,
-    missing_versions,
     sort_listing,
 )
 from trilake.errors import MissingMetadataError, ObjectNotFoundError, TableNotFoundError, VersionNotFoundError
@@ -149,7 +148,7 @@ class DeltaLog:
             if any(v > old.version for v, _ in found.checkpoints):
                 return self.snapshot()
             return old
-        if missing_versions(newer, old.version + 1, max(newer)):
+        if len(newer) != max(newer) - old.version:
             return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
         commits = tuple((v, v, found.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))

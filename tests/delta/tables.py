@@ -1,0 +1,120 @@
+"""Hand-made logs and tables for the tests of the Delta layer: what a writer of ours would never write."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trilake.delta.log import DeltaLog
+from trilake.delta.runtime import Runtime
+from trilake.delta.schema import from_arrow
+from trilake.delta.segment import commit_key
+from trilake.delta.table import ArrowDeltaTable
+from trilake.storage.base import Store
+from trilake.storage.memory import MemoryStore
+
+Action = Mapping[str, Any]
+
+LONG_A = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def protocol(reader: int = 1, writer: int = 2, **features: Sequence[str]) -> dict[str, Any]:
+    """A protocol action; ``readerFeatures`` and ``writerFeatures`` by keyword."""
+    return {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}
+
+
+def metadata(schema: str = LONG_A, partition: Sequence[str] = (), **configuration: str) -> dict[str, Any]:
+    """A metaData action; dots of configuration keys are written as two underscores."""
+    return {
+        "metaData": {
+            "id": "table-id",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": list(partition),
+            "configuration": {k.replace("__", "."): v for k, v in configuration.items()},
+            "createdTime": 0,
+        }
+    }
+
+
+def add(path: str, **fields: Any) -> dict[str, Any]:
+    """An add action."""
+    base = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+    return {"add": {**base, **fields}}
+
+
+def remove(path: str, **fields: Any) -> dict[str, Any]:
+    """A remove action."""
+    return {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True, **fields}}
+
+
+def lines(actions: Iterable[Action]) -> bytes:
+    """The content of a commit file."""
+    return b"".join(json.dumps(a).encode() + b"\n" for a in actions)
+
+
+def log_of(*commits: Sequence[Action], store: Store | None = None, start: int = 0) -> DeltaLog:
+    """A log whose commits hold these actions; the first gets a protocol and metadata where it has none."""
+    place = store or MemoryStore()
+    for version, actions in enumerate(commits, start):
+        kinds = {k for a in actions for k in a}
+        extra: list[Action] = []
+        if version == 0:
+            extra = [a for a in (protocol(), metadata()) if not kinds & set(a)]
+        place.put(commit_key(version), lines([*extra, *actions]))
+    return DeltaLog(place)
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    """A Parquet file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def table_of(
+    *files: pa.Table | bytes,
+    schema: str | pa.Schema | None = None,
+    fields: Sequence[Mapping[str, Any]] = (),
+    configuration: Mapping[str, str] | None = None,
+    partition: Sequence[str] = (),
+    store: Store | None = None,
+    protocol_action: Action | None = None,
+) -> ArrowDeltaTable:
+    """A table of version 0 over Parquet files named ``f0``, ``f1`` ...; ``fields`` go into their add actions."""
+    place = store or MemoryStore()
+    if schema is None:
+        first = files[0]
+        assert isinstance(first, pa.Table)
+        schema = first.schema
+    text = schema if isinstance(schema, str) else from_arrow(schema).json()
+    adds = []
+    for i, content in enumerate(files):
+        data = content if isinstance(content, bytes) else parquet(content)
+        place.put(f"f{i}", data)
+        adds.append(add(f"f{i}", **{"size": len(data), **(fields[i] if i < len(fields) else {})}))
+    meta = metadata(text, partition)
+    meta["metaData"]["configuration"] = dict(configuration or {})
+    place.put(commit_key(0), lines([protocol_action or protocol(3, 7, readerFeatures=[], writerFeatures=[]), meta, *adds]))
+    return ArrowDeltaTable(place)
+
+
+def fixed_runtime(start_ms: int = 1_600_000_000_000) -> Runtime:
+    """A clock that ticks by a second, and ids that count."""
+    ticks, ids = count(), count()
+    return Runtime(
+        clock_ms=lambda: start_ms + 1000 * next(ticks),
+        new_id=lambda: f"{next(ids):08d}-0000-4000-8000-000000000000",
+        sleep=lambda _: None,
+    )
+
+
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows in an order that does not depend on how they were read."""
+    return sorted(table.to_pylist(), key=repr)
