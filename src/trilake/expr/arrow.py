@@ -7,8 +7,7 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 from trilake.errors import FilterError
-from trilake.expr.predicate import Undecoded
-from trilake.expr.sql import Conjunct
+from trilake.expr.predicate import Conjunct, Undecoded
 
 
 def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from trilake.errors import FilterError
 from trilake.expr import datatypes as types
+from trilake.expr import duckdb_sql as duck
 from trilake.expr import literals
+from trilake.expr.casts import cast
 from trilake.expr.datatypes import Path, normal_type, spark_name
-from trilake.expr.duckdb_sql import cast_text, literal_sql
 from trilake.expr.literals import MICROS_PER_DAY, Kind, Literal
 from trilake.expr.predicate import (
     Compare,
@@ -211,16 +212,25 @@ def _check_comparable(column: Column, literal: Literal, **where: Any) -> None:
 
 def _compare_text(column: Column, op: str, literal: Literal) -> Predicate:
     """Spark casts the strings to the literal's type; one that does not parse is an error there and here."""
-    target = {
-        Kind.INTEGER: "BIGINT",
-        Kind.DECIMAL: "DOUBLE",
-        Kind.DOUBLE: "DOUBLE",
-        Kind.BOOLEAN: "BOOLEAN",
-        Kind.DATE: "DATE",
-        Kind.BINARY: "BLOB",
-    }.get(literal.kind, "TIMESTAMP")
-    op = "<>" if op == "!=" else op
-    return Opaque(f"({cast_text(duckdb_name(column.path), target)} {op} {literal_sql(literal)})", (column.path,))
+    sides = [duck.Sql(duckdb_name(column.path), "VARCHAR"), duck.literal(literal)]
+    target = duck.common_type(sides, "the two sides of a comparison")
+    left, right = (cast(side, target).text for side in sides)
+    return Opaque(f"({left} {'<>' if op == '!=' else op} {right})", (column.path,))
+
+
+def compare_steps(column: Column, op: str, low: Literal, high: Literal) -> Predicate:
+    """``f(column) op v`` for a function that never decreases and is ``v`` exactly from ``low`` to before ``high``."""
+    match op:
+        case "<":
+            return compare(column, "<", low)
+        case "<=":
+            return compare(column, "<", high)
+        case ">":
+            return compare(column, ">=", high)
+        case ">=":
+            return compare(column, ">=", low)
+    inside = all_of([compare(column, ">=", low), compare(column, "<", high)])
+    return inside if op == "=" else Not(inside)
 
 
 def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -> float | None:

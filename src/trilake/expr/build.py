@@ -18,8 +18,7 @@ from trilake.expr import bind
 from trilake.expr.datatypes import Path
 from trilake.expr.filter import Filter
 from trilake.expr.literals import Literal
-from trilake.expr.predicate import Constant, IsNull, Not, Predicate, all_of, any_of
-from trilake.expr.sql import Conjunct
+from trilake.expr.predicate import Conjunct, Constant, IsNull, Not, Predicate, all_of, any_of
 
 ColumnName = str | Sequence[str]
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "<=>")

@@ -16,12 +16,14 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, TrilakeError
+
+if TYPE_CHECKING:
+    import duckdb
 
 #: Threads of one process's DuckDB.  Spark runs several Python workers on a machine, so this stays small.
 MAX_THREADS = 4
@@ -37,6 +39,8 @@ class _Engine:
     """The database of one process and its idle connections."""
 
     def __init__(self) -> None:
+        import duckdb  # on first use: a fifth of a second
+
         self.connection = duckdb.connect(
             ":memory:",
             config={
@@ -98,6 +102,8 @@ def _get_engine() -> _Engine:
 @contextmanager
 def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection on which ``tables`` are registered, for the time of the block."""
+    import duckdb
+
     engine = _get_engine()
     cursor = engine.acquire()
     registered: list[str] = []

@@ -135,7 +135,10 @@ def cast_for(values: pa.ChunkedArray | pa.Array, target: pa.DataType) -> pa.Chun
     """A column in the type of the literal that it is compared with."""
     if values.type == target:
         return values
-    # Integers and decimals lose digits as doubles; that is Spark's comparison too.
+    if pa.types.is_decimal(values.type) and pa.types.is_floating(target):
+        # Through the text, which gives the nearest double; Arrow's own cast multiplies by an inexact 0.01.
+        values = values.cast(pa.string())
+    # Large integers lose digits as doubles; that is Spark's comparison too.
     return values.cast(target, safe=not pa.types.is_floating(target))
 
 

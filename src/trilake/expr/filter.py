@@ -20,8 +20,7 @@ from trilake.errors import FilterError
 from trilake.expr import arrow, pushdown
 from trilake.expr.datatypes import Path
 from trilake.expr.evaluate import Rows, evaluate
-from trilake.expr.predicate import Predicate, all_of
-from trilake.expr.sql import Conjunct, parse_sql
+from trilake.expr.predicate import Conjunct, Predicate, all_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,5 +121,8 @@ def parse_filter(
             f"a filter is a text or a pyarrow expression, not {type(filter).__name__}",
             help="for a Spark column, pass its SQL text",
         )
+    # sqlglot takes a third of a second to import, which tables that are read whole need not pay.
+    from trilake.expr.sql import parse_sql
+
     when = now if now is not None else dt.datetime.now(dt.UTC)
     return Filter(filter, schema, tuple(parse_sql(filter, schema, case_sensitive=case_sensitive, now=when)))

@@ -154,6 +154,14 @@ class Undecoded(Predicate):
         return self.columns
 
 
+@dataclass(frozen=True)
+class Conjunct:
+    """One of the conditions that a filter joins by AND, with the text of it."""
+
+    text: str
+    predicate: Predicate
+
+
 def all_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:
     """The conjunction of ``parts``, flattened; true where there are none."""
     flat = [q for p in parts for q in (p.parts if isinstance(p, And) else (p,))]

@@ -7,10 +7,9 @@ opaque DuckDB expression (:mod:`trilake.expr.translate`).
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+import math
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -18,31 +17,14 @@ from trilake.errors import FilterError
 from trilake.expr import bind
 from trilake.expr import datatypes as types
 from trilake.expr.bind import Column
+from trilake.expr.dialect import parse
 from trilake.expr.evaluate import Rows, evaluate
-from trilake.expr.literals import NULL, TRUE, Kind, Literal
-from trilake.expr.predicate import MIRRORED, Constant, IsNull, Not, Opaque, Predicate, all_of, any_of
-from trilake.expr.translate import Translator, operands, plain
+from trilake.expr.literals import NULL, TRUE, Kind, Literal, days_from_civil, parse_date
+from trilake.expr.predicate import MIRRORED, Conjunct, Constant, IsNull, Not, Opaque, Predicate, all_of, any_of
+from trilake.expr.translate import COMPARISONS, Translator, operands, plain, spark_text
 
 #: A filter is read by people; a text longer than this is a mistake or an attack.
 MAX_TEXT = 4_000_000
-DIALECT = "databricks"
-
-_OPERATORS: dict[type[exp.Expression], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "!=",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
-
-
-@dataclass(frozen=True)
-class Conjunct:
-    """One of the conditions that a filter joins by AND, with the text of it."""
-
-    text: str
-    predicate: Predicate
 
 
 def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> list[Conjunct]:
@@ -54,8 +36,8 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
         raise FilterError(f"the filter is {len(text)} characters long", help=f"the limit is {MAX_TEXT}")
     try:
         root = _parse(text)
-        builder = _Builder(text, Translator(schema, case_sensitive=case_sensitive, now=now, text=text))
-        return [Conjunct(_text(part), builder.predicate(part)) for part in _conjuncts(root)]
+        builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
+        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(root)]
     except RecursionError:
         # sqlglot descends recursively, and so do we.
         raise FilterError(
@@ -67,7 +49,7 @@ def _parse(text: str) -> exp.Expression:
     if not text.strip():
         raise FilterError("the filter is empty", help="pass None to keep all rows")
     try:
-        statements = sqlglot.parse(text, dialect=DIALECT)
+        statements = parse(text)
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
         raise FilterError(
@@ -92,10 +74,6 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _text(node: exp.Expression) -> str:
-    return _shorten(node.sql(dialect=DIALECT, comments=False))
-
-
 def _conjuncts(node: exp.Expression) -> list[exp.Expression]:
     node = plain(node)
     if isinstance(node, exp.And):
@@ -106,8 +84,7 @@ def _conjuncts(node: exp.Expression) -> list[exp.Expression]:
 class _Builder:
     """Builds the tree of one filter."""
 
-    def __init__(self, text: str, translator: Translator) -> None:
-        self.text = text
+    def __init__(self, translator: Translator) -> None:
         self.translator = translator
 
     def predicate(self, node: exp.Expression) -> Predicate:
@@ -121,53 +98,97 @@ class _Builder:
             case exp.Not():
                 inner = self.predicate(node.this)
                 return inner.part if isinstance(inner, Not) else Not(inner)
+        return self._leaf(node) or self._opaque(node)
+
+    def _leaf(self, node: exp.Expression) -> Predicate | None:
+        """A condition on one column and constants; ``None`` for any other."""
+        match node:
             case exp.Column() | exp.Dot():
                 column = self.column(node)
-                if column is not None and pa.types.is_boolean(column.type):
-                    return bind.compare(column, "=", TRUE)
+                return (
+                    None if column is None or not pa.types.is_boolean(column.type) else bind.compare(column, "=", TRUE)
+                )
             case exp.Is():
-                built = self._is(node)
+                return self._is(node)
             case exp.In():
-                built = self._in(node)
+                return self._in(node)
             case exp.Between():
-                built = self._between(node)
-            case exp.Like() | exp.Escape() | exp.StartsWith():
-                built = self._prefix(node)
+                return self._between(node)
+            case exp.Like() | exp.Escape():
+                return self._like(node)
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                built = self._null_safe(node)
-            case _ if type(node) in _OPERATORS:
-                built = self._compare(node.this, _OPERATORS[type(node)], node.expression)
-            case _:
-                built = None
-        if not isinstance(node, exp.Column | exp.Dot) and built is not None:
-            return built
-        return self._opaque(node)
+                return self._null_safe(node)
+            case exp.Anonymous():
+                return self._function(node)
+            case _ if type(node) in COMPARISONS:
+                return self._compare(node.this, COMPARISONS[type(node)], node.expression)
+        return None
 
     # --- leaves ------------------------------------------------------------------------------------------------------
 
     def column(self, node: exp.Expression) -> Column | None:
         """The column that ``node`` is, if it is one and nothing more."""
-        return self.translator.column(plain(node))
+        return self.translator.column(node)
 
     def literal(self, node: exp.Expression) -> Literal | None:
         """The constant that ``node`` is, if it reads no column."""
-        return self.translator.constant(plain(node))
+        return self.translator.constant(node)
+
+    def _sides(self, left: exp.Expression, right: exp.Expression) -> tuple[Column, Literal, bool] | None:
+        """A column and a constant, and whether they are the other way round."""
+        for a, b, swapped in ((left, right, False), (right, left, True)):
+            column = self.column(a)
+            literal = None if column is None else self.literal(b)
+            if column is not None and literal is not None:
+                return (column, literal, swapped) if _simple(column, literal) else None
+        return None
 
     def _compare(self, left: exp.Expression, op: str, right: exp.Expression) -> Predicate | None:
-        column, literal = self.column(left), self.literal(right)
-        if column is None or literal is None:
-            column, literal, op = self.column(right), self.literal(left), MIRRORED[op]
-        if column is None or literal is None or not _simple(column, literal):
+        sides = self._sides(left, right)
+        if sides is not None:
+            column, literal, swapped = sides
+            return bind.compare(column, MIRRORED[op] if swapped else op, literal)
+        return self._compare_steps(left, op, right) or self._compare_steps(right, MIRRORED[op], left)
+
+    def _compare_steps(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
+        """``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, which statistics can answer."""
+        found = self._step_function(plain(call))
+        literal = None if found is None else self.literal(constant)
+        if found is None or literal is None:
             return None
-        return bind.compare(column, op, literal)
+        column, function = found
+        if function == "year" and isinstance(literal.value, int) and literal.kind is Kind.INTEGER:
+            # Years beyond what dates can hold are left to DuckDB.
+            starts = (
+                [days_from_civil(literal.value + i, 1, 1) for i in (0, 1)] if abs(literal.value) < 200_000 else [None]
+            )
+        elif function == "date" and isinstance(literal.value, str | int) and literal.kind in (Kind.DATE, Kind.STRING):
+            day = parse_date(literal.value) if isinstance(literal.value, str) else literal.value
+            starts = [None if day is None else day + i for i in (0, 1)]
+        else:
+            return None
+        low, high = starts[0], starts[-1]
+        if low is None or high is None:
+            return None
+        return bind.compare_steps(column, op, Literal(low, Kind.DATE), Literal(high, Kind.DATE))
+
+    def _step_function(self, node: exp.Expression) -> tuple[Column, str] | None:
+        match node:
+            case exp.Anonymous() if len(node.expressions) == 1 and node.name.lower() in ("year", "date", "to_date"):
+                column, name = self.column(node.expressions[0]), node.name.lower()
+            case exp.Cast() if node.to.this.value == "DATE" and not isinstance(node, exp.TryCast):
+                column, name = self.column(node.this), "date"
+            case _:
+                return None
+        if column is None or not (pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type)):
+            return None
+        return column, "year" if name == "year" else "date"
 
     def _null_safe(self, node: exp.Expression) -> Predicate | None:
-        column, literal = self.column(node.this), self.literal(node.expression)
-        if column is None or literal is None:
-            column, literal = self.column(node.expression), self.literal(node.this)
-        if column is None or literal is None or not _simple(column, literal):
+        sides = self._sides(node.this, node.expression)
+        if sides is None:
             return None
-        equal = bind.null_safe_equal(column, literal)
+        equal = bind.null_safe_equal(sides[0], sides[1])
         return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
 
     def _is(self, node: exp.Is) -> Predicate | None:
@@ -190,6 +211,9 @@ class _Builder:
             if value is None or not _simple(column, value):
                 return None
             values.append(value)
+        # Spark brings all operands to one type, which for texts and numbers is not that of each pair.
+        if len({v.kind for v in values} - {Kind.NULL}) > 1 and not _all_numbers(column, values):
+            return None
         return bind.is_in(column, values)
 
     def _between(self, node: exp.Between) -> Predicate | None:
@@ -199,26 +223,36 @@ class _Builder:
         high = self._compare(node.this, "<=", node.args["high"])
         return None if low is None or high is None else all_of([low, high])
 
-    def _prefix(self, node: exp.Expression) -> Predicate | None:
+    def _function(self, node: exp.Anonymous) -> Predicate | None:
+        name, args = node.name.lower(), node.expressions
+        if not args or (column := self.column(args[0])) is None:
+            return None
+        if name in ("isnull", "isnotnull") and len(args) == 1:
+            return IsNull(column.path) if name == "isnull" else Not(IsNull(column.path))
+        if name == "isnan" and len(args) == 1 and types.is_float(column.type):
+            return bind.null_safe_equal(column, Literal(math.nan, Kind.DOUBLE))
+        if name == "startswith" and len(args) == 2 and types.is_text(column.type):
+            prefix = self.literal(args[1])
+            if prefix is not None and prefix.kind in (Kind.STRING, Kind.NULL):
+                return bind.starts_with(column, prefix)
+        return None
+
+    def _like(self, node: exp.Expression) -> Predicate | None:
         escape = "\\"
         if isinstance(node, exp.Escape):
             given = self.literal(node.expression)
             if given is None or not isinstance(given.value, str) or len(given.value) != 1:
                 return None
             escape, node = given.value, node.this
-        if not isinstance(node, exp.Like | exp.StartsWith):
+        if not isinstance(node, exp.Like):
             return None
         column, pattern = self.column(node.this), self.literal(node.expression)
-        if column is None or pattern is None or not types.is_text(column.type):
+        if column is None or pattern is None or not types.is_text(column.type) or not isinstance(pattern.value, str):
             return None
-        if isinstance(node, exp.StartsWith) or pattern.kind is Kind.NULL:
-            return bind.starts_with(column, pattern) if pattern.kind in (Kind.STRING, Kind.NULL) else None
-        if not isinstance(pattern.value, str):
+        plain_prefix = like_prefix(pattern.value, escape)
+        if plain_prefix is None:
             return None
-        plain = like_prefix(pattern.value, escape)
-        if plain is None:
-            return None
-        prefix, whole = plain
+        prefix, whole = plain_prefix
         value = Literal(prefix, Kind.STRING)
         return bind.compare(column, "=", value) if whole else bind.starts_with(column, value)
 
@@ -226,8 +260,12 @@ class _Builder:
         sql, columns = self.translator.condition(node)
         if columns:
             return Opaque(sql, columns)
-        value = evaluate(Opaque(sql, ()), Rows(pa.table({"c": pa.nulls(1)})))[0].as_py()
-        return Constant(value)
+        return Constant(evaluate(Opaque(sql, ()), Rows(pa.table({"c": pa.nulls(1)})))[0].as_py())
+
+
+def _all_numbers(column: Column, values: list[Literal]) -> bool:
+    numbers = {Kind.INTEGER, Kind.DECIMAL, Kind.NULL}
+    return pa.types.is_integer(column.type) and all(v.kind in numbers for v in values)
 
 
 def _simple(column: Column, literal: Literal) -> bool:
@@ -248,12 +286,8 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
     while i < len(pattern):
         char = pattern[i]
         if char == escape:
-            # Spark lets only the wildcards and the escape character itself be escaped.
             if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
-                raise FilterError(
-                    f"the LIKE pattern {pattern!r} has an escape character before nothing that can be escaped",
-                    help=f"write {escape + escape} for the character itself",
-                )
+                return None  # the translation says what is wrong
             text.append(pattern[i + 1])
             i += 2
             continue

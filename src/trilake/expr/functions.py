@@ -1,0 +1,460 @@
+"""The functions of Spark that filters may call, each as DuckDB SQL of the same meaning.
+
+A function is here only if its results are known to be Spark's for every value, nulls, NaN and odd arguments included;
+others are refused by name.  ``tests/expr/test_spark_semantics.py`` compares each with what Spark 4 computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from trilake.errors import FilterError
+from trilake.expr.arithmetic import arithmetic, positive_modulo
+from trilake.expr.casts import TYPES, cast
+from trilake.expr.duckdb_sql import Sql, common_type, decimal_parameters, fail, quote
+from trilake.expr.literals import Kind
+from trilake.expr.texts import concat, lower, rlike, substring, upper
+
+if TYPE_CHECKING:
+    from trilake.expr.translate import Translator
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a function: its name as written, its arguments, and who translates them."""
+
+    name: str
+    nodes: tuple[exp.Expression, ...]
+    args: tuple[Sql, ...]
+    translator: Translator
+
+    def family(self, index: int, *families: str) -> str:
+        """The text of an argument that must be of one of ``families``.  Raises :class:`FilterError` if it is not."""
+        arg = self.args[index]
+        if arg.family not in (*families, "void"):
+            raise FilterError(
+                f"argument {index + 1} of {self.name} is of type {arg.spark_type}, not {' or '.join(families)}",
+                help="cast it",
+            )
+        return arg.text
+
+    def string(self, index: int) -> str:
+        """The text of a string argument."""
+        return self.family(index, "string")
+
+    def integer(self, index: int) -> str:
+        """The text of an integer argument."""
+        return self.family(index, "integer")
+
+    def number(self, index: int) -> str:
+        """The text of a numeric argument, as a double."""
+        self.family(index, "integer", "decimal", "float", "double")
+        return cast(self.args[index], "DOUBLE").text
+
+    def date(self, index: int) -> str:
+        """The text of an argument that is a date, or that Spark casts to one."""
+        self.family(index, "date", "timestamp", "string")
+        return cast(self.args[index], "DATE").text
+
+    def timestamp(self, index: int) -> str:
+        """The text of an argument that is a timestamp, or that Spark casts to one."""
+        self.family(index, "date", "timestamp", "string")
+        return cast(self.args[index], "TIMESTAMP").text
+
+    def constant(self, index: int) -> object:
+        """The value of an argument that must be constant."""
+        literal = self.translator.constant(self.nodes[index])
+        if literal is None or literal.kind not in (Kind.STRING, Kind.INTEGER):
+            raise FilterError(f"argument {index + 1} of {self.name} must be a constant")
+        return literal.value
+
+    def unified(self) -> list[Sql]:
+        """All arguments, cast to their common type."""
+        target = common_type(self.args, f"the arguments of {self.name}")
+        return [a if a.type == target or a.family == "void" else cast(a, target) for a in self.args]
+
+
+Handler = Callable[[Call], Sql]
+
+_FIELDS = {
+    **dict.fromkeys(["year", "y", "years", "yr", "yrs"], "year({d})"),
+    **dict.fromkeys(["quarter", "qtr"], "quarter({d})"),
+    **dict.fromkeys(["month", "mon", "mons", "months"], "month({d})"),
+    **dict.fromkeys(["week", "w", "weeks", "weekofyear"], "weekofyear({d})"),
+    **dict.fromkeys(["day", "d", "days", "dayofmonth"], "day({d})"),
+    **dict.fromkeys(["dayofweek", "dow"], "(dayofweek({d}) + 1)"),
+    **dict.fromkeys(["dayofweek_iso", "dow_iso"], "isodow({d})"),
+    "weekday": "(isodow({d}) - 1)",
+    **dict.fromkeys(["doy", "dayofyear"], "dayofyear({d})"),
+    **dict.fromkeys(["hour", "h", "hours", "hr", "hrs"], "hour({t})"),
+    **dict.fromkeys(["minute", "m", "min", "mins", "minutes"], "minute({t})"),
+}
+_UNITS = {
+    **dict.fromkeys(["year", "yyyy", "yy"], "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(["month", "mon", "mm"], "month"),
+    "week": "week",
+    **dict.fromkeys(["day", "dd"], "day"),
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second",
+    "millisecond": "milliseconds",
+    "microsecond": "microseconds",
+}
+_PATTERN_LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+
+
+def extract(field: str, call: Call, index: int) -> Sql:
+    """``extract(field FROM source)``."""
+    template = _FIELDS.get(field.lower())
+    if template is None:
+        raise FilterError(f"filters cannot extract the field {field!r}", help=f"there are {', '.join(_FIELDS)}")
+    text = template.format(t=call.timestamp(index)) if "{t}" in template else template.format(d=call.date(index))
+    return Sql(text, "BIGINT")
+
+
+def _truncate(call: Call, unit: int, value: int, target: str) -> Sql:
+    name = str(call.constant(unit)).lower()
+    days = ("year", "quarter", "month", "week")
+    if name not in _UNITS or (target == "DATE" and _UNITS[name] not in days):
+        raise FilterError(f"filters cannot truncate to {name!r}", help=f"there are {', '.join(_UNITS)}")
+    source = call.timestamp(value) if target == "TIMESTAMP" else call.date(value)
+    return Sql(f"CAST(date_trunc('{_UNITS[name]}', {source}) AS {target})", target)
+
+
+def _date_format(call: Call) -> Sql:
+    pattern, out = str(call.constant(1)), ""
+    while pattern:
+        letters = pattern[: len(pattern) - len(pattern.lstrip(pattern[0]))]
+        if letters in _PATTERN_LETTERS:
+            out += _PATTERN_LETTERS[letters]
+        elif letters.isalnum() or letters[0] in "'[]{}#%":
+            raise FilterError(f"filters cannot format dates by {letters!r}", help="use yyyy MM dd HH mm ss")
+        else:
+            out += letters
+        pattern = pattern[len(letters) :]
+    return Sql(f"strftime({call.timestamp(0)}, {quote(out)})", "VARCHAR")
+
+
+def _abs(call: Call) -> Sql:
+    call.number(0)
+    return call.translator.typed(f"abs({call.args[0].text})")
+
+
+def _sqrt(call: Call) -> Sql:
+    x = call.number(0)
+    return Sql(f"(CASE WHEN {x} < 0 THEN 'nan'::DOUBLE ELSE sqrt({x}) END)", "DOUBLE")
+
+
+def _length(call: Call) -> Sql:
+    name = "octet_length" if call.args[0].family == "binary" else "length"
+    return Sql(f"{name}({call.family(0, 'string', 'binary')})", "BIGINT")
+
+
+def _substring(call: Call) -> Sql:
+    length = call.integer(2) if len(call.args) > 2 else None
+    return Sql(substring(call.string(0), call.integer(1), length), "VARCHAR")
+
+
+def _round(call: Call) -> Sql:
+    x, digits = call.args[0], call.constant(1) if len(call.args) > 1 else 0
+    call.number(0)
+    if not isinstance(digits, int) or not 0 <= digits <= 18:
+        raise FilterError("round needs a number of digits from 0 to 18")
+    if x.family == "integer":
+        return x
+    if x.family == "decimal":
+        return call.translator.typed(f"round({x.text}, {digits})" if digits < decimal_parameters(x.type)[1] else x.text)
+    if digits == 0:
+        return Sql(f"round({x.text})", x.type)
+    # By the shortest decimal text of the number, as Spark does; beyond 1e15 there are no such digits.
+    exact = f"CAST(CAST(CAST({x.text} AS VARCHAR) AS DECIMAL(38,{digits})) AS {x.type})"
+    return Sql(f"(CASE WHEN abs({x.text}) < 1e15 THEN {exact} ELSE {x.text} END)", x.type)
+
+
+def _floor(name: str) -> Handler:
+    def handle(call: Call) -> Sql:
+        x = call.args[0]
+        call.number(0)
+        if x.family == "integer":
+            return x
+        if x.family == "decimal":
+            return call.translator.typed(f"{name}({x.text})")
+        # Spark gives a bigint, in which NaN is 0.
+        return Sql(f"(CASE WHEN isnan({x.text}) THEN 0 ELSE {name}({cast(x, 'DOUBLE').text}) END)", "DOUBLE")
+
+    return handle
+
+
+def _positive_only(name: str) -> Handler:
+    """Logarithms: null where there is none."""
+    return lambda c: Sql(f"(CASE WHEN {c.number(0)} > 0 THEN {name}({c.number(0)}) END)", "DOUBLE")
+
+
+def _greatest(name: str) -> Handler:
+    def handle(call: Call) -> Sql:
+        parts = call.unified()
+        if any(p.family in ("map", "array", "struct") for p in parts):
+            raise FilterError(f"{call.name} of {parts[0].spark_type} cannot be used in filters")
+        kind = next((p.type for p in parts if p.family != "void"), '"NULL"')
+        return Sql(f"{name}({', '.join(p.text for p in parts)})", kind)
+
+    return handle
+
+
+def _coalesce(call: Call) -> Sql:
+    parts = call.unified()
+    kind = next((p.type for p in parts if p.family != "void"), '"NULL"')
+    return Sql(f"coalesce({', '.join(p.text for p in parts)})", kind)
+
+
+def _nullif(call: Call) -> Sql:
+    equal = call.translator.comparison("=", *call.args).text
+    return Sql(f"(CASE WHEN {equal} THEN NULL ELSE {call.args[0].text} END)", call.args[0].type)
+
+
+def _nvl2(call: Call) -> Sql:
+    target = common_type(call.args[1:], "the arguments of nvl2")
+    yes, no = (a.text if a.family == "void" else cast(a, target).text for a in call.args[1:])
+    return Sql(f"(CASE WHEN {call.args[0].text} IS NOT NULL THEN {yes} ELSE {no} END)", target)
+
+
+def _sign(call: Call) -> Sql:
+    x = call.number(0)
+    return Sql(f"(CASE WHEN isnan({x}) THEN {x} ELSE CAST(sign({x}) AS DOUBLE) END)", "DOUBLE")
+
+
+def _pad(name: str) -> Handler:
+    def handle(call: Call) -> Sql:
+        pad = call.constant(2) if len(call.args) > 2 else " "
+        if not isinstance(pad, str) or not pad:
+            raise FilterError(f"{call.name} needs a text to pad with")
+        return Sql(
+            f"{name}({call.string(0)}, CAST(greatest({call.integer(1)}, 0) AS INTEGER), {quote(pad)})", "VARCHAR"
+        )
+
+    return handle
+
+
+def _size(call: Call) -> Sql:
+    x = call.family(0, "array", "map")
+    return Sql(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})", "BIGINT")
+
+
+def _array_contains(call: Call) -> Sql:
+    a, v = call.family(0, "array"), _as_element(call, 1)
+    found = f"list_contains({a}, {v})"
+    return Sql(
+        f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN {found} THEN TRUE "
+        f"WHEN list_count({a}) < len({a}) THEN NULL ELSE FALSE END)",
+        "BOOLEAN",
+    )
+
+
+def _as_element(call: Call, index: int) -> str:
+    element, value = Sql("", call.args[0].type.rsplit("[", 1)[0]), call.args[index]
+    if value.family == "void":
+        raise FilterError(f"argument {index + 1} of {call.name} is null")
+    if common_type([element, value], f"the arguments of {call.name}") != element.type:
+        raise FilterError(
+            f"argument {index + 1} of {call.name} is of type {value.spark_type}, the elements are {element.spark_type}",
+            help="cast it",
+        )
+    return cast(value, element.type).text
+
+
+def element(call: Call, *, base: int, strict: bool) -> Sql:
+    """An element of an array (numbered from ``base``; negative from the end if it is 1) or the value of a map's key."""
+    container, key = call.args
+    x = container.text
+    if container.family == "map":
+        return call.translator.typed(f"{x}[{key.text}]")
+    call.family(0, "array")
+    i = call.integer(1)
+    outside = f"{i} = 0 OR abs({i}) > len({x})" if base else f"{i} < 0 OR {i} >= len({x})"
+    miss = fail("an index is outside of its array:", f"CAST({i} AS VARCHAR)") if strict else "NULL"
+    at = i if base else f"{i} + 1"
+    return call.translator.typed(f"(CASE WHEN {outside} THEN {miss} ELSE {x}[{at}] END)")
+
+
+def _map_contains(call: Call) -> Sql:
+    return Sql(f"map_contains({call.family(0, 'map')}, {call.args[1].text})", "BOOLEAN")
+
+
+def _trim(name: str) -> Handler:
+    return lambda c: Sql(f"{name}({c.string(0)})", "VARCHAR")
+
+
+def _floor_division(x: str, unit: int) -> str:
+    return f"(({x} - ((({x} % {unit}) + {unit}) % {unit})) // {unit})"
+
+
+def _arithmetic(operator: type[exp.Expression], *, safe: bool = False) -> Handler:
+    return lambda c: arithmetic(c.translator.typed, operator, c.args[0], c.args[1], safe=safe)
+
+
+def _simple(template: str, result: str, *kinds: str) -> Handler:
+    """A function whose arguments are of fixed kinds, each the name of a method of :class:`Call`."""
+
+    def handle(call: Call) -> Sql:
+        return Sql(template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds))), result)
+
+    return handle
+
+
+def _field_function(field: str) -> Handler:
+    return lambda c: extract(field, c, 0)
+
+
+def _null_test(template: str) -> Handler:
+    return lambda c: Sql(template.format(c.args[0].text), "BOOLEAN")
+
+
+def _cast_function(target: str) -> Handler:
+    return lambda c: cast(c.args[0], target)
+
+
+def _sha2(call: Call) -> Sql:
+    if call.constant(1) not in (0, 256):
+        raise FilterError("filters compute sha2 of 256 bits only")
+    return Sql(f"sha256({call.family(0, 'string', 'binary')})", "VARCHAR")
+
+
+#: By lower-case name: the least and the greatest number of arguments, and the translation.
+FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
+    # conditions
+    "isnull": (1, 1, _null_test("({} IS NULL)")),
+    "isnotnull": (1, 1, _null_test("({} IS NOT NULL)")),
+    "isnan": (1, 1, lambda c: Sql(f"coalesce(isnan({c.number(0)}), FALSE)", "BOOLEAN")),
+    "coalesce": (1, 255, _coalesce),
+    "nvl": (2, 2, _coalesce),
+    "ifnull": (2, 2, _coalesce),
+    "nullif": (2, 2, _nullif),
+    "nvl2": (3, 3, _nvl2),
+    "greatest": (2, 255, _greatest("greatest")),
+    "least": (2, 255, _greatest("least")),
+    # numbers
+    "abs": (1, 1, _abs),
+    "sign": (1, 1, _sign),
+    "signum": (1, 1, _sign),
+    "floor": (1, 1, _floor("floor")),
+    "ceil": (1, 1, _floor("ceil")),
+    "ceiling": (1, 1, _floor("ceil")),
+    "round": (1, 2, _round),
+    "sqrt": (1, 1, _sqrt),
+    "exp": (1, 1, _simple("exp({})", "DOUBLE", "number")),
+    "ln": (1, 1, _positive_only("ln")),
+    "log10": (1, 1, _positive_only("log10")),
+    "log2": (1, 1, _positive_only("log2")),
+    "pow": (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number")),
+    "power": (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number")),
+    "mod": (2, 2, _arithmetic(exp.Mod)),
+    "pmod": (2, 2, lambda c: positive_modulo(c.translator.typed, c.args[0], c.args[1])),
+    "try_add": (2, 2, _arithmetic(exp.Add, safe=True)),
+    "try_subtract": (2, 2, _arithmetic(exp.Sub, safe=True)),
+    "try_multiply": (2, 2, _arithmetic(exp.Mul, safe=True)),
+    "try_divide": (2, 2, _arithmetic(exp.Div, safe=True)),
+    "try_mod": (2, 2, _arithmetic(exp.Mod, safe=True)),
+    # texts
+    "upper": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
+    "ucase": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
+    "lower": (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR")),
+    "lcase": (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR")),
+    **dict.fromkeys(["length", "len", "char_length", "character_length"], (1, 1, _length)),
+    "trim": (1, 1, _trim("trim")),
+    "btrim": (1, 1, _trim("trim")),
+    "ltrim": (1, 1, _trim("ltrim")),
+    "rtrim": (1, 1, _trim("rtrim")),
+    "concat": (0, 255, lambda c: concat(list(c.args))),
+    **dict.fromkeys(["substring", "substr"], (2, 3, _substring)),
+    "left": (2, 2, _simple("left({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
+    "right": (2, 2, _simple("right({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
+    "replace": (3, 3, _simple("replace({}, {}, {})", "VARCHAR", "string", "string", "string")),
+    "reverse": (1, 1, _simple("reverse({})", "VARCHAR", "string")),
+    "repeat": (2, 2, _simple("repeat({}, {})", "VARCHAR", "string", "integer")),
+    "lpad": (2, 3, _pad("lpad")),
+    "rpad": (2, 3, _pad("rpad")),
+    "instr": (2, 2, _simple("instr({}, {})", "BIGINT", "string", "string")),
+    "locate": (2, 2, lambda c: Sql(f"instr({c.string(1)}, {c.string(0)})", "BIGINT")),
+    "position": (2, 2, lambda c: Sql(f"instr({c.string(1)}, {c.string(0)})", "BIGINT")),
+    "startswith": (2, 2, _simple("starts_with({}, {})", "BOOLEAN", "string", "string")),
+    "endswith": (2, 2, _simple("ends_with({}, {})", "BOOLEAN", "string", "string")),
+    "contains": (2, 2, _simple("contains({}, {})", "BOOLEAN", "string", "string")),
+    **dict.fromkeys(
+        ["rlike", "regexp", "regexp_like"],
+        (2, 2, lambda c: Sql(rlike(c.string(0), str(c.constant(1))), "BOOLEAN")),
+    ),
+    "md5": (1, 1, lambda c: Sql(f"md5({c.family(0, 'string', 'binary')})", "VARCHAR")),
+    "sha2": (2, 2, _sha2),
+    # dates and times
+    **{
+        name: (1, 1, _field_function(name))
+        for name in (
+            *("year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear", "weekofyear"),
+            *("hour", "minute"),
+        )
+    },
+    "second": (1, 1, _simple("second({})", "BIGINT", "timestamp")),
+    **dict.fromkeys(["date_add", "dateadd"], (2, 2, _simple("({} + CAST({} AS INTEGER))", "DATE", "date", "integer"))),
+    "date_sub": (2, 2, _simple("({} - CAST({} AS INTEGER))", "DATE", "date", "integer")),
+    **dict.fromkeys(["datediff", "date_diff"], (2, 2, _simple("({} - {})", "BIGINT", "date", "date"))),
+    "add_months": (2, 2, _simple("CAST({} + to_months(CAST({} AS INTEGER)) AS DATE)", "DATE", "date", "integer")),
+    "last_day": (1, 1, _simple("last_day({})", "DATE", "date")),
+    "make_date": (3, 3, _simple("make_date({}, {}, {})", "DATE", "integer", "integer", "integer")),
+    "to_date": (1, 1, _simple("{}", "DATE", "date")),
+    "to_timestamp": (1, 1, _simple("{}", "TIMESTAMP", "timestamp")),
+    "to_timestamp_ntz": (1, 1, _simple("{}", "TIMESTAMP", "timestamp")),
+    "date_trunc": (2, 2, lambda c: _truncate(c, 0, 1, "TIMESTAMP")),
+    "trunc": (2, 2, lambda c: _truncate(c, 1, 0, "DATE")),
+    **dict.fromkeys(["date_part", "datepart"], (2, 2, lambda c: extract(str(c.constant(0)), c, 1))),
+    "date_format": (2, 2, _date_format),
+    "unix_date": (1, 1, lambda c: Sql(f"({c.family(0, 'date')} - DATE '1970-01-01')", "BIGINT")),
+    "unix_micros": (1, 1, lambda c: Sql(f"epoch_us({c.family(0, 'timestamp')})", "BIGINT")),
+    "unix_millis": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000), "BIGINT")),
+    "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),
+    "timestamp_micros": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT))", "TIMESTAMP")),
+    "timestamp_millis": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT) * 1000)", "TIMESTAMP")),
+    "timestamp_seconds": (
+        1,
+        1,
+        lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT) * 1000000)", "TIMESTAMP"),
+    ),
+    "date_from_unix_date": (1, 1, lambda c: Sql(f"(DATE '1970-01-01' + CAST({c.integer(0)} AS INTEGER))", "DATE")),
+    # arrays and maps
+    **dict.fromkeys(["size", "cardinality", "array_size"], (1, 1, _size)),
+    "array_contains": (2, 2, _array_contains),
+    "element_at": (2, 2, lambda c: element(c, base=1, strict=True)),
+    "try_element_at": (2, 2, lambda c: element(c, base=1, strict=False)),
+    "get": (2, 2, lambda c: element(c, base=0, strict=False)),
+    "map_contains_key": (2, 2, _map_contains),
+    # casts
+    **{
+        name: (1, 1, _cast_function(TYPES[name.upper()]))
+        for name in (
+            *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary"),
+            *("date", "timestamp"),
+        )
+    },
+}
+
+#: Known to see more than one row, so that the message can say so.
+AGGREGATES = frozenset(
+    (
+        *("any", "any_value", "approx_count_distinct", "array_agg", "avg", "bool_and", "bool_or", "collect_list"),
+        *("collect_set", "corr", "count", "count_if", "covar_pop", "covar_samp", "dense_rank", "every", "first"),
+        *("first_value", "kurtosis", "lag", "last", "last_value", "lead", "listagg", "max", "max_by", "mean", "median"),
+        *("min", "min_by", "mode", "ntile", "percentile", "rank", "row_number", "skewness", "some", "std", "stddev"),
+        *("stddev_pop", "stddev_samp", "string_agg", "sum", "var_pop", "var_samp", "variance"),
+    )
+)
+#: Known to give other results each time.
+NON_DETERMINISTIC = frozenset(
+    (
+        *("input_file_name", "monotonically_increasing_id", "rand", "randn", "random", "randstr", "shuffle"),
+        *("spark_partition_id", "uniform", "uuid"),
+    )
+)
