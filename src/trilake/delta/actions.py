@@ -148,12 +148,12 @@ class Metadata:
             metadata = Metadata(
                 id=str(data.get("id") or ""),
                 schema_string=str(data["schemaString"]),
-                partition_columns=tuple(data.get("partitionColumns") or ()),
-                configuration={str(k): str(v) for k, v in _pairs(data.get("configuration"))},
+                partition_columns=_names(data.get("partitionColumns")),
+                configuration={str(k): str(v) for k, v in _pairs(data.get("configuration")) if v is not None},
                 name=data.get("name"),
                 description=data.get("description"),
                 provider=str(fmt.get("provider") or "parquet"),
-                format_options={str(k): str(v) for k, v in _pairs(fmt.get("options"))},
+                format_options={str(k): str(v) for k, v in _pairs(fmt.get("options")) if v is not None},
                 created_time=data.get("createdTime"),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -177,6 +177,14 @@ class Metadata:
             "configuration": dict(self.configuration),
         }
         return {k: v for k, v in out.items() if v is not None}
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise TypeError("partitionColumns is no list of names")
+    return tuple(value)
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
@@ -234,7 +242,11 @@ def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
     rare: list[tuple[int, str, Any]] = []
     for (version, name, _), text in zip(commits, _texts(commits), strict=True):
         for action in _objects(text, version, name):
-            rare += [(version, kind, action[kind]) for kind in RARE_ACTIONS if action.get(kind) is not None]
+            rare += [
+                (version, kind, _object(action[kind], kind, version, name))
+                for kind in action
+                if kind in RARE_ACTIONS and action[kind] is not None
+            ]
     return replace(EMPTY_BATCH, rare=tuple(rare))
 
 
@@ -266,6 +278,7 @@ def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
 def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
     columns: dict[str, list[Any]] = {k: [] for k in FILE_ACTIONS}
     positions: dict[str, list[tuple[int, int]]] = {k: [] for k in FILE_ACTIONS}
+    files: dict[str, list[str]] = {k: [] for k in FILE_ACTIONS}
     rare: list[tuple[int, str, Any]] = []
     order = 0
     for (version, name), text in zip(names, texts, strict=True):
@@ -277,19 +290,15 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
                 if kind in columns:
                     columns[kind].append(value)
                     positions[kind].append((version, order))
+                    files[kind].append(name)
                 elif kind in RARE_ACTIONS:
-                    rare.append((version, kind, value))
+                    rare.append((version, kind, _object(value, kind, version, name)))
     tables = {}
     for kind, values in columns.items():
-        fields = FILE_ACTIONS[kind]
         try:
-            arrays = [pa.array([_field(v.get(f.name), f.type) for v in values], f.type) for f in fields]
-        except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as e:
-            raise CorruptLogError(
-                f"an {kind} action has a field of a wrong type ({e})",
-                file=f"{names[0][1]} to {names[-1][1]}",
-                version=names[-1][0],
-            ) from e
+            arrays = _arrays(kind, values)
+        except _WRONG_TYPE as error:
+            raise _first_wrong(kind, values, [v for v, _ in positions[kind]], files[kind], error) from error
         arrays += [
             pa.array([v for v, _ in positions[kind]], pa.int64()),
             pa.array([o for _, o in positions[kind]], pa.int64()),
@@ -312,10 +321,54 @@ def _objects(text: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
         yield action
 
 
-def _field(value: Any, type_: pa.DataType) -> Any:
-    if value is not None and pa.types.is_map(type_):
+_WRONG_TYPE = (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError)
+
+
+def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
+    """The fields of file actions as columns; raises one of ``_WRONG_TYPE``."""
+    arrays = [pa.array([_field(v.get(f.name), f) for v in values], f.type) for f in FILE_ACTIONS[kind]]
+    if arrays[0].null_count:
+        raise ValueError("it has no path")
+    for array, f in zip(arrays, FILE_ACTIONS[kind], strict=True):
+        if f.name == "deletionVector" and pc.any(pc.and_(array.is_valid(), array.field(0).is_null())).as_py():
+            raise ValueError("its deletionVector has no storageType")
+    return arrays
+
+
+def _first_wrong(
+    kind: str, values: Sequence[Any], versions: Sequence[int], files: Sequence[str], error: Exception
+) -> CorruptLogError:
+    """The error for the first of some actions that is wrong by itself."""
+    at = 0
+    for i, value in enumerate(values):
+        try:
+            _arrays(kind, [value])
+        except _WRONG_TYPE as e:
+            at, error = i, e
+            break
+    return CorruptLogError(
+        f"the {kind} action is not what the protocol says: {error}",
+        help="restore the file from a copy, or read an older version",
+        file=files[at],
+        version=versions[at],
+    )
+
+
+def _object(value: Any, kind: str, version: int, name: str) -> Any:
+    if not isinstance(value, dict):
+        raise CorruptLogError(
+            f"the {kind} action is no object",
+            help="restore the file from a copy, or read an older version",
+            file=name,
+            version=version,
+        )
+    return value
+
+
+def _field(value: Any, field: pa.Field) -> Any:
+    if value is not None and pa.types.is_map(field.type):
         return [(k, v if v is None or isinstance(v, str) else orjson.dumps(v).decode()) for k, v in value.items()]
-    if isinstance(value, dict) and pa.types.is_string(type_):
+    if field.name == "stats" and isinstance(value, dict):
         return orjson.dumps(value).decode()  # some writers log statistics as an object, not as its text
     return value
 
@@ -337,19 +390,51 @@ _STRUCTURE = (
 ) + "}"
 
 
+def _suspects(parsed: pa.ChunkedArray, lines: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Lines that the other parser must look at: what is not of its field's type came out as null.
+
+    A field that is lost must not pass for one that was never there where rows would go or come back because of it.
+    """
+
+    def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        mask: np.ndarray[Any, np.dtype[np.bool_]] = pc.is_null(column).to_numpy()
+        return mask
+
+    nothing = np.ones(len(lines), dtype=bool)
+    suspect = np.zeros(len(lines), dtype=bool)
+    named = pc.match_substring(lines, '"deletionVector"').to_numpy(zero_copy_only=False)
+    for kind, type_ in FILE_ACTIONS.items():
+        column = pc.struct_field(parsed, kind)
+        there = ~null(column)
+        nothing &= ~there
+        for name in {"path", "size", "partitionValues"} if kind == "add" else {"path"}:
+            suspect |= there & null(pc.struct_field(column, name))
+        if type_.get_field_index("deletionVector") >= 0:
+            suspect |= there & named & null(pc.struct_field(column, [type_.get_field_index("deletionVector"), 0]))
+    for name in RARE_ACTIONS:
+        nothing &= null(pc.struct_field(parsed, name))
+    return suspect | nothing
+
+
 def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
-    lines, owner = _split_lines(texts)
+    lines, owner = _split_lines(names, texts)
     versions = pa.array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])
     table = pa.table({"line": lines, "version": versions, "ord": pa.array(np.arange(len(lines), dtype=np.int64))})
-    valid = engine.query(
-        "select ord from lines where not coalesce(json_valid(line) and line[1] = '{', false)", lines=table
-    )
-    if valid.num_rows:
-        version, name = names[int(owner[valid["ord"][0].as_py()])]
+    broken = engine.query(
+        # Blanks may stand before the brace; what else may is left to the parser.
+        "select min(ord) as ord from lines"
+        " where not coalesce(json_valid(line) and ltrim(line, ' ' || chr(9) || chr(13))[1] = '{', false)",
+        lines=table,
+    )["ord"][0].as_py()
+    if broken is not None:
+        version, name = names[int(owner[broken])]
         raise _corrupt(version, name, "a line is no JSON object")
     parsed = engine.query(
         f"select json_transform(line, '{_STRUCTURE}') as j, version, ord from lines order by ord", lines=table
     )
+    odd = np.flatnonzero(_suspects(parsed["j"], lines)).tolist()
+    if odd:
+        _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
     tables = {}
     for kind, type_ in FILE_ACTIONS.items():
         column = pc.struct_field(parsed["j"], kind)
@@ -369,11 +454,15 @@ def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch
             strict=True,
         )
         rare += [(o, v, name, orjson.loads(text)) for o, v, text in found]
+    for position, version, kind, value in rare:
+        _object(value, kind, version, names[int(owner[position])][1])
     rare.sort(key=lambda r: r[0])
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))
 
 
-def _split_lines(texts: list[bytes]) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
+def _split_lines(
+    names: list[tuple[int, str]], texts: list[bytes]
+) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
     """Non-blank lines of all texts as one string array, and for each the index of its text."""
     blob = b"\n".join(texts)
     data = np.frombuffer(blob, dtype=np.uint8)
@@ -389,7 +478,12 @@ def _split_lines(texts: list[bytes]) -> tuple[pa.Array, np.ndarray[Any, np.dtype
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as e:
-        raise CorruptLogError("a commit file is not UTF-8", help="restore the file from a copy") from e
+        for (version, name), text in zip(names, texts, strict=True):
+            try:
+                text.decode()
+            except UnicodeDecodeError as wrong:
+                raise _corrupt(version, name, str(wrong)) from e
+        raise
     keep = ends > starts
     blank = pc.equal(pc.utf8_trim_whitespace(array), "").to_numpy(zero_copy_only=False)
     keep &= ~blank
