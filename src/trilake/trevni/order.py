@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.trevni.layout import ValueType
 
@@ -45,14 +47,24 @@ def key(type_: ValueType) -> Callable[[Any], Any]:
 
 
 def is_sorted(values: pa.Array, type_: ValueType) -> bool:
-    """Whether values without nulls ascend (equal neighbours are allowed)."""
+    """Whether values without nulls ascend (equal neighbours are allowed).
+
+    Text must ascend in this order and in that of its bytes, which is what filters compare by.
+    """
     if len(values) < 2 or type_ is ValueType.NULL:
         return True
-    if type_ in (ValueType.STRING, ValueType.BYTES):
-        keys = list(map(key(type_), values.to_pylist()))
-        return all(a <= b for a, b in zip(keys, keys[1:], strict=False))
-    ordered = sort_keys(values, type_)
-    return bool((ordered[:-1] <= ordered[1:]).all())
+    if type_ not in (ValueType.STRING, ValueType.BYTES):
+        ordered = sort_keys(values, type_)
+        return bool((ordered[:-1] <= ordered[1:]).all())
+    plain = values.cast(pa.large_binary())
+    if not pc.all(pc.less_equal(plain[:-1], plain[1:])).as_py():
+        return False
+    # The orders differ where UTF-16 needs two units, or a byte is negative.
+    data = np.frombuffer(plain.buffers()[2] or b"", np.uint8)
+    if not data.size or data.max() < (0xF0 if type_ is ValueType.STRING else 0x80):
+        return True
+    keys = list(map(key(type_), values.to_pylist()))
+    return all(a <= b for a, b in pairwise(keys))
 
 
 def sort_keys(values: pa.Array, type_: ValueType) -> np.ndarray[Any, Any]:
