@@ -465,7 +465,7 @@ def write(
     >>> write({"id": [1, 2, 3]}, sink, codec="deflate", checksum="crc32")
     3
     """
-    found, batches = _batches(data, schema)
+    found, batches = as_batches(data, schema)
     with TrevniWriter(
         path,
         found,
@@ -486,7 +486,7 @@ def write(
 _ROWS = 1 << 14
 
 
-def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch | pa.Table]]:
+def as_batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch | pa.Table]]:
     """The schema of what a caller passed for data, and its batches."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return schema or data.schema, iter([data])
