@@ -90,9 +90,8 @@ def table_of(
     """A table of version 0 over Parquet files named ``f0``, ``f1`` ...; ``fields`` go into their add actions."""
     place = store or MemoryStore()
     if schema is None:
-        first = files[0]
-        assert isinstance(first, pa.Table)
-        schema = first.schema
+        assert isinstance(files[0], pa.Table)
+        schema = files[0].schema
     text = schema if isinstance(schema, str) else from_arrow(schema).json()
     adds = []
     for i, content in enumerate(files):
@@ -101,7 +100,8 @@ def table_of(
         adds.append(add(f"f{i}", **{"size": len(data), **(fields[i] if i < len(fields) else {})}))
     meta = metadata(text, partition)
     meta["metaData"]["configuration"] = dict(configuration or {})
-    place.put(commit_key(0), lines([protocol_action or protocol(3, 7, readerFeatures=[], writerFeatures=[]), meta, *adds]))
+    first = protocol_action or protocol(3, 7, readerFeatures=[], writerFeatures=[])
+    place.put(commit_key(0), lines([first, meta, *adds]))
     return ArrowDeltaTable(place)
 
 

@@ -390,10 +390,10 @@ _STRUCTURE = (
 ) + "}"
 
 
-def _suspects(parsed: pa.ChunkedArray, lines: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Lines that the other parser must look at: what is not of its field's type came out as null.
 
-    A field that is lost must not pass for one that was never there where rows would go or come back because of it.
+    ``vectors`` says whether the lines speak of deletion vectors at all.  A field that is lost must not pass for one that was never there where rows would go or come back because of it.
     """
 
     def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -402,14 +402,14 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array) -> np.ndarray[Any, np.dt
 
     nothing = np.ones(len(lines), dtype=bool)
     suspect = np.zeros(len(lines), dtype=bool)
-    named = pc.match_substring(lines, '"deletionVector"').to_numpy(zero_copy_only=False)
+    named = pc.match_substring(lines, '"deletionVector"').to_numpy(zero_copy_only=False) if vectors else nothing
     for kind, type_ in FILE_ACTIONS.items():
         column = pc.struct_field(parsed, kind)
         there = ~null(column)
         nothing &= ~there
         for name in {"path", "size", "partitionValues"} if kind == "add" else {"path"}:
             suspect |= there & null(pc.struct_field(column, name))
-        if type_.get_field_index("deletionVector") >= 0:
+        if vectors and type_.get_field_index("deletionVector") >= 0:
             suspect |= there & named & null(pc.struct_field(column, [type_.get_field_index("deletionVector"), 0]))
     for name in RARE_ACTIONS:
         nothing &= null(pc.struct_field(parsed, name))
@@ -432,7 +432,7 @@ def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch
     parsed = engine.query(
         f"select json_transform(line, '{_STRUCTURE}') as j, version, ord from lines order by ord", lines=table
     )
-    odd = np.flatnonzero(_suspects(parsed["j"], lines)).tolist()
+    odd = np.flatnonzero(_suspects(parsed["j"], lines, any(b'"deletionVector"' in t for t in texts))).tolist()
     if odd:
         _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
     tables = {}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from trilake.delta.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, parse_commits, parse_rare
 from trilake.delta.replay import State, apply, empty_state
 from trilake.delta.segment import SIDECARS, LogSegment
-from trilake.errors import CorruptLogError, ObjectNotFoundError, StorageError
+from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.expr import engine
 from trilake.storage.base import Store
 
@@ -93,8 +93,9 @@ def _read_file(store: Store, key: str, kind: str | None, version: int) -> tuple[
         raise CorruptLogError(
             "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
         ) from e
-    except (pa.ArrowException, OSError) as e:
-        if isinstance(e, StorageError):
+    except (pa.ArrowException, OSError, ValueError, TypeError, AttributeError, KeyError) as e:
+        # A damaged footer or schema shows in as many ways as there are things to be wrong.
+        if isinstance(e, TrilakeError):
             raise
         raise CorruptLogError(
             f"checkpoint cannot be read: {e}",
@@ -156,10 +157,11 @@ def _needs_parsed_stats(file: pq.ParquetFile, fields: pa.StructType) -> bool:
     if "stats" not in fields.names:
         return True
     meta = file.metadata
-    index = next(i for i in range(meta.num_columns) if meta.schema.column(i).path == "add.stats")
+    leaves = {meta.schema.column(i).path: i for i in range(meta.num_columns)}
     for group in map(meta.row_group, range(meta.num_row_groups)):
-        statistics = group.column(index).statistics
-        if statistics is None or not statistics.has_null_count or statistics.null_count == group.num_rows:
+        text, path = (group.column(leaves[f"add.{name}"]).statistics for name in ("stats", "path"))
+        known = [s is not None and s.has_null_count for s in (text, path)]
+        if not all(known) or text.null_count > path.null_count:  # an add without a text
             return True
     return False
 
@@ -181,6 +183,13 @@ def _file_actions(table: pa.Table, kind: str) -> pa.Table:
         else:
             arrays.append(pa.nulls(len(column), f.type))
     out = pa.Table.from_arrays(arrays, schema=pa.schema(list(type_)))
+    if out["path"].null_count:
+        # A writer that cannot say "no action" writes a struct of nulls; with any content it is an action cut short.
+        nameless = out.filter(pc.is_null(out["path"]))
+        if nameless["size"].null_count < len(nameless) or nameless["dataChange"].null_count < len(nameless):
+            raise ValueError(f"{len(nameless)} {kind} actions have no path")
+        present = pc.is_valid(out["path"])
+        out, column = out.filter(present), column.filter(present)
     if "stats_parsed" in have:
         text = engine.query(
             "select case when s is null then null else to_json(s)::varchar end as s from t order by i",

@@ -38,10 +38,12 @@ def z85_decode(text: str) -> bytes:
     >>> z85_decode("HelloWorld").hex(), z85_decode("##093").hex()
     ('864fd26fb559f75b', '0300')
     """
-    filled = min(len(text[-5:]) - len(text[-5:].lstrip("#")), 3)
+    filled = len(text[-5:]) - len(text[-5:].lstrip("#"))
+    if filled > 3:
+        raise ValueError("not Z85: a group of padding alone")
     if filled:
         text = text[:-5] + "0" * filled + text[-5 + filled :]
-    raw = np.frombuffer(text.encode("ascii", "replace"), dtype=np.uint8)
+    raw = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
     digits = _Z85_DECODE[raw]
     if len(digits) % 5 or (digits == 255).any():
         raise ValueError("not Z85: wrong length or a character outside the alphabet")
