@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
 import deltalake
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from bench.delta_logs import long_table, young_table
 from bench.harness import ROOT, Benchmark, Contender, data
+from bench.lineitem import lineitem_files
+from trilake.spark.session import local_session
 from trilake.table import Table
 
 # --- snapshots -------------------------------------------------------------------------------------------------------
@@ -95,6 +99,84 @@ def _append_contenders() -> list[Contender]:
     ]
 
 
+# --- Spark -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def spark() -> SparkSession:
+    """One session for all benchmarks of the process, with the data sources registered."""
+    session = local_session("trilake-bench")
+    trilake.register(session)
+    return session
+
+
+@cache
+def _rows() -> DataFrame:
+    return spark().read.parquet(str(lineitem_files()))
+
+
+@cache
+def _few_rows() -> DataFrame:
+    return spark().createDataFrame(_SMALL.to_pandas())
+
+
+def _emptied(name: str) -> Callable[[], None]:
+    return lambda: shutil.rmtree(scratch(name), ignore_errors=True)
+
+
+def _spark_write_contenders(partition: str | None) -> list[Contender]:
+    """Each writes the rows into a folder that is not there; ``partition`` names a column, or none."""
+
+    def parquet() -> None:
+        writer = _rows().write
+        (writer.partitionBy(partition) if partition else writer).parquet(str(scratch("write-parquet")))
+
+    def source() -> None:
+        writer = _rows().write.format("trilake-delta").mode("append")
+        (writer.option("partitionBy", partition) if partition else writer).save(str(scratch("write-source")))
+
+    return [
+        Contender("spark parquet", parquet, _emptied("write-parquet")),
+        Contender(
+            "trilake.write",
+            lambda: _ignore(trilake.write(_rows(), scratch("write-call"), partition_by=partition)),
+            _emptied("write-call"),
+        ),
+        Contender('format("delta")', source, _emptied("write-source")),
+    ]
+
+
+def _spark_append_contenders() -> list[Contender]:
+    def parquet() -> None:
+        _few_rows().write.mode("append").parquet(str(scratch("few-parquet")))
+
+    def source() -> None:
+        _few_rows().write.format("trilake-delta").mode("append").save(str(scratch("few-source")))
+
+    return [
+        Contender("spark parquet", parquet),
+        Contender(
+            "trilake.write",
+            lambda: _ignore(trilake.write(_few_rows(), scratch("few-call"), mode="append")),
+            _small_table("few-call"),
+        ),
+        Contender('format("delta")', source, _small_table("few-source")),
+    ]
+
+
+def _ignore(_: object) -> None:
+    """A result that differs between contenders by its nature."""
+
+
+def _setup_rows() -> None:
+    _rows()
+
+
+def _setup_few() -> None:
+    _emptied("few-parquet")()
+    _few_rows().count()
+
+
 def benchmarks() -> Iterator[Benchmark]:
     yield Benchmark(
         "snapshot",
@@ -134,4 +216,24 @@ def benchmarks() -> Iterator[Benchmark]:
         baseline="deltalake",
         targets={"trilake": 1.0},
         rounds=15,
+    )
+    for name, partition in (("spark-write", None), ("spark-write-partitioned", "l_shipmode")):
+        yield Benchmark(
+            name,
+            "2M rows like lineitem × 16 columns from Parquet files"
+            + (f" into partitions by {partition} (7 values)" if partition else ""),
+            _spark_write_contenders(partition),
+            baseline="spark parquet",
+            targets={"trilake.write": 1.1, 'format("delta")': 1.1},
+            setup=_setup_rows,
+            rounds=5,
+        )
+    yield Benchmark(
+        "spark-append",
+        "an append of 10 rows × 3 columns with Spark",
+        _spark_append_contenders(),
+        baseline="spark parquet",
+        setup=_setup_few,
+        rounds=15,
+        warmups=3,
     )

@@ -29,6 +29,12 @@ from trilake.storage.base import Store
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 #: Partitions of one task that are being written at the same time.
 _MAX_OPEN = 64
+#: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
+_SPLIT_SIZE = 16 << 20
+#: Bytes of a column's dictionary at which the Parquet writer gives it up and goes on with plain values.
+_DICTIONARY_LIMIT = 1 << 20
+#: Rows that are looked at to foresee that.
+_SAMPLE = 4096
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,8 @@ class _TaskWriter:
         self.open: OrderedDict[tuple[str | None, ...], _FileWriter] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
+        self.unsplit: list[pa.RecordBatch] = []
+        self.unsplit_size = 0
         self.attempt = runtime.new_id()[:8]  # a task may be tried twice, and both tries may be alive
         self.adds: list[dict[str, Any]] = []
         self.keys: list[str] = []
@@ -106,17 +114,29 @@ class _TaskWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        for values, rows in self._split(pa.Table.from_batches([batch])):
-            self.waiting.setdefault(values, []).append(rows)
-            self.sizes[values] = self.sizes.get(values, 0) + rows.nbytes
+        if not self.partition_fields:
+            self._wait((), pa.Table.from_batches([batch]))
+        else:
+            self.unsplit.append(batch)
+            self.unsplit_size += batch.nbytes
+            if self.unsplit_size >= _SPLIT_SIZE:
+                self._wait_split()
         # A partition alone may use the whole buffer; with many, the largest go first.
         while sum(self.sizes.values()) > self.plan.buffer_size:
             self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
 
+    def _wait(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
+        self.waiting.setdefault(values, []).append(rows)
+        self.sizes[values] = self.sizes.get(values, 0) + rows.nbytes
+
+    def _wait_split(self) -> None:
+        if self.unsplit:
+            table = pa.Table.from_batches(self.unsplit).combine_chunks()
+            self.unsplit, self.unsplit_size = [], 0
+            for values, rows in self._split(table):
+                self._wait(values, rows)
+
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-        if not self.partition_fields:
-            yield (), table
-            return
         data = table.drop_columns([f.name for f in self.partition_fields])
         codes = np.zeros(table.num_rows, dtype=np.int64)
         texts: list[Sequence[str | None]] = []
@@ -141,7 +161,7 @@ class _TaskWriter:
     def _flush(self, values: tuple[str | None, ...]) -> None:
         table = pa.concat_tables(self.waiting.pop(values))
         del self.sizes[values]
-        writer = self.open.pop(values, None) or self._start(values)
+        writer = self.open.pop(values, None) or self._start(values, table)
         self.open[values] = writer
         writer.write(table)
         if writer.size >= self.plan.target_size:
@@ -149,19 +169,20 @@ class _TaskWriter:
         elif len(self.open) > _MAX_OPEN:
             self._finish(next(iter(self.open)))
 
-    def _start(self, values: tuple[str | None, ...]) -> _FileWriter:
+    def _start(self, values: tuple[str | None, ...], first: pa.Table) -> _FileWriter:
         names = [f.physical_name for f in self.partition_fields]
         by_name = dict(zip(names, values, strict=True))
         number = len(self.keys)
         file = f"part-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{self.plan.compression}.parquet"
         key = f"{hive_directory(by_name)}/{file}" if by_name else file
         self.keys.append(key)
-        return _FileWriter(self.store.open_output(key), key, by_name, self.file_schema, self.plan)
+        return _FileWriter(self.store.open_output(key), key, by_name, self.file_schema, self.plan, first)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
         self.adds.append(self.open.pop(values).close(self.runtime.clock_ms()))
 
     def close(self) -> list[dict[str, Any]]:
+        self._wait_split()
         for values in list(self.waiting):
             self._flush(values)
         for values in list(self.open):
@@ -175,10 +196,16 @@ class _TaskWriter:
 
 
 class _FileWriter:
-    """One Parquet file."""
+    """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded."""
 
     def __init__(
-        self, sink: IO[bytes], key: str, partition: Mapping[str, str | None], schema: pa.Schema, plan: FilePlan
+        self,
+        sink: IO[bytes],
+        key: str,
+        partition: Mapping[str, str | None],
+        schema: pa.Schema,
+        plan: FilePlan,
+        first: pa.Table,
     ) -> None:
         self.sink, self.key, self.partition, self.schema, self.plan = sink, key, partition, schema, plan
         self.footer: list[pq.FileMetaData] = []
@@ -189,6 +216,9 @@ class _FileWriter:
             self.counter,
             schema,
             compression=plan.compression,
+            use_dictionary=dictionary_columns(first),
+            # As Spark writes them; fixed bytes take twice the space and longer to read.
+            store_decimal_as_integer=True,
             coerce_timestamps="us",
             store_schema=False,
             metadata_collector=self.footer,
@@ -224,6 +254,47 @@ class _FileWriter:
     def discard(self) -> None:
         """Give the file up: the store's writer drops it when it leaves its block with an error."""
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
+
+
+def dictionary_columns(rows: pa.Table) -> bool | list[str]:
+    """The Parquet columns to write with a dictionary, or ``True`` for all.
+
+    Left out are those whose dictionary would outgrow its page.  The writer would find that out by building it, which
+    for such a column takes longer than everything else together.
+    """
+    if rows.nbytes <= _DICTIONARY_LIMIT:
+        return True
+    head = rows.slice(0, 8 * _SAMPLE)  # with gaps, so that runs of one value are seen as what they are
+    sample = head.take(pa.array(np.arange(0, head.num_rows, max(1, head.num_rows // _SAMPLE))))
+    out: list[str] = []
+    for f in rows.schema:
+        if pa.types.is_nested(f.type) or not _outgrows(sample[f.name], rows.num_rows):
+            out += _column_paths(f.type, f.name)
+    return out
+
+
+def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
+    """Whether a dictionary of as many rows, judged by a sample of them, is larger than a dictionary may be."""
+    if pa.types.is_boolean(sample.type) or pa.types.is_null(sample.type):
+        return False
+    count, repeated = len(sample), len(sample) - pc.count_distinct(sample, mode="all").as_py()
+    # Of two rows drawn from d values, one in d pairs is equal; the sample has count^2 / 2 pairs.
+    distinct = min(rows, count * count / 2 / max(repeated, 1))
+    return bool(distinct * sample.nbytes / count > _DICTIONARY_LIMIT)
+
+
+def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
+    """The paths of a field's leaf columns, as Parquet spells them."""
+    if pa.types.is_struct(t):
+        for f in t:
+            yield from _column_paths(f.type, f"{path}.{f.name}")
+    elif pa.types.is_map(t):
+        yield from _column_paths(t.key_type, f"{path}.key_value.key")
+        yield from _column_paths(t.item_type, f"{path}.key_value.value")
+    elif pa.types.is_list(t):
+        yield from _column_paths(t.value_type, f"{path}.list.element")
+    else:
+        yield path
 
 
 def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
