@@ -38,7 +38,10 @@ T = pa.types
 
 
 def is_leaf(type_: pa.DataType) -> bool:
-    """Whether values of this type need one column only.  Raises ``InvalidArgumentError`` for types without a mapping."""
+    """Whether values of this type need one column only.
+
+    Raises ``InvalidArgumentError`` for types without a mapping.
+    """
     type_ = bare(type_)
     return not T.is_nested(type_) or value_type(type_) is not None
 

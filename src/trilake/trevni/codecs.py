@@ -9,13 +9,13 @@ from __future__ import annotations
 import bz2
 import zlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, UnsupportedProtocolError
 
-Payload = bytes | memoryview | pa.Buffer
+Payload: TypeAlias = Any  # bytes, memoryview, or a buffer of Arrow or numpy
 
 _snappy = pa.Codec("snappy")
 
@@ -78,7 +78,7 @@ class _Damaged(Exception):
 _COMPRESS: Mapping[str, Callable[[Payload], Payload]] = {
     "null": lambda data: data,
     "deflate": _deflate,
-    "snappy": lambda data: _snappy.compress(data),
+    "snappy": _snappy.compress,
     "bzip2": lambda data: bz2.compress(data, 9),
 }
 _DECOMPRESS: Mapping[str, Callable[[Payload, int], Payload]] = {

@@ -52,7 +52,7 @@ class Request:
 
     def _block_ranges(self) -> dict[int, tuple[int, int]]:
         """Blocks to read of each column, children (which come after their parents) first."""
-        need = {number: (self._start, self._stop) for number in self._wanted}
+        need = dict.fromkeys(self._wanted, (self._start, self._stop))
         ranges: dict[int, tuple[int, int]] = {}
         for number in reversed(self._wanted):
             table = self._file.blocks(number)
@@ -124,4 +124,5 @@ class Request:
             return np.arange(stop - start + 1, dtype=np.int64)
         first = self._rows(parent)[0]
         values = self._row_values[parent][start - first : stop - first + 1]
-        return values - values[0]
+        begins: np.ndarray[Any, np.dtype[np.int64]] = values - values[0]
+        return begins

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -215,7 +216,9 @@ def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> d
 
 def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequence[pa.Field]) -> SkipResult:
     """Which files can hold a matching row, by their partition values."""
-    stats = {(name,): ColumnStats(value=values) for name, values in partition_values(files, fields).items()}
+    stats: dict[tuple[str, ...], ColumnStats] = {
+        (name,): ColumnStats(value=values) for name, values in partition_values(files, fields).items()
+    }
     return can_match(filter, FileStats.of(len(files), stats))
 
 
@@ -228,9 +231,7 @@ def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted:
     count = -(-file.size // size)
     bounds = np.linspace(0, opened.row_count, min(count, max(opened.row_count, 1)) + 1).astype(np.int64).tolist()
     return [
-        Split(store.uri, file.key, file.partition, a, b, whole.options, trusted)
-        for a, b in zip(bounds, bounds[1:], strict=False)
-        if a < b
+        Split(store.uri, file.key, file.partition, a, b, whole.options, trusted) for a, b in pairwise(bounds) if a < b
     ]
 
 

@@ -1,13 +1,12 @@
 """From values to the blocks of one column, byte for byte as the reference writer cuts them (spec: "Block").
 
 Before a row begins, a payload of at least the block size (64 KiB) closes its block; a pending run of lengths does not
-count.  Finished blocks go to a :class:`Spool`, which moves to disk what exceeds its memory, so that a file may be larger
-than memory although its header, which comes first, is known last (technique 2 of the specification's notes).
+count.  Finished blocks go to a :class:`Spool`, which moves to disk what exceeds its memory, so that a file may be
+larger than memory although its header, which comes first, is known last (technique 2 of the specification's notes).
 """
 
 from __future__ import annotations
 
-import shutil
 import struct
 import tempfile
 from typing import IO, Any
@@ -58,7 +57,10 @@ class Spool:
         self._held += size
         if self._held > self._memory:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder, prefix="trilake-", buffering=1 << 18)
+                # It lives as long as the spool does.
+                self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                    dir=self._folder, prefix="trilake-", buffering=1 << 18
+                )
             for strand in self._strands:
                 strand.spill(self._file)
             self._held = 0
@@ -106,18 +108,20 @@ class Strand:
         for start, length in self._spilled:
             file = self._spool.file
             file.seek(start)
-            shutil.copyfileobj(_Limited(file, length), sink, 1 << 20)
+            rest = _Limited(file, length)
+            while data := rest.read(1 << 20):
+                sink.write(data)
         for chunk in self._chunks:
             sink.write(chunk)
 
 
 class _Limited:
-    """The next ``left`` bytes of a file, as :func:`shutil.copyfileobj` reads them."""
+    """The next ``left`` bytes of a file."""
 
     def __init__(self, file: IO[bytes], left: int) -> None:
         self._file, self._left = file, left
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int, /) -> bytes:
         data = self._file.read(min(size, self._left))
         self._left -= len(data)
         return data
@@ -168,7 +172,8 @@ class ColumnEncoder:
 
     def prefill(self, rows: int, slots: int) -> None:
         """Stand as if ``rows`` rows with ``slots`` slots, each of length 1, had been added to a null array column."""
-        assert self.array and self._kind == k.KIND_NULL and not self._rows
+        assert self.array
+        assert self._kind == k.KIND_NULL
         self._reserve(16 * (1 + slots // k.MAX_RUN))
         while slots > k.MAX_RUN:
             self._end = k.write_varint(self._out, self._end, 2 - 2 * k.MAX_RUN)
@@ -320,7 +325,7 @@ class ColumnEncoder:
         if self._state[0]:
             self._reserve(32)
         self._end = k.end_block(self._out, self._end, self._state)
-        raw = self._out[self._start : self._end]
+        raw: Any = self._out[self._start : self._end]
         stored: Any = codecs.compress(self._codec, memoryview(raw)) if self._codec != "null" else raw
         raw_size, stored_size = len(raw), memoryview(stored).nbytes
         if max(raw_size, stored_size) > _MAX_ROWS:

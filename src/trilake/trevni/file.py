@@ -35,7 +35,6 @@ from trilake.trevni.layout import (
     Header,
     Metadata,
     NeedMoreBytes,
-    ValueType,
     parse_blocks,
     parse_header,
 )
@@ -76,7 +75,10 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class ColumnValues:
-    """The raw content of one column: ``lengths`` (numpy int32, ``None`` without ``array``) and flat ``values`` (Arrow)."""
+    """The raw content of one column.
+
+    ``lengths`` is numpy int32, ``None`` without ``array``; ``values`` a flat Arrow array.
+    """
 
     name: str | None
     type: str
@@ -370,7 +372,7 @@ class TrevniFile:
             return value
         return to_values(to_bare(pa.array([value], leaf.field.type)))[0].as_py()
 
-    def _spans(self, rows: Any, nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], Sequence[int] | None]:
+    def _spans(self, rows: Any, nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], Any]:
         """The row ranges to read, and where in what was read the rows asked for are (``None``: in order)."""
         count = self.row_count
         if rows is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -35,50 +35,56 @@ MAX64 = 0x7FFFFFFFFFFFFFFF
 MAX_RUN = 1 << 29
 
 COMPILED = False
-_jit: Callable[[F], F]
-_inline: Callable[[F], F]
 if os.environ.get("TRILAKE_NUMBA", "1") != "0":
     try:
         import numba
+        from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+        from numba.extending import intrinsic
 
-        _jit = numba.njit(cache=True, nogil=True)
-        _inline = numba.njit(nogil=True, inline="always")
         COMPILED = True
     except ImportError:  # numba lags behind new Python and numpy releases
         pass
-if not COMPILED:
-
-    def _jit(function: F) -> F:
-        return function
-
-    _inline = _jit
 
 
+def _interpreted(function: F) -> F:
+    return function
+
+
+_jit: Callable[[F], F] = _interpreted
+_inline: Callable[[F], F] = _interpreted
 if COMPILED:
-    from llvmlite import ir
-    from numba.extending import intrinsic
+    _jit = cast(Any, numba.njit(cache=True, nogil=True))
+    _inline = cast(Any, numba.njit(nogil=True, inline="always"))
 
-    @intrinsic
-    def _copy16(context: Any, target: Any, t: Any, source: Any, s: Any) -> Any:
-        """Copy 16 bytes of a uint8 array from ``s`` on to ``t`` on in another, in one load and one store."""
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
-            target_type, _, source_type, _ = signature.args
-            to = context.make_array(target_type)(context, builder, args[0]).data
-            of = context.make_array(source_type)(context, builder, args[2]).data
-            loaded = builder.load(builder.bitcast(builder.gep(of, [args[3]]), vector))
-            loaded.align = 1
-            stored = builder.store(loaded, builder.bitcast(builder.gep(to, [args[1]]), vector))
-            stored.align = 1
-            return context.get_dummy_value()
+def readable(data: Any) -> Bytes:
+    """The bytes as the kernels want them."""
+    return np.frombuffer(data, np.uint8) if COMPILED else bytes(data)
 
-        return numba.void(target, numba.intp, source, numba.intp), generate
 
-else:
+def _load_store(context: Any, target: Any, t: Any, source: Any, s: Any) -> Any:
+    """The code of :data:`_copy16`."""
 
-    def _copy16(target: Array, t: int, source: Bytes, s: int) -> None:
-        target[t : t + 16] = np.frombuffer(source, np.uint8, 16, s)
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
+        target_type, _, source_type, _ = signature.args
+        to = context.make_array(target_type)(context, builder, args[0]).data
+        of = context.make_array(source_type)(context, builder, args[2]).data
+        loaded = builder.load(builder.bitcast(builder.gep(of, [args[3]]), vector))
+        loaded.align = 1
+        stored = builder.store(loaded, builder.bitcast(builder.gep(to, [args[1]]), vector))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return numba.void(target, numba.intp, source, numba.intp), generate
+
+
+def _copy16_interpreted(target: Array, t: int, source: Bytes, s: int) -> None:
+    target[t : t + 16] = np.frombuffer(source, np.uint8, 16, s)
+
+
+_copy16: Any = intrinsic(_load_store) if COMPILED else _copy16_interpreted
+#: Copies 16 bytes of a uint8 array from ``s`` on to ``t`` on in another, in one load and one store.
 
 
 @_inline
@@ -91,11 +97,6 @@ def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
     else:
         for j in range(size):
             target[t + j] = source[s + j]
-
-
-def readable(data: Any) -> Bytes:
-    """The bytes as the kernels want them."""
-    return np.frombuffer(data, np.uint8) if COMPILED else bytes(data)
 
 
 @_jit

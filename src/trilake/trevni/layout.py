@@ -3,7 +3,8 @@
 ::
 
     file   = header column*
-    header = "Trv" 02  rowCount:fixed64  columnCount:fixed32  metadata  metadata{columnCount}  start:fixed64{columnCount}
+    header = "Trv" 02  rowCount:fixed64  columnCount:fixed32
+             metadata  metadata{columnCount}  start:fixed64{columnCount}
     column = blockCount:fixed32  blockDescriptor{blockCount}  block{blockCount}
     blockDescriptor = rows:fixed32  rawSize:fixed32  storedSize:fixed32  [firstValue]
 

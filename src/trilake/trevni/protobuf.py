@@ -1,7 +1,7 @@
 """Protocol Buffers messages in Trevni files (spec: "Type Mappings", "Protocol Buffers", which it leaves blank).
 
-The mapping follows that of Avro, with the same marks in column names: ``#`` before a field of a message, ``[]`` behind a
-repeated field, ``>`` behind a map, with the children ``key`` and ``value``.
+The mapping follows that of Avro, with the same marks in column names: ``#`` before a field of a message, ``[]`` behind
+a repeated field, ``>`` behind a map, with the children ``key`` and ``value``.
 
 =====================================================  ===============================================================
 field                                                  columns
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -193,7 +193,8 @@ class _Fields(Shape):
 
 def _is_repeated(field: FieldDescriptor) -> bool:
     # Newer releases of the library have a property in the place of the label.
-    return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == _F.LABEL_REPEATED
+    repeated: Any = getattr(field, "is_repeated", None)
+    return bool(repeated) if repeated is not None else getattr(field, "label", 0) == _F.LABEL_REPEATED
 
 
 def _is_map(field: FieldDescriptor) -> bool:
@@ -321,7 +322,7 @@ def write_protobuf(
 
     Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for others than said.
     """
-    descriptor = message_type.DESCRIPTOR
+    descriptor = cast(Descriptor, message_type.DESCRIPTOR)
     walk = _Walk(descriptor, message_type)
     with TrevniWriter(
         path,
@@ -341,9 +342,8 @@ def _checked(messages: Iterable[Any], descriptor: Descriptor) -> Iterator[Messag
         if not isinstance(message, Message) or message.DESCRIPTOR.full_name != descriptor.full_name:
             raise SchemaMismatchError(f"a {type(message).__name__} is no {descriptor.full_name}")
         if not message.IsInitialized():
-            raise SchemaMismatchError(
-                f"a {descriptor.full_name} lacks {', '.join(message.FindInitializationErrors())}, which are required"
-            )
+            lacks = ", ".join(cast(Any, message).FindInitializationErrors())
+            raise SchemaMismatchError(f"a {descriptor.full_name} lacks {lacks}, which are required")
         yield message
 
 
@@ -353,12 +353,12 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
     Parameters
     ----------
     file: an open file, or what :class:`trilake.trevni.TrevniFile` opens.
-    message_type: a class whose fields are found by name, and only they are read; fields that the file does not have keep
-        their defaults.  Without it, the class is made from the file's metadata.
+    message_type: a class whose fields are found by name, and only they are read; fields that the file does not have
+        keep their defaults.  Without it, the class is made from the file's metadata.
 
     Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     found = message_type if message_type is not None else message_class(opened)
-    walk = _Walk(found.DESCRIPTOR, found, opened)
+    walk = _Walk(cast(Descriptor, found.DESCRIPTOR), found, opened)
     return read_records(opened, walk.shape, walk.bound)

@@ -1,11 +1,11 @@
-"""Writing tables of many files: one row group a file (spec: "Design": "Each row group is a separate file").
+r"""Writing tables of many files: one row group a file (spec: "Design": "Each row group is a separate file").
 
 A write has two steps, which may run in different processes.  :class:`RowGroupWriter` takes rows and leaves files of
 about the size asked for in a staging folder, whose name starts with ``_`` so that no reader looks there.
 :func:`publish` moves what all writers staged to its place; :func:`discard` removes it instead::
 
     write -> _staged/<write id>/...  --publish-->  part-....trv
-                                     \\-discard-->  nothing
+                                     \-discard-->  nothing
 
 A process that dies before :func:`publish` leaves staged files only, which the next reader passes over.
 """

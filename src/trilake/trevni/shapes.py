@@ -1,10 +1,9 @@
 """Records taken apart into columns and put together again: what Avro, Protocol Buffers and Thrift have in common.
 
 A schema of theirs becomes a tree of shapes over the columns of a :class:`Sheet` (spec: "Type Mappings": "a depth-first
-recursive walk can assign a separate column for each primitive value").  To write a record, the tree walks through it and
-appends to the columns; to read one, it walks the same way and takes from them.  Records are Python objects, so this is
-the one place of the package with a loop over rows; columns are encoded and decoded as everywhere.
-"""
+recursive walk can assign a separate column for each primitive value").  To write a record, the tree walks through it
+and appends to the columns; to read one, it walks the same way and takes from them.  Records are Python objects, so
+this is the one place of the package with a loop over rows; columns are encoded and decoded as everywhere."""
 
 from __future__ import annotations
 

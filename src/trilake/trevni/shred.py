@@ -256,7 +256,7 @@ class ListShredder(Shredder):
             if elements.null_count and self._leaf is not ValueType.NULL and self._mask is None:
                 self._mask = self._make(f"{self._path}?", ValueType.NULL, True, self._column, self._depth + 1)
                 self._mask.encoder.prefill(self._rows, self._elements)
-            there = None if self._mask is None else elements.is_valid()
+            there = elements.is_valid()
             if elements.null_count and self._leaf is not ValueType.NULL:
                 elements = filled(elements)
             self._column.encoder.add(rows.count, rows.slots, offsets, to_values(elements))

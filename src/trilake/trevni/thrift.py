@@ -4,8 +4,9 @@ The schema is the ``thrift_spec`` that Apache Thrift's compiler puts into the Py
 field id, of ``(id, type, name, type arguments, default)``.  That is plain data, so no Thrift library is needed to write
 or read; a library would add a dependency and no knowledge.
 
-The mapping follows that of Avro, with the same marks in column names.  A field may be unset in any struct, so each is an
-array column of length 0 or 1: of the field's type if it is simple, else a null array column with what is in it below.
+The mapping follows that of Avro, with the same marks in column names.  A field may be unset in any struct, so each is
+an array column of length 0 or 1: of the field's type if it is simple, else a null array column with what is in it
+below.
 
 =====================  ===========================================================================================
 Thrift                 Trevni
@@ -121,8 +122,8 @@ class _Walk:
         simple = _simple(kind, arguments)
         if simple is not None:
             called, type_ = simple
-            stream = self._add(name, type_, parent, array=array)
-            return called, stream, Simple(stream, _checker(kind, type_, name))
+            own = self._add(name, type_, parent, array=array)
+            return called, own, Simple(own, _checker(kind, type_, name))
         above = self._add(name, ValueType.NULL, parent, array=True) if array else parent
         stream_or_none = above if array else None
         if kind == STRUCT:

@@ -6,13 +6,12 @@ sizes, is written when all rows are there, and the columns after it.  The file a
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain, islice
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -138,7 +137,7 @@ def _other_type(type_: ValueType, name: str, column: str) -> ValueType:
         wanted = ValueType(name)
     except ValueError:
         raise InvalidArgumentError(f"{name!r} is no Trevni type", column=column) from None
-    if wanted is type_ or any({wanted, type_} <= same for same in _SAME_BITS):
+    if any({wanted, type_} <= same for same in [{type_}, *_SAME_BITS]):
         return wanted
     raise InvalidArgumentError(f"values of type {type_.value} cannot be written as {name}", column=column)
 
@@ -152,7 +151,7 @@ def _properties(options: ColumnOptions) -> dict[str, bytes]:
     return {**found, **_user_metadata(options.metadata)}
 
 
-def _user_metadata(metadata: Mapping[str, bytes | str]) -> dict[str, bytes]:
+def _user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, bytes | str):
@@ -192,7 +191,7 @@ class _FileOptions:
 
 
 class TrevniWriter:
-    """Writes one file from batches that come one after another.
+    r"""Writes one file from batches that come one after another.
 
     Parameters
     ----------
@@ -209,6 +208,7 @@ class TrevniWriter:
 
     Used as a context manager, the file appears at the end of the block, unless there was an error.
 
+    >>> import io
     >>> sink = io.BytesIO()
     >>> with TrevniWriter(sink, pa.schema([("x", pa.int32())])) as writer:
     ...     writer.write(pa.record_batch({"x": pa.array([1, 2], pa.int32())}))
@@ -292,7 +292,8 @@ class TrevniWriter:
         made: list[PhysicalColumn] = []
         names: dict[str, int] = {}
         descriptors: list[ColumnDescriptor] = []
-        for number, column in enumerate(columns):
+        given: Sequence[ColumnDescriptor | Column] = columns
+        for number, column in enumerate(given):
             parent = names[column.parent] if isinstance(column.parent, str) else column.parent
             type_ = column.type if isinstance(column.type, ValueType) else ValueType(column.type)
             name = column.name or f"column {number}"
@@ -376,9 +377,9 @@ class TrevniWriter:
         self._done = True
         try:
             if hasattr(self._target, "write"):
-                self._finish(self._target)  # type: ignore[arg-type]  # told apart by its method
+                self._finish(cast(IO[bytes], self._target))
                 return
-            store, key = self._target if isinstance(self._target, tuple) else locate(self._target)  # type: ignore[arg-type]
+            store, key = self._target if isinstance(self._target, tuple) else locate(self._target)
             with store.open_output(key) as sink:
                 self._finish(sink)
         finally:
@@ -414,7 +415,7 @@ class TrevniWriter:
                 children[parent].append(number)
             descriptors.append(ColumnDescriptor(number, column.name, column.encoder.type, column.encoder.array, parent))
         nodes = plain_nodes(Header(2, self.rows, {}, tuple(descriptors), (), 0), children)
-        return pa.schema([node.field for node in nodes]).equals(self._schema, check_metadata=True)
+        return bool(pa.schema([node.field for node in nodes]).equals(self._schema, check_metadata=True))
 
     def __enter__(self) -> TrevniWriter:
         return self
@@ -461,6 +462,7 @@ def write(
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``UnknownOptionError`` and ``StorageError``.
 
+    >>> import io
     >>> sink = io.BytesIO()
     >>> write({"id": [1, 2, 3]}, sink, codec="deflate", checksum="crc32")
     3

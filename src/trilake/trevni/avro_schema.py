@@ -1,0 +1,140 @@
+"""``AvroSchema``: a parsed Avro schema, and the text that the reference writes for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import fastavro.schema
+
+from trilake.errors import InvalidArgumentError
+
+#: A schema as fastavro takes it, or its JSON text.
+SchemaLike = str | dict[str, Any] | list[Any]
+
+
+class AvroSchema:
+    """A parsed schema: its types by full name, and the JSON text the reference would write for it.
+
+    Raises ``InvalidArgumentError`` for what is not an Avro schema.
+    """
+
+    def __init__(self, schema: SchemaLike) -> None:
+        self.named: dict[str, Any] = {}
+        try:
+            given = _loaded(schema)
+            self.root = fastavro.parse_schema(given, self.named)
+        except (
+            fastavro.schema.SchemaParseException,
+            fastavro.schema.UnknownType,
+            ValueError,
+            TypeError,
+            KeyError,
+        ) as e:
+            raise InvalidArgumentError(f"this is no Avro schema: {e}") from e
+        except RecursionError as e:
+            raise InvalidArgumentError("the Avro schema nests too deeply") from e
+
+    def text(self) -> str:
+        """The schema as compact JSON, each type in full where it is first named."""
+        return json.dumps(_java_form(self.root, self.named, "", set()), separators=(",", ":"), ensure_ascii=False)
+
+    def resolve(self, schema: Any) -> Any:
+        """A type in full, where it is given by name."""
+        return self.named[schema] if isinstance(schema, str) and schema in self.named else schema
+
+    def kind(self, schema: Any) -> str:
+        """``record``, ``int`` and so on; ``union`` for a list."""
+        schema = self.resolve(schema)
+        if isinstance(schema, list):
+            return "union"
+        if isinstance(schema, str):
+            return schema
+        # A type may be wrapped: {"type": {"type": "string"}}.
+        return self.kind(schema["type"]) if isinstance(schema["type"], dict | list) else str(schema["type"])
+
+    def full_name(self, schema: Any) -> str:
+        """The name that the reference gives to a type: its full name, or what kind of type it is."""
+        schema = self.resolve(schema)
+        kind = self.kind(schema)
+        return str(schema["name"]) if kind in ("record", "error", "enum", "fixed") else kind
+
+
+def _loaded(schema: SchemaLike) -> Any:
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return json.loads(schema)
+    except ValueError:
+        return schema  # the bare name of a type
+
+
+def _java_form(schema: Any, named: Mapping[str, Any], space: str, seen: set[str]) -> Any:
+    """The schema as the reference prints it: properties in a fixed order, names as short as they may be."""
+    if isinstance(schema, list):
+        return [_java_form(branch, named, space, seen) for branch in schema]
+    if isinstance(schema, str):
+        if schema not in named:
+            return schema
+        if schema in seen:
+            own, _, short = schema.rpartition(".")
+            return short if own == space else schema
+        schema = named[schema]
+    extra = {
+        key: value
+        for key, value in schema.items()
+        if key
+        not in (
+            "type",
+            "name",
+            "namespace",
+            "doc",
+            "fields",
+            "symbols",
+            "size",
+            "items",
+            "values",
+            "aliases",
+            "default",
+        )
+        and not key.startswith("__")
+    }
+    kind = schema["type"]
+    if kind == "array":
+        return {"type": "array", "items": _java_form(schema["items"], named, space, seen), **extra}
+    if kind == "map":
+        return {"type": "map", "values": _java_form(schema["values"], named, space, seen), **extra}
+    if kind not in ("record", "error", "enum", "fixed"):
+        inner = _java_form(kind, named, space, seen)
+        return {"type": inner, **extra} if extra else inner
+    own, _, short = schema["name"].rpartition(".")
+    seen.add(schema["name"])
+    found: dict[str, Any] = {"type": kind, "name": short}
+    if own != space:
+        found["namespace"] = own
+    if "doc" in schema:
+        found["doc"] = schema["doc"]
+    if kind in ("record", "error"):
+        found["fields"] = [_java_field(field, named, own, seen) for field in schema["fields"]]
+    elif kind == "enum":
+        found["symbols"] = schema["symbols"]
+        if "default" in schema:
+            found["default"] = schema["default"]
+    else:
+        found["size"] = schema["size"]
+    found.update(extra)
+    if schema.get("aliases"):
+        found["aliases"] = schema["aliases"]
+    return found
+
+
+def _java_field(field: Mapping[str, Any], named: Mapping[str, Any], space: str, seen: set[str]) -> dict[str, Any]:
+    found = {"name": field["name"], "type": _java_form(field["type"], named, space, seen)}
+    found.update({key: field[key] for key in ("doc", "default", "order") if key in field})
+    known = ("name", "type", "doc", "default", "order", "aliases")
+    found.update({key: value for key, value in field.items() if key not in known and not key.startswith("__")})
+    if field.get("aliases"):
+        found["aliases"] = field["aliases"]
+    return found
