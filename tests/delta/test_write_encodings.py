@@ -1,0 +1,84 @@
+"""How the columns of a data file are encoded, and that rows survive it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trilake
+from trilake.delta.write_files import dictionary_columns
+from trilake.storage import open_store
+
+COUNT = 150_000
+
+
+def _rows() -> pa.Table:
+    random = np.random.default_rng(3)
+    few = pa.array(["red", "green", "blue"]).take(pa.array(random.integers(0, 3, COUNT)))
+    return pa.table(
+        {
+            "unique": np.arange(COUNT),
+            "runs": np.arange(COUNT) // 2 * 2,
+            "thousands": random.integers(0, 5000, COUNT),
+            "few": few,
+            "flag": pc.equal(few, "red"),
+            "s": pc.make_struct(few, pa.array(np.arange(COUNT)), field_names=["a", "b"]),
+            "l": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(COUNT)), 1).cast(pa.list_(pa.int64())),
+            "none": pa.nulls(COUNT, pa.string()),
+        }
+    )
+
+
+def test_only_dictionaries_that_fit_their_page_are_begun() -> None:
+    rows = _rows()
+    chosen = dictionary_columns(rows)
+    assert chosen == ["thousands", "few", "flag", "s.a", "s.b", "l.list.element", "none"]
+    # Small data takes no thought.
+    assert dictionary_columns(rows.slice(0, 1000)) is True
+
+
+def test_chosen_paths_are_those_of_the_file() -> None:
+    rows = _rows().append_column("m", pa.array([[("k", 1)]] * COUNT, pa.map_(pa.string(), pa.int64())))
+    chosen = dictionary_columns(rows)
+    assert isinstance(chosen, list)
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, use_dictionary=chosen, store_schema=False)
+    meta = pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata
+    assert set(chosen) < {meta.schema.column(i).path for i in range(meta.num_columns)}
+    encodings = {meta.schema.column(i).path: meta.row_group(0).column(i).encodings for i in range(meta.num_columns)}
+    assert "RLE_DICTIONARY" in encodings["few"]
+    assert "RLE_DICTIONARY" not in encodings["unique"]
+
+
+def test_rows_of_many_batches_land_in_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Pieces of two sizes, so that splitting happens while rows arrive and at the end.
+    monkeypatch.setattr("trilake.delta.write_files._SPLIT_SIZE", 40_000)
+    rows = _rows().select(["unique", "few"])
+    batches = rows.to_batches(max_chunksize=999)
+    store = open_store("memory://encodings-partitions")
+    result = trilake.write(iter(batches), store.uri, mode="overwrite", partition_by="few")
+    assert (result.files_added, result.rows_added) == (3, COUNT)
+    assert trilake.open(store.uri).to_arrow().sort_by("unique").select(["unique", "few"]).equals(rows)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.decimals("-9999.99", "9999.99", places=2)), min_size=1),
+    st.sampled_from([6, 18, 30]),
+)
+def test_decimals_and_their_bounds(values: list[Decimal | None], precision: int) -> None:
+    rows = pa.table({"d": pa.array(values, pa.decimal128(precision, 2))})
+    uri = f"memory://encodings-decimal-{precision}"
+    trilake.write(rows, uri, mode="overwrite")
+    table = trilake.open(uri)
+    assert table.to_arrow().equals(rows)
+    bound = max((v for v in values if v is not None), default=None)
+    if bound is not None:
+        assert table.count(f"d >= {bound}") == sum(v is not None and v >= bound for v in values)
