@@ -225,11 +225,11 @@ def read(
     return read_dataframe(spark, table, columns=columns, filter=filter, options=dict(storage_options or {}))
 
 
-def register(spark: SparkSession) -> list[str]:
+def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.register`.
 
     Returns the format names that were registered.
     """
     from trilake.spark import register as module
 
-    return module.register(spark)
+    return module.register(spark, push_filters=push_filters)

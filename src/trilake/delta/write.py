@@ -345,16 +345,20 @@ def discard_files(log: DeltaLog, adds: Sequence[Mapping[str, Any]]) -> None:
     log.store.delete([unquote(str(a["path"])) for a in adds])
 
 
+def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
+    """Data files in the table's folder that a write job made, whether a commit names them or not."""
+    return [o.key for o in log.store.list() if job_id in o.key]
+
+
 def job_failed(log: DeltaLog, plan: WritePlan, cause: BaseException) -> WriteFailedError:
     """The error for a write whose tasks failed, naming the files of the job that are left for vacuum."""
-    left = [o.key for o in log.store.list() if plan.files.job_id in o.key]
-    shown = (
-        f"{len(left)} files of job {plan.files.job_id} are left behind, invisible to readers"
-        if left
-        else "nothing is left behind"
-    )
+    left = files_of_job(log, plan.files.job_id)
+    what = "nothing is left behind"
+    if left:
+        shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+        what = f"{len(left)} files are left behind, invisible to readers: {shown}"
     return WriteFailedError(
-        f"the write failed before its commit; the table is unchanged and {shown}. Cause: {cause}",
+        f"the write failed before its commit; the table is unchanged and {what}. Cause: {cause}",
         help="repeat the write; vacuum removes what was left behind" if left else "repeat the write",
         file=log.store.uri,
     )

@@ -7,6 +7,7 @@ and writes without Spark.  What Spark never lets through to a Python source (``p
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -28,13 +29,15 @@ from trilake.delta.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.read import read_task
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
-from trilake.delta.write import WriteRequest, finish_write, job_failed, plan_write, resume_write
+from trilake.delta.write import WriteRequest, files_of_job, finish_write, plan_write, resume_write
 from trilake.delta.write_files import FilePlan, write_files
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
 from trilake.spark.schemas import from_spark, to_spark
 from trilake.storage import open_store
+
+_log = logging.getLogger("trilake.spark")
 
 READ_OPTIONS = (
     "versionAsOf",
@@ -45,6 +48,7 @@ READ_OPTIONS = (
     "startingTimestamp",
     "endingVersion",
     "endingTimestamp",
+    "pushFilters",
 )
 WRITE_OPTIONS = ("partitionBy", "replaceWhere", "partitionOverwriteMode", "userMetadata")
 _CHANGE_COLUMNS = T.StructType(
@@ -82,7 +86,9 @@ class DeltaDataSource(DataSource):
         if _feed(options):
             start, end = change_range(log, options)
             return ChangeReader(path, store, start, log.snapshot(end).version, schema)
-        return DeltaReader(path, store, log.snapshot(wanted_version(log, options)), schema)
+        snapshot = log.snapshot(wanted_version(log, options))
+        reader = PushingDeltaReader if options.flag("pushFilters") else DeltaReader
+        return reader(path, store, snapshot, schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DeltaWriter:
         options = Options(self.options, WRITE_OPTIONS, properties=True)
@@ -160,7 +166,7 @@ def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FileP
 
 
 class DeltaReader(DataSourceReader):
-    """Reads one snapshot.  Pushed filters choose files and row groups; Spark applies them again to the rows."""
+    """Reads one snapshot."""
 
     def __init__(self, path: str, store: Mapping[str, str], snapshot: Snapshot, schema: T.StructType) -> None:
         self.path, self.store, self.columns = path, store, schema.names
@@ -168,11 +174,6 @@ class DeltaReader(DataSourceReader):
         self.snapshot: Snapshot | None = snapshot
         self.plan: ReadPlan = plan_scan(snapshot, self.columns).plan
         self.filters: Any = None
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        assert self.snapshot is not None
-        self.filters = push_filters(filters, read_schema(self.snapshot.schema).to_arrow_schema())
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         assert self.snapshot is not None
@@ -186,6 +187,19 @@ class DeltaReader(DataSourceReader):
         for task in cast(FilePartition, partition).tasks:
             for batch in read_task(store, cast(FileTask, task), self.plan):
                 yield _as_declared(batch, self.declared)
+
+
+class PushingDeltaReader(DeltaReader):
+    """Reads one snapshot; pushed filters choose files and row groups, and Spark applies them to the rows again.
+
+    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so a file that
+    one ``where`` excludes would be missing from every other use of the same DataFrame.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        assert self.snapshot is not None
+        self.filters = push_filters(filters, read_schema(self.snapshot.schema).to_arrow_schema())
+        return filters
 
 
 class ChangeReader(DataSourceReader):
@@ -243,6 +257,7 @@ class DeltaWriter(DataSourceArrowWriter):
         finish_write(log, resume_write(log, self.request, self.files, self.metadata, self.base), adds)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log = self._log()
-        plan = resume_write(log, self.request, self.files, self.metadata, self.base)
-        raise job_failed(log, plan, InvalidArgumentError("a task failed; Spark's error above says which"))
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted; and its own error, which
+        # says why the job failed, must not be hidden behind another one.
+        left = files_of_job(self._log(), self.files.job_id)
+        _log.warning("write job %s failed and leaves %d files behind: %s", self.files.job_id, len(left), left[:5])

@@ -17,11 +17,15 @@ _DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
 SOURCES: list[type[DataSource]] = [DeltaDataSource, TrilakeDeltaDataSource]
 
 
-def register(spark: SparkSession) -> list[str]:
+def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     """Register trilake's data sources, each under the format's name and under ``trilake-<name>``.
 
-    Also turns on filter push-down into Python sources, without which no file could be skipped.  Where delta-spark's jar
-    already owns the name ``delta``, that name is left alone and a warning says so.
+    Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
+
+    ``push_filters`` sets ``spark.sql.python.filterPushdown.enabled``, after which a read with the option
+    ``pushFilters=true`` skips files and row groups.  Both are needed and neither is a default: up to Spark 4.3, all uses
+    of one DataFrame of a Python source share the scan that was planned last, so a DataFrame with pushed filters must be
+    filtered in one way only.  :func:`trilake.read` has no such limit.
 
     Returns the names registered.
     """
@@ -32,7 +36,8 @@ def register(spark: SparkSession) -> list[str]:
             continue
         spark.dataSource.register(source)
         names.append(source.name())
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if push_filters:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     return names
 
 

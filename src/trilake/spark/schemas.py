@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -77,3 +78,24 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> Struc
 def _clean(f: StructField) -> StructField:
     """Without the metadata that another table's protocol left on the column."""
     return replace(f, metadata={k: v for k, v in f.metadata.items() if not k.startswith(("delta.", "__"))})
+
+
+def to_physical_spark(fields: Sequence[StructField], *, ids: bool) -> T.StructType:
+    """The schema of the files: physical names at every level, and field ids where columns are found by them."""
+    return T.StructType.fromJson({"type": "struct", "fields": [_physical_field(f, ids) for f in fields]})
+
+
+def _physical_field(f: StructField, ids: bool) -> dict[str, Any]:
+    metadata = {"parquet.field.id": f.column_id} if ids and f.column_id is not None else {}
+    return {"name": f.physical_name, "type": _physical_type(f.type, ids), "nullable": True, "metadata": metadata}
+
+
+def _physical_type(t: DataType, ids: bool) -> Any:
+    if isinstance(t, StructType):
+        return {"type": "struct", "fields": [_physical_field(f, ids) for f in t.fields]}
+    if isinstance(t, ArrayType):
+        return {"type": "array", "elementType": _physical_type(t.element, ids), "containsNull": True}
+    if isinstance(t, MapType):
+        key, value = _physical_type(t.key, ids), _physical_type(t.value, ids)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    return _spark_type(t)

@@ -19,8 +19,8 @@ def local_session(
     """Start a Spark session on this machine, or return the one that runs.
 
     It chooses a Java (see :mod:`trilake.spark.java`), logs errors only, has no web interface, listens on the loopback
-    interface alone, works in UTC, moves rows to and from Python as Arrow, lets Python data sources see filters, and
-    shuffles into as many partitions as there are cores.
+    interface alone, works in UTC, moves rows to and from Python as Arrow, and shuffles into as
+    many partitions as there are cores.
 
     Parameters
     ----------
@@ -47,7 +47,6 @@ def local_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.execution.arrow.pyspark.enabled": True,
-        "spark.sql.python.filterPushdown.enabled": True,
         **conf,
     }
     return SparkSession.builder.appName(app_name).master(f"local[{cores}]").config(map=settings).getOrCreate()

@@ -1,0 +1,109 @@
+"""A Delta snapshot as a DataFrame: Spark's native scan where it can reach the files, Arrow in the tasks elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.delta.deletion_vectors import DeletionVectorDescriptor
+from trilake.delta.scan import Scan, plan_scan, read_schema, resolve_columns
+from trilake.delta.table import ArrowDeltaTable
+from trilake.expr import Filter
+from trilake.spark.native import NativeFiles, native_frame, native_refusal
+from trilake.spark.schemas import to_physical_spark, to_spark
+from trilake.storage.base import Store
+from trilake.table import FilterLike
+
+
+def read_dataframe(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.
+
+    Files that cannot match are left out on the driver; Spark applies the filter to the rows.
+    """
+    output = resolve_columns(read_schema(table.snapshot.schema), columns, table.uri)
+    scan = plan_scan(table.snapshot, None, filter)
+    refusal = refuse_native(spark, table)
+    df = _native(spark, table.log.store, scan) if refusal is None else _through_arrow(spark, table, options or {})
+    if isinstance(filter, str):
+        df = df.where(filter)
+    elif scan.plan.filter is not None:
+        df = df.mapInArrow(_Apply(scan.plan.filter), df.schema)
+    return df if columns is None else df.select(*(f"`{c.replace('`', '``')}`" for c in output))
+
+
+def refuse_native(spark: SparkSession, table: ArrowDeltaTable) -> str | None:
+    """Why Spark cannot read the files natively; ``None`` where it can."""
+    return native_refusal(spark, table.uri, table.metadata.provider.lower())
+
+
+class _Apply:
+    """A pyarrow expression as a step of Spark's plan."""
+
+    def __init__(self, filter: Filter) -> None:
+        self.filter = filter
+
+    def __call__(self, batches):  # type: ignore[no-untyped-def]  # Spark inspects annotations of what it is given
+        for batch in batches:
+            yield self.filter.apply(batch)
+
+
+def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
+    from trilake.spark.register import register
+
+    register(spark)
+    reader = spark.read.format("trilake-delta").option("versionAsOf", table.version)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load(table.uri)
+
+
+def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
+    schema = read_schema(scan.snapshot.schema)
+    partition = scan.plan.partition_columns
+    physical = [f for f in schema.fields if f.name not in partition]
+    files = NativeFiles(
+        root=store.uri,
+        uris=_absolute(store, scan.paths),
+        sizes=scan.files["size"],
+        read_schema=to_physical_spark(physical, ids=scan.plan.mode == "id"),
+        partition_columns={schema.field(n).physical_name: scan.partitions[n] for n in partition},
+        partition_types=to_spark(type(schema)(tuple(schema.field(n) for n in partition))),
+        vectors=_vectors(store, scan),
+        output=[(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)],
+        provider=scan.plan.provider,
+        options=dict(scan.plan.format_options),
+        id_mode=scan.plan.mode == "id",
+    )
+    return native_frame(spark, files)
+
+
+def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decoded absolute paths of data files."""
+    root = store.local_path("x")
+    assert root is not None
+    joined = pc.binary_join_element_wise(root[:-1], paths, "")
+    absolute = pc.match_substring_regex(paths, r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)")
+    return pc.if_else(absolute, paths, joined)
+
+
+def _vectors(store: Store, scan: Scan) -> dict[int, np.ndarray]:
+    """Deleted row indexes by position of the file, loaded in parallel."""
+    column = scan.files["deletionVector"]
+    at = np.flatnonzero(pc.is_valid(column).to_numpy())
+    found = column.take(pa.array(at)).to_pylist()
+    descriptors = [DeletionVectorDescriptor.from_json(d) for d in found]
+    with ThreadPoolExecutor(8) as pool:
+        bitmaps = list(pool.map(lambda d: d.load(store) if d is not None else None, descriptors))
+    return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}
