@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.delta.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from trilake.errors import CorruptFileError
@@ -92,9 +94,19 @@ def _unsliced(array: pa.Array) -> pa.Array:
     return array if array.offset == 0 else pa.concat_arrays([array, array.slice(0, 0)])
 
 
+def _as_list(array: pa.Array) -> pa.Array:
+    """An array of another list layout, which a file's Arrow schema may ask for, as plain lists."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    type_ = pa.list_(array.type.value_field)
+    return pa.ListArray.from_arrays(offsets, array.flatten(), type=type_, mask=array.is_null())
+
+
 def _list(array: pa.Array, source: pa.Field, target: ArrayType, resolver: Resolver, path: str) -> pa.Array:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target.arrow)
+    if pa.types.is_fixed_size_list(array.type) or pa.types.is_list_view(array.type):
+        array = _as_list(array)
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         raise _mismatch(array, target, path)
     if array.type == target.arrow:
@@ -133,6 +145,8 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
     if pa.types.is_dictionary(have):
         array = array.dictionary_decode()
         have = array.type
+    if not _readable(have, wanted):
+        raise _mismatch(array, target, path)
     try:
         if pa.types.is_null(wanted):
             return pa.nulls(len(array), wanted)
@@ -151,10 +165,41 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
         raise _mismatch(array, target, path, e) from e
 
 
+def _readable(have: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of one type may be read as another: a cast that might succeed by chance is not asked."""
+    is_ = pa.types
+    if is_.is_null(have) or is_.is_null(wanted):
+        return True
+    if is_.is_struct(wanted) or is_.is_struct(have):
+        return bool(is_.is_struct(wanted) and is_.is_struct(have))
+    families = [
+        (is_.is_integer, (is_.is_integer,)),
+        (is_.is_floating, (is_.is_floating, is_.is_integer)),
+        (is_.is_decimal, (is_.is_decimal, is_.is_integer)),
+        (is_.is_boolean, (is_.is_boolean,)),
+        (is_.is_date, (is_.is_date,)),
+        (is_.is_timestamp, (is_.is_timestamp, is_.is_date)),
+        (_is_bytes, (_is_bytes,)),
+    ]
+    return any(target(wanted) and any(source(have) for source in sources) for target, sources in families)
+
+
+def _is_bytes(t: pa.DataType) -> bool:
+    is_ = pa.types
+    strings = is_.is_string(t) or is_.is_large_string(t) or is_.is_string_view(t)
+    binary = is_.is_binary(t) or is_.is_large_binary(t) or is_.is_binary_view(t) or is_.is_fixed_size_binary(t)
+    return bool(strings or binary)
+
+
 def _timestamp(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if array.type.unit != wanted.unit:
-        # Nanoseconds are cut to microseconds, as Spark does.
-        array = array.cast(pa.timestamp(wanted.unit, array.type.tz), safe=False)
+    if array.type.unit == "ns":
+        # Cut to microseconds towards the past, on both sides of 1970.
+        nanos = array.cast(pa.int64())
+        micros = pc.divide(nanos, 1000)
+        micros = pc.if_else(pc.greater(pc.multiply(micros, 1000), nanos), pc.subtract(micros, 1), micros)
+        array = micros.cast(pa.timestamp("us", array.type.tz))
+    elif array.type.unit != wanted.unit:
+        array = array.cast(pa.timestamp(wanted.unit, array.type.tz))
     return array.cast(wanted) if array.type != wanted else array
 
 

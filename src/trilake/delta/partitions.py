@@ -70,6 +70,8 @@ def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
         return pc.utf8_lower(texts).cast(target)
     if name.startswith("decimal") or name in ("float", "double"):
         return _numbers(texts, target)
+    if pa.types.is_integer(target):
+        texts = pc.replace_substring_regex(texts, r"^\+", "")
     return texts.cast(target)
 
 

@@ -138,25 +138,28 @@ class _TaskWriter:
 
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
         data = table.drop_columns([f.name for f in self.partition_fields])
-        codes = np.zeros(table.num_rows, dtype=np.int64)
-        texts: list[Sequence[str | None]] = []
+        codes, span = np.zeros(table.num_rows, dtype=np.int64), 1
+        columns: list[tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int32]]]] = []
         for f in self.partition_fields:
             assert isinstance(f.type, PrimitiveType)
             encoded = pc.dictionary_encode(table[f.name].combine_chunks(), null_encoding="encode")
             if isinstance(encoded, pa.ChunkedArray):
                 encoded = encoded.chunk(0)
-            texts.append(format_values(encoded.dictionary, f.type))
-            codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+            indices = encoded.indices.to_numpy(zero_copy_only=False)
+            columns.append((format_values(encoded.dictionary, f.type), indices))
+            if span * len(encoded.dictionary) >= 1 << 62:
+                # Many values in many columns: only the combinations that occur are numbered, or codes would overflow.
+                distinct, codes = np.unique(codes, return_inverse=True)
+                span = len(distinct)
+            codes = codes * len(encoded.dictionary) + indices
+            span *= len(encoded.dictionary)
         order = np.argsort(codes, kind="stable")
         sorted_codes = codes[order]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(sorted_codes)) + 1, [len(codes)]])
         data = data.take(pa.array(order)) if len(starts) > 2 else data
         for lo, hi in pairwise(starts):
-            code, values = int(sorted_codes[lo]), []
-            for options in reversed(texts):
-                code, position = divmod(code, len(options))
-                values.append(options[position])
-            yield tuple(reversed(values)), data.slice(int(lo), int(hi - lo))
+            row = order[lo]
+            yield tuple(texts[indices[row]] for texts, indices in columns), data.slice(int(lo), int(hi - lo))
 
     def _flush(self, values: tuple[str | None, ...]) -> None:
         table = pa.concat_tables(self.waiting.pop(values))
