@@ -2,6 +2,7 @@
 
 from trilake.expr.filter import Filter, parse_filter
 from trilake.expr.predicate import Conjunct
-from trilake.expr.skip import ColumnStats, FileStats, SkipResult, can_match
+from trilake.expr.skip import SkipResult, can_match
+from trilake.expr.stats import ColumnStats, FileStats
 
 __all__ = ["ColumnStats", "Conjunct", "FileStats", "Filter", "SkipResult", "can_match", "parse_filter"]

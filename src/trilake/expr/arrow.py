@@ -1,17 +1,51 @@
-"""pyarrow expressions: evaluated by Arrow, and decoded into predicate trees for data skipping."""
+"""pyarrow expressions: evaluated by Arrow, and decoded into predicate trees for data skipping.
+
+Arrow has no interface to look into an expression, but it writes one down when it is pickled.  That form is read here,
+the expression is built anew from what was read, and only if Arrow finds the two equal is the reading believed: a form
+that was misread, or that changes in another release, costs data skipping and nothing else.
+
+Arrow compares by IEEE rules, where Spark has NaN equal to itself and greater than all else; the leaves say so.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from trilake.errors import FilterError
-from trilake.expr.predicate import Conjunct, Undecoded
+from trilake.expr import bind
+from trilake.expr import datatypes as types
+from trilake.expr.bind import Column
+from trilake.expr.datatypes import Path
+from trilake.expr.literals import Kind, Literal
+from trilake.expr.predicate import (
+    MIRRORED,
+    Compare,
+    Conjunct,
+    Constant,
+    In,
+    IsNull,
+    Known,
+    Not,
+    Predicate,
+    Undecoded,
+    all_of,
+    any_of,
+)
 
 
 def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
-    """The value of ``expression`` for each row, in the order of the rows."""
+    """The value of ``expression`` for each row, in the order of the rows.
+
+    Raises :class:`FilterError` where Arrow cannot compute it, or where it is no condition.
+    """
+    from pyarrow import acero  # on first use: it imports the whole of pyarrow.dataset
+
     try:
         plan = acero.Declaration.from_sequence(
             [
@@ -20,17 +54,287 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
             ]
         )
         result = plan.to_table(use_threads=False)["m"]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise FilterError(f"Arrow cannot evaluate the filter: {error}", filter=str(expression)) from error
-    if not pa.types.is_boolean(result.type):
-        raise FilterError(f"the filter is not a condition but of type {result.type}", filter=str(expression))
-    return result
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError) as error:
+        raise FilterError(
+            f"Arrow cannot evaluate the filter: {str(error).splitlines()[0]}",
+            help=f"the columns are {', '.join(table.schema.names)}; in pyarrow expressions their case matters",
+            filter=str(expression),
+        ) from error
+    if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):
+        raise FilterError(
+            f"the filter is not a condition but of type {result.type}",
+            help="compare it with something",
+            filter=str(expression),
+        )
+    return result.cast(pa.bool_())
 
 
 def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]:
-    """The conjuncts of an expression.  Raises :class:`FilterError` for unknown columns and for what is no condition."""
+    """The conjuncts of an expression over ``schema``.
+
+    Raises :class:`FilterError` for unknown columns, for columns by number and for what is no condition.
+    """
     text = str(expression)
-    columns = [name for name in schema.names if name in text]
-    empty = pa.table([pa.array([], f.type) for f in schema], schema=schema)
-    evaluate(expression, empty)
-    return (Conjunct(text, Undecoded(text, tuple((c,) for c in columns))),)
+    if "FieldPath(" in text:
+        raise FilterError("the filter names columns by number", help="name them: pc.field('name')", filter=text)
+    evaluate(expression, pa.table([pa.array([], f.type) for f in schema], schema=schema))
+    root = _read(expression)
+    if root is None:
+        return (Conjunct(text, Undecoded(text, _columns_of(expression, schema))),)
+    decoder = _Decoder(schema)
+    return tuple(Conjunct(str(part.expression), decoder.predicate(part)) for part in _conjuncts(root))
+
+
+def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...]:
+    """The columns without which Arrow cannot evaluate an expression that was not decoded."""
+    named = [f.name for f in schema if f.name in str(expression)]
+    needed = pa.schema([schema.field(name) for name in dict.fromkeys(named)])
+    try:
+        evaluate(expression, needed.empty_table())
+    except FilterError:
+        return tuple((name,) for name in schema.names)
+    return tuple((name,) for name in needed.names)
+
+
+# --- reading what Arrow wrote ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A part of an expression: a call with arguments, a field or a literal; and the same, built anew."""
+
+    expression: pc.Expression
+    call: str | None = None
+    args: tuple[_Node, ...] = ()
+    options: dict[str, Any] | None = None
+    path: Path = ()
+    literal: pa.Scalar | None = None
+
+
+_LINE = re.compile(r"(call|end|field_ref|nested_field_ref|literal|options): '(.*)'")
+
+
+def _read(expression: pc.Expression) -> _Node | None:
+    """The tree of an expression; ``None`` where it cannot be read for certain."""
+    try:
+        _, (buffer,) = expression.__reduce__()
+        with pa.ipc.open_file(buffer) as file:
+            batch = file.get_batch(0)
+        # Schema.metadata is a dictionary, and the keys are many times the same.
+        dump = file.schema.to_string(truncate_metadata=False, show_field_metadata=False)
+        lines = [_LINE.fullmatch(line) for line in dump.split("-- schema metadata --\n")[-1].splitlines()]
+        steps = [(m[1], m[2]) for m in lines if m is not None]
+        if len(steps) != len(lines):
+            return None
+        root, rest = _node(steps, 0, batch)
+        return root if rest == len(steps) and root.expression.equals(expression) else None
+    except (pa.ArrowException, AttributeError, ValueError, TypeError, LookupError, RecursionError):
+        # Not the form that is known here, or a function or an option that is not.
+        return None
+
+
+def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[_Node, int]:
+    """The node that starts at step ``i``, and the step after it."""
+    kind, value = steps[i]
+    if kind == "field_ref":
+        return _Node(pc.field(value), path=(value,)), i + 1
+    if kind == "nested_field_ref":
+        parts = steps[i + 1 : i + 1 + int(value)]
+        if any(k != "field_ref" for k, _ in parts):
+            raise ValueError("a nested field that is not of names")
+        path = tuple(v for _, v in parts)
+        return _Node(pc.field(*path), path=path), i + 1 + len(path)
+    if kind == "literal":
+        scalar = batch.column(int(value))[0]
+        return _Node(pc.scalar(scalar), literal=scalar), i + 1
+    if kind != "call":
+        raise ValueError(f"an unexpected {kind}")
+    args: list[_Node] = []
+    options = None
+    i += 1
+    while steps[i][0] != "end":
+        if steps[i][0] == "options":
+            options = _options(batch.column(int(steps[i][1]))[0])
+            i += 1
+            continue
+        arg, i = _node(steps, i, batch)
+        args.append(arg)
+    if steps[i][1] != value:
+        raise ValueError("calls that overlap")
+    built = _build(value, [a.expression for a in args], options)
+    return _Node(built, call=value, args=tuple(args), options=options), i + 1
+
+
+def _options(scalar: pa.StructScalar) -> dict[str, Any]:
+    return {name: scalar[name] for name in scalar.type.names}
+
+
+_NULL_MATCHING = {0: False, 1: True}  # MATCH, SKIP: the two that Python can ask for
+
+
+def _build(name: str, args: list[pc.Expression], options: dict[str, Any] | None) -> pc.Expression:
+    """A call built through the public interface."""
+    if options is None:
+        function: Callable[..., pc.Expression] = getattr(pc, name)
+        return function(*args)
+    match name:
+        case "is_in":
+            skip_nulls = _NULL_MATCHING[options["null_matching_behavior"].as_py()]
+            return pc.is_in(*args, value_set=options["value_set"].values, skip_nulls=skip_nulls)
+        case "is_null":
+            return args[0].is_null(nan_is_null=options["nan_is_null"].as_py())
+        case "starts_with" | "ends_with" | "match_substring" | "match_like" | "match_substring_regex":
+            pattern, ignore_case = options["pattern"].as_py(), options["ignore_case"].as_py()
+            built: pc.Expression = getattr(pc, name)(*args, pattern, ignore_case=ignore_case)
+            return built
+        case "cast":
+            flags = {key: value.as_py() for key, value in options.items() if key.startswith("allow_")}
+            return args[0].cast(options=pc.CastOptions(target_type=options["to_type"].type, **flags))
+    raise ValueError(f"options of {name}")
+
+
+def _conjuncts(node: _Node) -> list[_Node]:
+    if node.call in ("and_kleene", "and"):
+        return [leaf for arg in node.args for leaf in _conjuncts(arg)]
+    return [node]
+
+
+# --- predicates ------------------------------------------------------------------------------------------------------
+
+_COMPARISONS = {
+    "equal": "=",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+
+
+class _Decoder:
+    """Makes predicates of nodes; what has no counterpart stays undecoded."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def predicate(self, node: _Node) -> Predicate:
+        """The predicate that a boolean node is."""
+        match node.call:
+            case "and_kleene":
+                return all_of([self.predicate(arg) for arg in node.args])
+            case "or_kleene":
+                return any_of([self.predicate(arg) for arg in node.args])
+            case "invert":
+                return Not(self.predicate(node.args[0]))
+            case None if node.literal is not None and pa.types.is_boolean(node.literal.type):
+                return Constant(node.literal.as_py())
+        return self._leaf(node) or Undecoded(str(node.expression), tuple(_paths(node)))
+
+    def _leaf(self, node: _Node) -> Predicate | None:
+        column = self._column(node if node.call is None else node.args[0] if node.args else None)
+        match node.call:
+            case None if column is not None and pa.types.is_boolean(column.type):
+                return bind.compare(column, "=", Literal(True, Kind.BOOLEAN))
+            case "is_null" if column is not None and node.options is not None:
+                nan_is_null = node.options["nan_is_null"].as_py() and types.is_float(column.type)
+                return None if nan_is_null else IsNull(column.path)
+            case "is_valid" if column is not None:
+                return Not(IsNull(column.path))
+            case "is_nan" if column is not None and types.is_float(column.type):
+                return Compare(column.path, "=", pa.scalar(float("nan"), column.type))
+            case "is_in" if column is not None and node.options is not None:
+                return self._is_in(column, node.options)
+            case "starts_with" if column is not None and node.options is not None:
+                prefix = Literal.of(node.options["pattern"].as_py())
+                if types.is_text(column.type) and not node.options["ignore_case"].as_py():
+                    return bind.starts_with(column, prefix)
+            case call if call in _COMPARISONS and len(node.args) == 2:
+                op = _COMPARISONS[call]
+                if column is not None:
+                    return self._compare(column, op, node.args[1].literal)
+                column = self._column(node.args[1])
+                if column is not None:
+                    return self._compare(column, MIRRORED[op], node.args[0].literal)
+        return None
+
+    def _column(self, node: _Node | None) -> Column | None:
+        if node is None or not node.path:
+            return None
+        column, rest = bind.resolve(node.path, self.schema, case_sensitive=True)
+        field: Any = self.schema
+        for name in column.path:
+            field = field.field(name) if isinstance(field, pa.Schema) else field.type.field(name)
+        # Nanoseconds are rounded to microseconds in normal form, but Arrow compares all of them.
+        nanos = pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+        return None if rest or nanos else column
+
+    def _compare(self, column: Column, op: str, scalar: pa.Scalar | None) -> Predicate | None:
+        if scalar is None:
+            return None
+        if not scalar.is_valid:
+            return Constant(None)
+        literal = _literal(scalar)
+        if literal is None or not _same_kind(column.type, literal):
+            return None
+        predicate = bind.compare(column, op, literal)
+        if isinstance(predicate, Compare):
+            return replace(predicate, ieee=True)
+        # Beyond the range of a floating point column NaN still compares as false.
+        return predicate if isinstance(predicate, Known) and not types.is_float(column.type) else None
+
+    def _is_in(self, column: Column, options: dict[str, Any]) -> Predicate | None:
+        values = options["value_set"].values
+        literals = [_literal(v) for v in values if v.is_valid]
+        found = [v for v in literals if v is not None and _same_kind(column.type, v)]
+        if len(found) != len(literals) or types.is_float(column.type):
+            return None  # Arrow tells -0.0 from 0.0 here, though not where it compares
+        valid = Not(IsNull(column.path))
+        member = bind.is_in(column, found)
+        if not isinstance(member, In | Known):
+            member = Constant(False) if not found else member
+        # Null is never the result: a null row matches a null among the values, and nothing else.
+        matches_null = not options["null_matching_behavior"].as_py() and values.null_count > 0
+        inside = all_of([valid, member])
+        return any_of([IsNull(column.path), inside]) if matches_null else inside
+
+
+def _paths(node: _Node) -> list[Path]:
+    own = [node.path] if node.path else []
+    return list(dict.fromkeys(own + [path for arg in node.args for path in _paths(arg)]))
+
+
+def _literal(scalar: pa.Scalar) -> Literal | None:
+    """The literal of an Arrow scalar; ``None`` for types that have none."""
+    t = types.normal_type(scalar.type)
+    try:
+        if pa.types.is_timestamp(t):
+            if scalar.type.unit == "ns":
+                return None
+            kind = Kind.TIMESTAMP if t.tz else Kind.TIMESTAMP_NTZ
+            return Literal(scalar.cast(t).cast(pa.int64()).as_py(), kind)
+        if pa.types.is_date32(t):
+            return Literal(scalar.cast(t).cast(pa.int32()).as_py(), Kind.DATE)
+        return Literal.of(scalar.as_py()) if types.is_ordered(t) else None
+    except (pa.ArrowException, FilterError):
+        return None
+
+
+def _same_kind(t: pa.DataType, literal: Literal) -> bool:
+    """Whether Arrow compares a column with a literal exactly, as the leaves do."""
+    if literal.kind is Kind.INTEGER and types.is_float(t):
+        assert isinstance(literal.value, int)
+        return abs(literal.value) <= (1 << (24 if pa.types.is_float32(t) else 53))
+    return bool(_EXACT[literal.kind](t)) if literal.kind in _EXACT else False
+
+
+_EXACT: dict[Kind, Callable[[pa.DataType], object]] = {
+    Kind.BOOLEAN: pa.types.is_boolean,
+    Kind.INTEGER: lambda t: pa.types.is_integer(t) or pa.types.is_decimal(t),
+    Kind.DOUBLE: types.is_float,
+    Kind.DECIMAL: pa.types.is_decimal,
+    Kind.STRING: types.is_text,
+    Kind.BINARY: types.is_bytes,
+    Kind.DATE: pa.types.is_date32,
+    Kind.TIMESTAMP: lambda t: t == types.TIMESTAMP,
+    Kind.TIMESTAMP_NTZ: lambda t: t == types.TIMESTAMP_NTZ,
+}

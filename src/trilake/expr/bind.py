@@ -127,7 +127,7 @@ def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicat
         return _compare_text(column, op, literal)
     as_double = _as_double(column.type, literal, column, **where)
     if as_double is not None:
-        return Compare(column.path, op, pa.scalar(as_double, pa.float64()))
+        return Compare(column.path, op, pa.scalar(as_double, pa.float64()), widened=True)
     fit = _fit(column, literal, **where)
     if fit.side:
         return Known(column.path, op == "!=" or ((op in ("<", "<=")) == (fit.side > 0) and op != "="))

@@ -172,8 +172,6 @@ def _is_in(leaf: In, values: pa.ChunkedArray) -> pa.ChunkedArray:
         zero = pa.scalar(0.0, choices.type)
         values, choices = pc.add(values, zero), pc.add(choices, zero)
     found = pc.is_in(values, value_set=choices)
-    if leaf.ieee and types.is_float(choices.type):
-        found = pc.and_(found, pc.invert(pc.fill_null(pc.is_nan(values), False)))
     unknown = pc.is_null(values)
     if leaf.has_null:
         unknown = pc.or_(unknown, pc.invert(found))

@@ -73,12 +73,14 @@ class Compare(_Leaf):
 
     ``literal`` is of the column's normal type, or of a type that the column is cast to first (``double`` for integers
     and decimals that are compared with floating point numbers).  NaN equals NaN and is greater than all else, unless
-    ``ieee``: then every comparison with NaN is false but ``!=`` (the rule of pyarrow expressions).
+    ``ieee``: then every comparison with NaN is false but ``!=`` (the rule of pyarrow expressions).  ``widened`` says
+    that the column is cast, and is of a type without NaN.
     """
 
     op: str
     literal: pa.Scalar
     ieee: bool = False
+    widened: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,6 @@ class In(_Leaf):
 
     values: pa.Array
     has_null: bool = False
-    ieee: bool = False
 
 
 @dataclass(frozen=True)

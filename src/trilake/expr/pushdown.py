@@ -72,10 +72,10 @@ class _Pushdown:
             case IsNull():
                 return field.is_null() if wanted else field.is_valid()
             case Compare():
-                return _compare(field, leaf.op if wanted else NEGATED[leaf.op], leaf.literal, leaf.ieee)
+                return _compare(field, leaf.op if wanted else NEGATED[leaf.op], leaf.literal)
             case In() if wanted and len(leaf.values) <= 1000:
                 if types.is_float(leaf.values.type):
-                    parts = [_compare(field, "=", v, leaf.ieee) for v in leaf.values]
+                    parts = [_compare(field, "=", v) for v in leaf.values]
                     found = [e for e in parts if e is not None]
                     return _join(found, all=False) if len(found) == len(parts) else None
                 return field.isin(leaf.values)
@@ -129,7 +129,7 @@ def _join(parts: list[pc.Expression], *, all: bool) -> pc.Expression | None:
     return parts[0]
 
 
-def _compare(field: pc.Expression, op: str, literal: pa.Scalar, ieee: bool) -> pc.Expression | None:
+def _compare(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression | None:
     if types.is_float(literal.type):
         value = literal.as_py()
         if value != value or op in (">", ">=", "!="):
