@@ -50,8 +50,6 @@ _MAX_FREE_ROWS = 1 << 25
 #: Blocks are 64 KiB unless one row is larger.  Blocks of more than ``_LARGE`` bytes that grow more than ``_MAX_RATIO``
 #: times over are taken for inflation bombs when they come to more than ``_MAX_INFLATED`` bytes together.
 _LARGE, _MAX_RATIO, _MAX_INFLATED = 1 << 20, 64, 1 << 24
-#: More levels of arrays in arrays than any data has, and fewer than would exhaust the stack.
-_MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -217,15 +215,13 @@ class TrevniFile:
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """The fields of the rows and the columns that hold them.  Raises ``CorruptFileError``, see :attr:`schema`."""
-        depths: list[int] = []
-        for column in self._header.columns:
-            depths.append(0 if column.parent is None else depths[column.parent] + 1)
-        if max(depths, default=0) > _MAX_DEPTH:
-            raise self.where(int(np.argmax(depths))).fail(f"the columns nest {max(depths)} levels deep")
         if SCHEMA not in self.metadata:
             return tuple(plain_nodes(self._header, self.children))
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(self.metadata[SCHEMA]))
+            # Arrow decodes names when they are asked for.
+            for one in schema:
+                _check_names(one)
         except (pa.ArrowException, OSError, ValueError, TypeError) as e:
             raise CorruptFileError(f"the Arrow schema in the file cannot be read: {e}", file=self.uri) from e
         self._schema_metadata = schema.metadata
@@ -517,3 +513,10 @@ def _raw_bytes(table: BlockTable, start: int, stop: int) -> int:
     """Bytes of payload that must be read of a column for the rows ``start`` to ``stop``."""
     first, last = table.covering(start, stop)
     return int(table.raw_sizes[first:last].sum())
+
+
+def _check_names(field: pa.Field) -> None:
+    """Raises ``UnicodeDecodeError`` where a name in a schema is not UTF-8, at whatever depth."""
+    str(field.name)
+    for i in range(field.type.num_fields):
+        _check_names(field.type.field(i))

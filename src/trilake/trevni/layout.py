@@ -29,6 +29,9 @@ MAGIC = b"Trv"
 #: Version 1 is what Avro 1.7.3 and 1.7.4 wrote: it has no negative run lengths and is otherwise the same.
 VERSIONS = (1, 2)
 
+#: More levels of arrays in arrays than any data has, and fewer than would exhaust the stack.
+MAX_DEPTH = 100
+
 CODEC, CHECKSUM = "trevni.codec", "trevni.checksum"
 NAME, TYPE, VALUES, ARRAY, PARENT = "trevni.name", "trevni.type", "trevni.values", "trevni.array", "trevni.parent"
 RESERVED = "trevni."
@@ -306,9 +309,13 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     file_checksum = _text_property(c, metadata, CHECKSUM, "null")
     columns: list[ColumnDescriptor] = []
     by_name: dict[str, int] = {}
+    depths: list[int] = []
     for number in range(count):
         at = c.position
         column = _parse_column(c, number, columns, by_name, file_codec, file_checksum, at)
+        depths.append(0 if column.parent is None else depths[column.parent] + 1)
+        if depths[-1] > MAX_DEPTH:
+            raise c.fail(f"column {column.label!r} is nested in more than {MAX_DEPTH} others", at)
         columns.append(column)
         if column.name is not None:
             by_name[column.name] = number
