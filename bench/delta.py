@@ -132,7 +132,7 @@ def _spark_write_contenders(partition: str | None) -> list[Contender]:
         (writer.partitionBy(partition) if partition else writer).parquet(str(scratch("write-parquet")))
 
     def source() -> None:
-        writer = _rows().write.format("trilake-delta").mode("append")
+        writer = _rows().write.format("delta").mode("append")
         (writer.option("partitionBy", partition) if partition else writer).save(str(scratch("write-source")))
 
     return [
@@ -151,7 +151,7 @@ def _spark_append_contenders() -> list[Contender]:
         _few_rows().write.mode("append").parquet(str(scratch("few-parquet")))
 
     def source() -> None:
-        _few_rows().write.format("trilake-delta").mode("append").save(str(scratch("few-source")))
+        _few_rows().write.format("delta").mode("append").save(str(scratch("few-source")))
 
     return [
         Contender("spark parquet", parquet),
