@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.deletion_vectors import DeletionVectorDescriptor
-from trilake.delta.scan import Scan, plan_scan, read_schema, resolve_columns
+from trilake.delta.scan import Scan, plan_scan, read_schema, resolve_columns, vector_count
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark.native import NativeFiles, native_frame, native_refusal
@@ -34,7 +35,7 @@ def read_dataframe(
     """
     output = resolve_columns(read_schema(table.snapshot.schema), columns, table.uri)
     scan = plan_scan(table.snapshot, None, filter)
-    refusal = refuse_native(spark, table)
+    refusal = refuse_native(table)
     df = _native(spark, table.log.store, scan) if refusal is None else _through_arrow(spark, table, options or {})
     if isinstance(filter, str):
         df = df.where(filter)
@@ -43,9 +44,9 @@ def read_dataframe(
     return df if columns is None else df.select(*(f"`{c.replace('`', '``')}`" for c in output))
 
 
-def refuse_native(spark: SparkSession, table: ArrowDeltaTable) -> str | None:
+def refuse_native(table: ArrowDeltaTable) -> str | None:
     """Why Spark cannot read the files natively; ``None`` where it can."""
-    return native_refusal(spark, table.uri, table.metadata.provider.lower())
+    return native_refusal(table.uri, table.metadata.provider.lower(), vectors=vector_count(table.snapshot.adds) > 0)
 
 
 class _Apply:
@@ -75,7 +76,7 @@ def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
     physical = [f for f in schema.fields if f.name not in partition]
     files = NativeFiles(
         root=store.uri,
-        uris=_absolute(store, scan.paths),
+        paths=_absolute(store, scan.paths),
         sizes=scan.files["size"],
         read_schema=to_physical_spark(physical, ids=scan.plan.mode == "id"),
         partition_columns={schema.field(n).physical_name: scan.partitions[n] for n in partition},
@@ -98,7 +99,7 @@ def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(absolute, paths, joined)
 
 
-def _vectors(store: Store, scan: Scan) -> dict[int, np.ndarray]:
+def _vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     """Deleted row indexes by position of the file, loaded in parallel."""
     column = scan.files["deletionVector"]
     at = np.flatnonzero(pc.is_valid(column).to_numpy())

@@ -23,9 +23,9 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
 
     ``push_filters`` sets ``spark.sql.python.filterPushdown.enabled``, after which a read with the option
-    ``pushFilters=true`` skips files and row groups.  Both are needed and neither is a default: up to Spark 4.3, all uses
-    of one DataFrame of a Python source share the scan that was planned last, so a DataFrame with pushed filters must be
-    filtered in one way only.  :func:`trilake.read` has no such limit.
+    ``pushFilters=true`` skips files and row groups.  Both are needed and neither is a default: up to Spark 4.3, all
+    uses of one DataFrame of a Python source share the scan that was planned last, so a DataFrame with pushed filters
+    must be filtered in one way only.  :func:`trilake.read` has no such limit.
 
     Returns the names registered.
     """

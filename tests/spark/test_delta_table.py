@@ -1,0 +1,156 @@
+"""``trilake.read``, ``trilake.write`` of DataFrames, and ``DeltaTable``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import trilake
+from trilake.delta.table import ArrowDeltaTable
+from trilake.spark.delta_read import refuse_native
+
+
+def plan(df: DataFrame) -> str:
+    """Spark's physical plan."""
+    return df._jdf.queryExecution().executedPlan().toString()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "a table % +ü")
+
+
+def typed(spark: SparkSession) -> DataFrame:
+    return spark.sql(
+        """
+        SELECT CAST(id AS INT) i, id l, CAST(id AS SMALLINT) s, CAST(id AS TINYINT) b, id % 2 = 0 t,
+               CAST(id AS FLOAT) f, CAST(id AS DOUBLE) d, CAST(id AS DECIMAL(20, 3)) m, CONCAT('ä ', id) v,
+               CAST(CAST(id AS STRING) AS BINARY) y, DATE'2020-02-29' + CAST(id AS INT) dd,
+               TIMESTAMP'2020-01-01 01:02:03.456789' + MAKE_INTERVAL(0, 0, 0, 0, 0, 0, id) ts,
+               CAST(TIMESTAMP_NTZ'1900-01-01 00:00:00.000001' AS TIMESTAMP_NTZ) ntz,
+               ARRAY(id, NULL) a, MAP('k', id) mp, NAMED_STRUCT('x', id, 'z', ARRAY(NAMED_STRUCT('w', id))) st,
+               CAST(NULL AS STRING) nothing, CASE WHEN id % 3 > 0 THEN CONCAT('p/', id % 3, ' =') END p
+        FROM RANGE(20)
+        """
+    )
+
+
+def same(left: pa.Table, right: pa.Table) -> bool:
+    def text(t: pa.Table) -> list[str]:
+        return sorted(map(repr, t.to_pylist()))
+
+    return left.column_names == right.column_names and text(left) == text(right)
+
+
+@pytest.mark.parametrize("partition_by", [None, ["p"], ["dd", "ts", "t"], ["m", "y"]])
+def test_every_type_goes_in_and_comes_back_all_ways(
+    spark: SparkSession, path: str, partition_by: list[str] | None
+) -> None:
+    trilake.register(spark)
+    df = typed(spark)
+    expected = df.toArrow()
+    result = trilake.write(df, path, partition_by=partition_by)
+    assert (result.version, result.rows_added) == (0, 20)
+    assert same(trilake.read(spark, path).toArrow(), expected)
+    assert same(spark.read.format("delta").load(path).toArrow(), expected)
+    opened = trilake.open(path)
+    assert same(opened.to_arrow(), expected)
+    assert opened.protocol.min_reader_version == 3  # type: ignore[attr-defined]  # timestamp_ntz is a table feature
+
+
+def test_native_reads_prune_partitions_columns_and_row_groups(spark: SparkSession, path: str) -> None:
+    trilake.write(spark.range(100).selectExpr("id", "id % 4 AS p", "'x' AS unused"), path, partition_by="p")
+    df = trilake.read(spark, path).where("p = 1 AND id > 90").select("id")
+    assert sorted(r.id for r in df.collect()) == [93, 97]
+    text = plan(df)
+    assert "PartitionFilters: [" in text and "p#" in text.split("PartitionFilters: [")[1].split("]")[0]
+    assert "GreaterThan(id,90)" in text
+    assert "unused" not in text.split("ReadSchema")[1]
+
+
+def test_read_filters_columns_and_versions(spark: SparkSession, path: str) -> None:
+    trilake.write(pa.table({"n": [1, 2, 3], "x": [1.0, float("nan"), None]}), path)
+    trilake.write(pa.table({"n": [4], "x": [0.0]}), path, mode="append")
+    assert [r.n for r in trilake.read(spark, path, version=0, filter="x > 100").collect()] == [2]
+    # A pyarrow expression keeps Arrow's rules: no comparison with NaN is true.
+    assert trilake.read(spark, path, filter=pc.field("x") > 100).collect() == []
+    assert trilake.read(spark, path, columns=["X"]).columns == ["x"]
+    when = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    assert trilake.read(spark, path, timestamp=when).count() == 4
+    with pytest.raises(trilake.TrilakeError, match="no column 'nope'"):
+        trilake.read(spark, path, columns=["nope"])
+
+
+@pytest.mark.parametrize("name", ["dv-partitioned-with-checkpoint", "k-cdf-table-with-dv", "rs-table-with-dv-small"])
+def test_vectors_apply_inside_the_plan(spark: SparkSession, shared: Path, name: str) -> None:
+    path = str(shared / "corpus" / "delta" / "golden" / name / "delta")
+    native = trilake.read(spark, path)
+    assert same(native.toArrow(), trilake.open(path).to_arrow())
+    assert "MapInArrow" not in plan(native) and "BatchScan" not in plan(native)
+
+
+def test_a_missing_file_is_an_error(spark: SparkSession, path: str) -> None:
+    trilake.write(pa.table({"n": [1, 2, 3]}), path)
+    next(Path(path).glob("*.parquet")).unlink()
+    with pytest.raises(PySparkException):
+        trilake.read(spark, path).collect()
+
+
+def test_modes_of_a_dataframe_write(spark: SparkSession, path: str) -> None:
+    df = spark.range(5)
+    assert trilake.write(df, path).version == 0
+    with pytest.raises(trilake.TrilakeError, match="TABLE_EXISTS"):
+        trilake.write(df, path)
+    assert trilake.write(df, path, mode="ignore").version == 0
+    assert trilake.write(df, path, mode="append").version == 1
+    assert trilake.write(df, path, mode="overwrite").files_removed > 0
+    assert trilake.open(path).count() == 5
+
+
+def test_an_overwrite_may_read_the_table_it_replaces(spark: SparkSession, path: str) -> None:
+    trilake.write(spark.range(10), path)
+    trilake.write(trilake.read(spark, path).where("id < 4"), path, mode="overwrite")
+    assert trilake.open(path).count() == 4
+    assert trilake.open(path, version=0).count() == 10
+
+
+def test_empty_data_makes_an_empty_table(spark: SparkSession, path: str) -> None:
+    trilake.write(spark.range(0), path)
+    assert trilake.read(spark, path).count() == 0
+    assert trilake.read(spark, path).columns == ["id"]
+
+
+def test_delta_table(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    assert not trilake.DeltaTable.isDeltaTable(spark, path)
+    with pytest.raises(trilake.TrilakeError, match="TABLE_NOT_FOUND"):
+        trilake.DeltaTable.forPath(spark, path)
+    rows = pa.table({"n": [1, 2], "m": [decimal.Decimal("1.5"), None]})
+    trilake.write(rows, path, properties={"delta.enableChangeDataFeed": "true"})
+    assert trilake.DeltaTable.isDeltaTable(spark, path)
+    table = trilake.DeltaTable.forPath(spark, path)
+    assert sorted(r.n for r in table.toDF().collect()) == [1, 2]
+    assert [r.n for r in table.alias("t").toDF().where("t.n > 1").collect()] == [2]
+    trilake.write(rows, path, mode="append")
+    assert table.toDF().count() == 4, "toDF shows the newest version"
+    history = table.history().collect()
+    assert [(r.version, r.operation) for r in history] == [(1, "WRITE"), (0, "WRITE")]
+    assert table.history(1).count() == 1
+    detail = table.detail().collect()[0]
+    assert (detail.format, detail.numFiles, detail.minWriterVersion) == ("delta", 2, 4)
+    assert detail.properties == {"delta.enableChangeDataFeed": "true"}
+    shutil.rmtree(path)
+
+
+def test_object_stores_go_through_arrow(spark: SparkSession) -> None:
+    trilake.write(pa.table({"n": [1]}), "memory://native-refused", mode="overwrite")
+    table = trilake.open("memory://native-refused")
+    assert isinstance(table, ArrowDeltaTable)
+    assert "no file system for memory" in (refuse_native(table) or "")
