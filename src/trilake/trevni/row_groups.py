@@ -43,7 +43,7 @@ ROW_GROUP_SIZE = 1 << 27
 STAGING = "_staged"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Rows between two looks at the size of the file.
-_STEP = 1 << 16
+_STEP = 1 << 14
 
 
 @dataclass(frozen=True)

@@ -522,29 +522,35 @@ def _from_items(
 def _from_rows(
     rows: Iterator[Mapping[str, Any]], schema: pa.Schema | None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    head = _take(rows)
-    try:
-        batch = pa.RecordBatch.from_pylist(head, schema=schema)
-    except (pa.ArrowException, ValueError, TypeError) as e:
-        raise SchemaMismatchError(f"the rows cannot become Arrow columns: {e}") from e
-    return batch.schema, _row_batches(batch, rows)
+    first = _row_batch(list(islice(rows, _ROWS)), schema)
+    return first.schema, _row_batches(first, rows)
 
 
 def _row_batches(first: pa.RecordBatch, rows: Iterator[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     yield first
-    names = set(first.schema.names)
-    while part := _take(rows):
-        for row in part:
-            if not names.issuperset(row):
-                extra = ", ".join(repr(name) for name in row if name not in names)
-                raise SchemaMismatchError(
-                    f"a row has {extra}, which the first rows have not", help="pass the schema of all rows"
-                )
-        try:
-            yield pa.RecordBatch.from_pylist(part, schema=first.schema)
-        except (pa.ArrowException, ValueError, TypeError) as e:
-            raise SchemaMismatchError(f"the rows cannot become Arrow columns: {e}") from e
+    while part := list(islice(rows, _ROWS)):
+        yield _row_batch(part, first.schema)
 
 
-def _take(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return list(islice(rows, _ROWS))
+def _row_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
+    """Rows as a batch; without a schema, of all columns that any of them has."""
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise SchemaMismatchError(f"a {type(row).__name__} is no row", help="pass each row as a dictionary")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    wanted = names if schema is None else schema.names
+    if schema is not None:
+        extra = [name for name in names if name not in set(wanted)]
+        if extra:
+            raise SchemaMismatchError(
+                f"a row has {', '.join(map(repr, extra))}, which the columns have not",
+                help="pass the schema of all rows",
+            )
+    try:
+        arrays = [
+            pa.array([row.get(name) for row in rows], None if schema is None else schema.field(name).type)
+            for name in wanted
+        ]
+        return pa.RecordBatch.from_arrays(arrays, wanted if schema is None else None, schema=schema)
+    except (pa.ArrowException, ValueError, TypeError) as e:
+        raise SchemaMismatchError(f"the rows cannot become Arrow columns: {e}") from e
