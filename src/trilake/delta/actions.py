@@ -393,7 +393,8 @@ _STRUCTURE = (
 def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Lines that the other parser must look at: what is not of its field's type came out as null.
 
-    ``vectors`` says whether the lines speak of deletion vectors at all.  A field that is lost must not pass for one that was never there where rows would go or come back because of it.
+    ``vectors`` says whether the lines speak of deletion vectors at all.  A field that is lost must not pass for one
+    that was never there where rows would go or come back because of it.
     """
 
     def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:

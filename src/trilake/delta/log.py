@@ -8,12 +8,11 @@ date by listing from its version on and replaying what is new.  Who needs no fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-import orjson
 import pyarrow as pa
 
 from trilake.delta import last_checkpoint
@@ -31,7 +30,13 @@ from trilake.delta.segment import (
     commit_key,
     sort_listing,
 )
-from trilake.errors import MissingMetadataError, ObjectNotFoundError, TableNotFoundError, VersionNotFoundError
+from trilake.errors import (
+    CorruptLogError,
+    MissingMetadataError,
+    ObjectNotFoundError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
 from trilake.storage.base import ObjectMeta, Store
 
 
@@ -175,17 +180,8 @@ class DeltaLog:
 
     @staticmethod
     def _checked(head: _H) -> _H:
-        state, uri, version = head.state, head.uri, head.version
-        lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
-        if lacking:
-            raise MissingMetadataError(
-                f"the log holds no {' and no '.join(lacking)} action (metadata or protocol missing)",
-                help="the log's first commit or its checkpoint was damaged; restore it from a copy",
-                file=uri,
-                version=version,
-            )
-        assert state.protocol is not None
-        check_readable(state.protocol, uri=uri, version=version)
+        _check_complete(head)
+        check_readable(head.protocol, uri=head.uri, version=head.version)
         return head
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
@@ -210,12 +206,9 @@ class DeltaLog:
 
     def commit_info(self, version: int) -> dict[str, Any]:
         """The ``commitInfo`` of one commit; empty where it has none."""
-        for line in bytes(self.store.read(commit_key(version))).splitlines():
-            if b'"commitInfo"' in line:
-                info = orjson.loads(line).get("commitInfo")
-                if info is not None:
-                    return dict(info)
-        return {}
+        key = commit_key(version)
+        found = parse_rare([(version, key, self.store.read(key))]).of("commitInfo")
+        return dict(found[0][1]) if found else {}
 
     def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:
         """When each commit happened, in ms since the epoch, never decreasing.
@@ -226,8 +219,8 @@ class DeltaLog:
         times: list[int] = []
         in_commit: dict[int, int] = {}
         if enabled_at is not None:
-            infos = self.parse([(v, c) for v, c in commits if v >= enabled_at]).of("commitInfo")
-            in_commit = {v: int(i["inCommitTimestamp"]) for v, i in infos if i.get("inCommitTimestamp") is not None}
+            infos = parse_rare(self._contents([(v, v, c) for v, c in commits if v >= enabled_at])).of("commitInfo")
+            in_commit = {v: _in_commit_ms(i, v) for v, i in infos if i.get("inCommitTimestamp") is not None}
         for v, c in commits:
             t = in_commit.get(v, c.modified_ms)
             if times and v not in in_commit and t <= times[-1]:
@@ -239,7 +232,12 @@ class DeltaLog:
         commits = self.commits()
         if not commits:
             raise TableNotFoundError("not a Delta table: no commit in _delta_log", file=self.store.uri)
-        return commits, self.commit_times(commits, self.snapshot().metadata)
+        # Which version was newest at a time is for the log to say, whether or not its newest version can be read.
+        segment = self.segment()
+        state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
+        newest = Head(self.store.uri, segment.version, state, segment)
+        _check_complete(newest)
+        return commits, self.commit_times(commits, newest.metadata)
 
     def version_from(self, timestamp_ms: int) -> int:
         """The oldest version committed at or after a time (ms since the epoch).
@@ -272,12 +270,40 @@ class DeltaLog:
         return versions[-1]
 
 
+def _check_complete(head: Head) -> None:
+    state = head.state
+    lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
+    if lacking:
+        raise MissingMetadataError(
+            f"the log holds no {' and no '.join(lacking)} action (metadata or protocol missing)",
+            help="the log's first commit or its checkpoint was damaged; restore it from a copy",
+            file=head.uri,
+            version=head.version,
+        )
+
+
 def in_commit_timestamps_from(metadata: Metadata) -> int | None:
     """The version from which commits carry ``inCommitTimestamp``, or ``None`` where the feature is off."""
     conf = metadata.configuration
     if conf.get("delta.enableInCommitTimestamps", "false").lower() != "true":
         return None
-    return int(conf.get("delta.inCommitTimestampEnablementVersion", "0"))
+    text = conf.get("delta.inCommitTimestampEnablementVersion", "0")
+    try:
+        return int(text)
+    except ValueError as e:
+        raise CorruptLogError(
+            f"the table property delta.inCommitTimestampEnablementVersion is {text!r}, which is no version",
+            help="open the table by version",
+        ) from e
+
+
+def _in_commit_ms(info: Mapping[str, Any], version: int) -> int:
+    value = info["inCommitTimestamp"]
+    if not isinstance(value, int):
+        raise CorruptLogError(
+            f"inCommitTimestamp is {value!r}, which is no time", file=commit_key(version), version=version
+        )
+    return value
 
 
 def timestamp_text(ms: int) -> str:

@@ -24,6 +24,8 @@ from trilake.table import Explanation, FilterLike, Table
 
 #: A point in time: ISO text (UTC unless it names a zone), a datetime, or seconds since the epoch.
 TimestampLike = str | dt.datetime | int | float
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class ArrowDeltaTable(Table):
@@ -169,8 +171,12 @@ def timestamp_ms(value: TimestampLike) -> int:
     >>> timestamp_ms("1970-01-01T00:00:01Z")
     1000
     """
-    if isinstance(value, int | float):
-        return int(value * 1000)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # NaN is not in it either
+            raise InvalidArgumentError(
+                f"{value!r} seconds since the epoch are no time of the years 1 to 9999", help="pass seconds, not ms"
+            )
+        return round(value * 1000)
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value.strip())
@@ -178,6 +184,11 @@ def timestamp_ms(value: TimestampLike) -> int:
             raise InvalidArgumentError(
                 f"{value!r} is no timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
             ) from e
+    if not isinstance(value, dt.datetime):
+        raise InvalidArgumentError(
+            f"a {type(value).__name__} is no timestamp", help="pass ISO text, a datetime, or seconds since the epoch"
+        )
     if value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)
-    return int(value.timestamp() * 1000)
+    # In whole numbers: as a float, one commit's very time would round to the time of the commit before it.
+    return (value - _EPOCH) // dt.timedelta(milliseconds=1)

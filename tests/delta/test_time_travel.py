@@ -1,0 +1,167 @@
+"""Versions by time: file times, in-commit timestamps, and their edges."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.delta.tables import add, log_of, metadata, protocol
+from trilake.delta.log import DeltaLog, timestamp_text
+from trilake.delta.segment import commit_key
+from trilake.delta.table import ArrowDeltaTable, TimestampLike, timestamp_ms
+from trilake.errors import InvalidArgumentError, TrilakeError, VersionNotFoundError
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+
+def _log(times: list[int]) -> DeltaLog:
+    """A log whose commit files have these times."""
+    remaining = iter(times)
+    store = MemoryStore(clock=lambda: next(remaining))
+    return log_of(*([add(f"f{i}")] for i in range(len(times))), store=store)
+
+
+def test_the_newest_version_at_or_before_a_time() -> None:
+    log = _log([100, 200, 300])
+    assert [log.version_at(t) for t in (100, 199, 200, 299, 300, 10**15)] == [0, 0, 1, 1, 2, 2]
+    assert [log.version_from(t) for t in (0, 100, 101, 200, 300)] == [0, 0, 1, 1, 2]
+
+
+def test_before_the_first_commit_and_after_the_last() -> None:
+    log = _log([100_000, 200_000])
+    with pytest.raises(VersionNotFoundError, match="oldest commit in the log is version 0") as e:
+        log.version_at(99_999)
+    assert timestamp_text(100_000) in str(e.value)
+    with pytest.raises(VersionNotFoundError, match="newest commit is version 1"):
+        log.version_from(200_001)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=12))
+def test_file_times_that_go_back_are_made_monotonic(times: list[int]) -> None:
+    log = _log(times)
+    found = log.commit_times(log.commits(), log.snapshot().metadata)
+    assert all(b > a for a, b in zip(found, found[1:], strict=False))
+    assert all(f >= t for f, t in zip(found, times, strict=True))
+    for version, t in enumerate(found):
+        assert log.version_at(t) == version
+        assert log.version_from(t) == version
+
+
+def _in_commit(enabled_at: int, times: list[int], file_time: int) -> DeltaLog:
+    meta = metadata(
+        delta__enableInCommitTimestamps="true",
+        delta__inCommitTimestampEnablementVersion=str(enabled_at),
+        delta__inCommitTimestampEnablementTimestamp=str(times[0]),
+    )
+    features = protocol(1, 7, writerFeatures=["inCommitTimestamp"])
+    commits = []
+    for version in range(enabled_at + len(times)):
+        info = {"commitInfo": {"operation": "WRITE", "timestamp": 7}}
+        if version >= enabled_at:
+            info["commitInfo"]["inCommitTimestamp"] = times[version - enabled_at]
+        commits.append([info, *([features, meta] if version == enabled_at else [])])
+    return log_of(*commits, store=MemoryStore(clock=lambda: file_time))
+
+
+def test_in_commit_timestamps_win_over_file_times() -> None:
+    log = _in_commit(0, [1000, 2000, 3000], file_time=9_999_999)
+    assert [log.version_at(t) for t in (1000, 1999, 2500, 3000)] == [0, 0, 1, 2]
+    with pytest.raises(VersionNotFoundError):
+        log.version_at(999)
+
+
+def test_in_commit_timestamps_that_were_enabled_later() -> None:
+    log = _in_commit(2, [50_000, 60_000], file_time=40_000)
+    assert log.commit_times(log.commits(), log.snapshot().metadata) == [40_000, 40_001, 50_000, 60_000]
+    assert log.version_at(40_000) == 0
+    assert log.version_at(55_000) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("delta.inCommitTimestampEnablementVersion", "soon"), ("delta.enableInCommitTimestamps", "maybe")],
+)
+def test_properties_that_make_no_sense(key: str, value: str) -> None:
+    meta = metadata(delta__enableInCommitTimestamps="true")
+    meta["metaData"]["configuration"][key] = value
+    log = log_of([protocol(), meta, {"commitInfo": {"inCommitTimestamp": "x"}}])
+    try:
+        assert log.version_at(10**14) == 0
+    except TrilakeError as e:
+        assert "timestamp" in str(e).lower()
+
+
+@given(st.integers(0, 253_402_300_799_999))
+@example(1001)
+def test_every_millisecond_is_met_exactly(ms: int) -> None:
+    when = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
+    assert timestamp_ms(when) == ms
+    assert timestamp_ms(when.isoformat()) == ms
+    assert timestamp_ms(when.replace(tzinfo=None)) == ms
+
+
+@pytest.mark.parametrize(
+    ("value", "ms"),
+    [
+        ("1970-01-01", 0),
+        ("1970-01-01 00:00:01", 1000),
+        (" 1970-01-01T00:00:01.5Z ", 1500),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1969-12-31T23:59:59", -1000),
+        (2, 2000),
+        (1.001, 1001),
+        (1700000000.123, 1700000000123),
+        (dt.datetime(1970, 1, 2), 86_400_000),
+    ],
+)
+def test_forms_of_a_time(value: TimestampLike, ms: int) -> None:
+    assert timestamp_ms(value) == ms
+
+
+@pytest.mark.parametrize(
+    "value", ["", "yesterday", "2024-13-01", float("nan"), float("inf"), 10**30, -1e15, True, None, [1], b"x"]
+)
+def test_what_is_no_time(value: TimestampLike) -> None:
+    with pytest.raises(InvalidArgumentError):
+        timestamp_ms(value)
+
+
+def test_a_table_at_a_time_on_disk(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log_of([add("a")], [add("b")], [add("c")], store=store)
+    for version, seconds in enumerate((1_000, 3_000, 2_000)):  # the last one was copied, say
+        os.utime(tmp_path / commit_key(version), (seconds, seconds))
+    assert ArrowDeltaTable(store, timestamp=1_500).version == 0
+    assert ArrowDeltaTable(store, timestamp="1970-01-01T00:50:00").version == 1
+    assert ArrowDeltaTable(store, timestamp=3_000.001).version == 2
+    with pytest.raises(VersionNotFoundError):
+        ArrowDeltaTable(store, timestamp=999)
+
+
+def test_version_and_timestamp_exclude_each_other() -> None:
+    with pytest.raises(InvalidArgumentError, match="exclude"):
+        ArrowDeltaTable(_log([1]).store, version=0, timestamp=1)
+
+
+@pytest.mark.parametrize("version", [-1, 2, 10**20])
+def test_versions_that_are_not_there(version: int) -> None:
+    with pytest.raises(VersionNotFoundError, match="newest version is 1"):
+        ArrowDeltaTable(_log([1, 2]).store, version=version)
+
+
+def test_an_unsupported_newest_protocol_does_not_block_older_versions() -> None:
+    ticks = iter((1000, 2000))
+    newer = protocol(3, 7, readerFeatures=["teleportation"], writerFeatures=["teleportation"])
+    log = log_of([add("a")], [newer], store=MemoryStore(clock=lambda: next(ticks)))
+    with pytest.raises(TrilakeError, match="teleportation"):
+        log.snapshot()
+    assert log.snapshot(0).adds.num_rows == 1
+    assert ArrowDeltaTable(log.store, version=0).history().num_rows == 1
+    assert ArrowDeltaTable(log.store, timestamp=1).version == 0
+    with pytest.raises(TrilakeError, match="teleportation"):
+        ArrowDeltaTable(log.store, timestamp=2)
