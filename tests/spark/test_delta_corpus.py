@@ -21,7 +21,8 @@ _LARGE = "parquet-decimal-dictionaries"
 def runner(shared: Path) -> ModuleType:
     path = shared / "corpus" / "delta" / "corpus.py"
     spec = importlib.util.spec_from_file_location("delta_corpus", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.set_mtimes = lambda: None  # the tables are read-only
@@ -31,7 +32,8 @@ def runner(shared: Path) -> ModuleType:
 def adapters() -> ModuleType:
     path = Path(__file__).with_name("corpus_adapter.py")
     spec = importlib.util.spec_from_file_location("spark_corpus_adapter", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

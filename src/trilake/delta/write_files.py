@@ -164,7 +164,11 @@ class _TaskWriter:
     def _flush(self, values: tuple[str | None, ...]) -> None:
         table = pa.concat_tables(self.waiting.pop(values))
         del self.sizes[values]
-        writer = self.open.pop(values, None) or self._start(values, table)
+        writer = self.open.pop(values, None)
+        if writer is not None and not writer.accepts(table):
+            self.adds.append(writer.close(self.runtime.clock_ms()))
+            writer = None
+        writer = writer or self._start(values, table)
         self.open[values] = writer
         writer.write(table)
         if writer.size >= self.plan.target_size:
@@ -212,14 +216,19 @@ class _FileWriter:
     ) -> None:
         self.sink, self.key, self.partition, self.schema, self.plan = sink, key, partition, schema, plan
         self.footer: list[pq.FileMetaData] = []
-        self.floats = [p for p in leaf_paths(schema) if p and pa.types.is_floating(_leaf_type(schema, p))]
-        self.with_nan: set[tuple[str, ...]] = set()
+        leaves = [p for p in leaf_paths(schema) if p is not None]
+        self.floats = [p for p in leaves if pa.types.is_floating(_leaf_type(schema, p))]
+        # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
+        # column that holds one has no bounds, in the file no more than in the log.
+        self.with_nan = frozenset(p for p in self.floats if _has_nan(first, p))
+        bounded = [".".join(p) for p in leaves if p not in self.with_nan]
         self.counter = pa.PythonFile(sink, mode="w")
         self.writer = pq.ParquetWriter(
             self.counter,
             schema,
             compression=plan.compression,
             use_dictionary=dictionary_columns(first),
+            write_statistics=bounded if self.with_nan else True,
             # As Spark writes them; fixed bytes take twice the space and longer to read.
             store_decimal_as_integer=True,
             coerce_timestamps="us",
@@ -232,19 +241,18 @@ class _FileWriter:
         """Bytes written so far."""
         return int(self.counter.tell())
 
+    def accepts(self, table: pa.Table) -> bool:
+        """Whether the rows can go into this file: not where they hold the first NaN of a column with bounds."""
+        return not any(_has_nan(table, p) for p in self.floats if p not in self.with_nan)
+
     def write(self, table: pa.Table) -> None:
-        for path in self.floats:
-            if path not in self.with_nan and _has_nan(table, path):
-                self.with_nan.add(path)
         self.writer.write_table(table)
 
     def close(self, now_ms: int) -> dict[str, Any]:
         self.writer.close()
         size = int(self.counter.tell())
         self.sink.close()
-        stats = file_statistics(
-            self.footer[0], self.schema, with_nan=frozenset(self.with_nan), indexed=self.plan.indexed_columns
-        )
+        stats = file_statistics(self.footer[0], self.schema, with_nan=self.with_nan, indexed=self.plan.indexed_columns)
         return {
             "path": encode_path(self.key),
             "partitionValues": dict(self.partition),
