@@ -135,9 +135,10 @@ def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **t
     filter of one table keeps the table's order.  Raises :class:`QueryError` with DuckDB's first line.
     """
     with _session(tables) as cursor:
+        kinds = [statement.type.name for statement in cursor.extract_statements(sql)]
+        if kinds != ["SELECT"]:
+            raise InvalidArgumentError(f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}")
         relation = cursor.sql(sql, params=params) if params is not None else cursor.sql(sql)
-        if relation is None:
-            raise InvalidArgumentError("the query returns no rows", help="only SELECT statements can be run")
         result: pa.Table = relation.to_arrow_table()
         return result
 

@@ -71,10 +71,10 @@ class _Pushdown:
                 return field.is_valid() if value is wanted else pc.scalar(False)
             case IsNull():
                 return field.is_null() if wanted else field.is_valid()
-            case Compare():
+            case Compare() if not leaf.widened:
                 return _compare(field, leaf.op if wanted else NEGATED[leaf.op], leaf.literal)
             case In() if wanted and len(leaf.values) <= 1000:
-                if types.is_float(leaf.values.type):
+                if types.is_float(leaf.values.type) or pa.types.is_timestamp(leaf.values.type):
                     parts = [_compare(field, "=", v) for v in leaf.values]
                     found = [e for e in parts if e is not None]
                     return _join(found, all=False) if len(found) == len(parts) else None
@@ -134,8 +134,8 @@ def _compare(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression
         value = literal.as_py()
         if value != value or op in (">", ">=", "!="):
             return None
-    if pa.types.is_timestamp(literal.type) and abs(literal.cast(pa.int64()).as_py()) > _NANOS_LIMIT:
-        return None
+    if pa.types.is_timestamp(literal.type):
+        return _compare_time(field, op, literal)
     match op:
         case "=":
             return field == literal
@@ -148,6 +148,26 @@ def _compare(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression
         case ">":
             return field > literal
     return field >= literal
+
+
+def _compare_time(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression | None:
+    """A comparison that also holds for nanoseconds in the file, which the filter sees rounded down to microseconds."""
+    micros = literal.cast(pa.int64()).as_py()
+    if abs(micros) >= _NANOS_LIMIT:
+        return None
+    after = pa.scalar(micros + 1, literal.type)
+    match op:
+        case "=":
+            return (field >= literal) & (field < after)
+        case "<":
+            return field < literal
+        case "<=":
+            return field < after
+        case ">":
+            return field > literal
+        case ">=":
+            return field >= literal
+    return None
 
 
 def successor(prefix: str) -> str | None:
