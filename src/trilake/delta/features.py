@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.schema import ArrayType, DataType, MapType, StructField, StructType, contains_type
+from trilake.delta.schema import contains_type, nested_fields
 from trilake.errors import UnsupportedProtocolError
 
 MAX_READER = 3
@@ -42,18 +42,8 @@ def _flag(key: str) -> Callable[[Metadata], bool]:
     return lambda m: m.configuration.get(key, "false").lower() == "true"
 
 
-def _fields(t: DataType) -> list[StructField]:
-    if isinstance(t, StructType):
-        return [f for child in t.fields for f in (child, *_fields(child.type))]
-    if isinstance(t, ArrayType):
-        return _fields(t.element)
-    if isinstance(t, MapType):
-        return _fields(t.key) + _fields(t.value)
-    return []
-
-
 def _column_key(prefix: str) -> Callable[[Metadata], bool]:
-    return lambda m: any(k.startswith(prefix) for f in _fields(m.schema) for k in f.metadata)
+    return lambda m: any(k.startswith(prefix) for f in nested_fields(m.schema) for k in f.metadata)
 
 
 def _mapped(m: Metadata) -> bool:

@@ -13,12 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.scan import Scan, plan_scan, read_schema, resolve_columns, vector_count
+from trilake.delta.schema import nested_fields
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark.native import NativeFiles, native_frame, native_refusal
 from trilake.spark.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
 from trilake.table import FilterLike
+
+_INTEGERS = {"byte", "short", "integer", "long"}
 
 
 def read_dataframe(
@@ -46,6 +49,9 @@ def read_dataframe(
 
 def refuse_native(table: ArrowDeltaTable) -> str | None:
     """Why Spark cannot read the files natively; ``None`` where it can."""
+    changes = [c for f in nested_fields(table.snapshot.schema) for c in f.metadata.get("delta.typeChanges") or ()]
+    if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
+        return "a column was widened from integers to decimals, which Spark's Parquet reader does not follow"
     return native_refusal(table.uri, table.metadata.provider.lower(), vectors=vector_count(table.snapshot.adds) > 0)
 
 
