@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import decimal
-import struct
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -116,11 +114,3 @@ def tables(draw: st.DrawFn, max_rows: int = 12) -> pa.Table:
             arrays.append(pa.array(rows_of, f.type))
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return pa.Table.from_batches(batches, schema=schema)
-
-
-def hex_float(value: str) -> float:
-    """A float or double from the hex digits of its big-endian bits."""
-    return struct.unpack(">f" if len(value) == 8 else ">d", bytes.fromhex(value))[0]
-
-
-EPOCH = dt.datetime(1970, 1, 1)

@@ -68,7 +68,8 @@ def test_without_numba_files_are_the_same() -> None:
     code = """
 import io, pyarrow as pa
 from trilake.trevni import TrevniFile, kernels, write
-t = pa.table({"i": [1, -300, None], "s": ["a", "é" * 90, ""], "l": [[True], [], [False, True]], "m": [[["x"]], [], [[], ["y"]]]})
+t = pa.table({"i": [1, -300, None], "s": ["a", "é" * 90, ""], "l": [[True], [], [False, True]]})
+t = t.append_column("m", pa.array([[["x"]], [], [[], ["y"]]]))
 sink = io.BytesIO()
 write(t, sink, block_size=4)
 assert TrevniFile(sink.getvalue()).read().equals(t)

@@ -92,8 +92,7 @@ def test_missing_columns_are_null_and_other_types_are_cast_or_refused(tmp_path: 
     assert table.count("b IS NULL") == 1
     write({"a": ["no number"]}, tmp_path / "3.trv")
     with pytest.raises(SchemaMismatchError):
-        table = TrevniTable(tmp_path)
-        table.to_arrow()
+        TrevniTable(tmp_path).to_arrow()
 
 
 def test_writing_a_table(tmp_path: Path) -> None:

@@ -133,9 +133,14 @@ def test_what_cannot_be_written_leaves_no_file(data: object, options: dict, erro
 def test_an_error_in_the_block_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "t.trv"
     write({"a": [1]}, path)
-    with pytest.raises(RuntimeError), TrevniWriter(path, pa.schema([("a", pa.int64())])) as writer:
-        writer.write(pa.record_batch({"a": [2]}))
-        raise RuntimeError
+
+    def fail() -> None:
+        with TrevniWriter(path, pa.schema([("a", pa.int64())])) as writer:
+            writer.write(pa.record_batch({"a": [2]}))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert TrevniFile(path).read().to_pydict() == {"a": [1]}
 
 

@@ -34,9 +34,10 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import Store, open_store
+from trilake.trevni.batches import as_batches
 from trilake.trevni.dataset import find_files
 from trilake.trevni.encode import BLOCK_SIZE
-from trilake.trevni.writer import ColumnOptions, TrevniWriter, as_batches
+from trilake.trevni.writer import ColumnOptions, TrevniWriter
 
 #: Bytes that a row group should have: one block of the file systems the format was made for.
 ROW_GROUP_SIZE = 1 << 27
