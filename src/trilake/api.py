@@ -17,7 +17,7 @@ from trilake.delta.log import DeltaLog
 from trilake.delta.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable, TimestampLike
 from trilake.delta.write import WriteRequest, WriteResult, parse_mode, write_arrow
-from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table import FilterLike, Table
@@ -198,7 +198,15 @@ def arrow_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
-    yield from rest
+    for batch in rest:
+        # Columns are matched by name later on: one that the first batch lacks would be dropped silently.
+        if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
+            shown = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
+            raise SchemaMismatchError(
+                f"the batches to write differ in schema: {shown} after {first.schema.to_string()}".replace("\n", ", "),
+                help="make all batches alike before writing",
+            )
+        yield batch
 
 
 def read(

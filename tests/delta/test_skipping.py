@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import trilake
@@ -256,7 +256,8 @@ def _tables(draw: st.DrawFn, names: list[str]) -> pa.Table:
 _NAMES = st.lists(st.sampled_from(sorted(_VALUES)), min_size=1, max_size=3, unique=True)
 
 
-@settings(max_examples=25)
+# A failure is shown as found: shrinking it would run the engines thousands of times.
+@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.data())
 def test_a_filtered_read_is_the_filter_over_a_full_read(data: st.DataObject) -> None:
     uri, names = MemoryStore().uri, data.draw(_NAMES)
@@ -271,7 +272,8 @@ def test_a_filtered_read_is_the_filter_over_a_full_read(data: st.DataObject) -> 
         filter = data.draw(_filters(names))
         found = table.to_arrow(filter=filter)
         expected = _unskippable(everything).to_arrow(filter=filter)
-        assert rows(found) == rows(expected), filter
+        # As texts, since NaN is equal to nothing.
+        assert repr(rows(found)) == repr(rows(expected)), filter
         assert table.count(filter) == expected.num_rows
 
 

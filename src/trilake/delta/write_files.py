@@ -23,6 +23,7 @@ from trilake.delta.partitions import format_values, hive_directory
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import PrimitiveType, StructType
 from trilake.delta.store_assignment import assign_batch
+from trilake.errors import SchemaMismatchError
 from trilake.storage.base import Store
 
 #: What a path may hold unescaped in the log (RFC 2396).
@@ -246,7 +247,13 @@ class _FileWriter:
         return not any(_has_nan(table, p) for p in self.floats if p not in self.with_nan)
 
     def write(self, table: pa.Table) -> None:
-        self.writer.write_table(table)
+        try:
+            self.writer.write_table(table)
+        except pa.ArrowInvalid as e:
+            # What the check of top-level columns leaves to the format itself: nulls inside nested values.
+            raise SchemaMismatchError(
+                f"rows do not fit the table: {e}", help="fill or drop the nulls that the table's schema forbids"
+            ) from e
 
     def close(self, now_ms: int) -> dict[str, Any]:
         self.writer.close()
