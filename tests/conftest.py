@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,3 +70,34 @@ def shared() -> Path:
     if named:
         pytest.fail(f"TRILAKE_SHARED names {named}, which holds no folder 'corpus'")
     pytest.skip("the shared corpora are not here: put them beside the repository, or let TRILAKE_SHARED name them")
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[Mapping[str, str]]:
+    """Options for a bucket ``lake`` on a server in this process, on the loopback interface."""
+    import boto3  # late: most runs of a few tests need no S3, and these take a second to import
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "allow_http": "true",
+        "max_retries": "2",
+        "retry_timeout": "10s",
+    }
+    client = boto3.client(
+        "s3",
+        endpoint_url=options["AWS_ENDPOINT_URL"],
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket="lake")
+    yield options
+    server.stop()

@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from trilake.storage import Store, open_store
 from trilake.storage.faults import FaultStore
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def s3_options() -> Iterator[Mapping[str, str]]:
-    """Options for a bucket ``lake`` on a server in this process, on the loopback interface."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "allow_http": "true",
-        "max_retries": "2",
-        "retry_timeout": "10s",
-    }
-    s3_client(options).create_bucket(Bucket="lake")
-    yield options
-    server.stop()
 
 
 def s3_client(options: Mapping[str, str]):

@@ -12,21 +12,8 @@ from typing import Any
 from trilake.delta.log import DeltaLog
 from trilake.delta.table import timestamp_ms
 from trilake.errors import InvalidArgumentError, UnknownOptionError
-from trilake.storage import open_store
+from trilake.storage import is_storage_option, open_store
 
-#: Options of object stores are passed on to the store, which refuses those it does not know.
-_STORE_PREFIXES = (
-    "aws_",
-    "s3_",
-    "azure_",
-    "google_",
-    "gcs_",
-    "allow_http",
-    "endpoint",
-    "region",
-    "bucket",
-    "skip_signature",
-)
 _IGNORED = {"path", "serialization.format"}
 
 
@@ -43,7 +30,7 @@ class Options:
             lowered = key.lower()
             if lowered in names:
                 self.values[names[lowered]] = value
-            elif lowered.startswith(_STORE_PREFIXES):
+            elif is_storage_option(key):
                 self.store[key] = value
             elif properties and lowered.startswith("delta."):
                 self.properties[key] = value
