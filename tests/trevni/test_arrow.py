@@ -12,7 +12,7 @@ from tests.trevni.strategies import tables
 from trilake.trevni import TrevniFile, write
 
 SLOW = settings(
-    max_examples=60,
+    max_examples=40,
     phases=[Phase.generate, Phase.shrink],
     report_multiple_bugs=False,
     deadline=None,
@@ -41,3 +41,16 @@ def test_arbitrary_tables_round_trip(table: pa.Table, codec: str, block_size: in
     parts = [file.read(rows=range(i, i + 1)) for i in range(table.num_rows)]
     if parts:
         same(pa.concat_tables(parts), table)
+
+
+def test_nulls_behind_fields_without_columns() -> None:
+    """Which field a presence column is of must not depend on fields that have no column at all."""
+    empty = pa.field("b", pa.struct([]), nullable=False)
+    for struct in (
+        pa.struct([empty, pa.field("value", pa.bool_())]),
+        pa.struct([pa.field("b", pa.struct([])), pa.field("value", pa.struct([("x", pa.int8())]))]),
+    ):
+        rows = [{"b": {}, "value": None}, None]
+        for type_, values in ((struct, rows), (pa.map_(pa.string(), struct), [[("k", rows[0])], [("k", None)]])):
+            table = pa.table({"c": pa.array(values, type_)})
+            same(written(table).read(), table)

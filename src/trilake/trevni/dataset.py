@@ -84,10 +84,10 @@ def find_files(
         folder, pattern = place.path[:cut].rstrip("/"), place.path[cut:]
         store = open_store(Location(place.scheme, place.authority, folder).uri, options)
         matches = _matcher(pattern)
-        files = [f for f in _list(store) if matches(f.key)]
+        files = [f for f in list_files(store) if matches(f.key)]
     else:
         store = open_store(place.uri, options)
-        files = _list(store)
+        files = list_files(store)
         if not files:
             folder, _, key = place.path.rpartition("/")
             above = open_store(Location(place.scheme, place.authority, folder).uri, options)
@@ -111,6 +111,8 @@ def find_files(
 
 def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
     """Whether a path with a star in it is just called so."""
+    if next(iter(open_store(place.uri, options).list()), None) is not None:
+        return True
     folder, _, key = place.path.rpartition("/")
     try:
         open_store(Location(place.scheme, place.authority, folder).uri, options).head(key)
@@ -119,7 +121,8 @@ def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
     return True
 
 
-def _list(store: Store) -> list[DataFile]:
+def list_files(store: Store) -> list[DataFile]:
+    """The files below a store's root, in key order: without those whose names say that readers shall pass them over."""
     return [_data_file(meta) for meta in store.list() if not _hidden(meta.key)]
 
 

@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError
-from trilake.trevni import kernels as k
+from trilake.trevni import kinds as k
 from trilake.trevni.codecs import Payload
+from trilake.trevni.kinds import kernels
 from trilake.trevni.layout import ValueType
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-#: kind of loop and its width, see :mod:`trilake.trevni.kernels`
+#: kind of loop and its width, see :mod:`trilake.trevni.kinds`
 KINDS: dict[ValueType, tuple[int, int]] = {
     ValueType.NULL: (k.KIND_NULL, 0),
     ValueType.BOOLEAN: (k.KIND_BOOLEAN, 1),
@@ -135,7 +136,8 @@ class _BooleanDecoder:
         self._parts.append(np.unpackbits(bits, count=block.slots, bitorder="little"))
 
     def finish(self) -> Decoded:
-        return Decoded(None, _booleans(np.concatenate(self._parts) if self._parts else np.empty(0, np.uint8)))
+        bits = np.concatenate(self._parts) if self._parts else np.empty(0, np.uint8)
+        return Decoded(None, _booleans(bits))
 
 
 class _FixedDecoder:
@@ -166,8 +168,8 @@ class _VarintDecoder:
         self._at = 0
 
     def add(self, block: Block, size: int) -> None:
-        status, position = k.decode_varints(
-            k.readable(block.payload), 0, size, self._most, self._out, self._at, block.slots
+        status, position = kernels().decode_varints(
+            kernels().readable(block.payload), 0, size, self._most, self._out, self._at, block.slots
         )
         _check(status, position, size, block, self._where)
         self._at += block.slots
@@ -190,8 +192,8 @@ class _BytesDecoder:
         self._blocks.append((self._at, Block(b"", block.slots, block.number, block.offset)))
         # Each value has a length of one byte at least, the rest is the most there can be of data.
         self._reserve(size - block.slots)
-        status, position, end = k.decode_strings(
-            k.readable(block.payload), 0, size, self._offsets, self._at, block.slots, self._data, self._end
+        status, position, end = kernels().decode_strings(
+            kernels().readable(block.payload), 0, size, self._offsets, self._at, block.slots, self._data, self._end
         )
         _check(status, position, size, block, self._where)
         self._at += block.slots
@@ -228,8 +230,18 @@ class _ArrayDecoder:
         ints = np.empty(size if kind == k.KIND_VARINT else 0, np.int64)
         offsets = np.zeros(size + 1 if kind == k.KIND_BYTES else 0, np.int32)
         data = np.empty(8 * size if kind == k.KIND_BOOLEAN else size, np.uint8)
-        status, position, count, end = k.decode_array(
-            k.readable(block.payload), 0, size, kind, width, block.slots, self._lengths, self._at, ints, offsets, data
+        status, position, count, end = kernels().decode_array(
+            kernels().readable(block.payload),
+            0,
+            size,
+            kind,
+            width,
+            block.slots,
+            self._lengths,
+            self._at,
+            ints,
+            offsets,
+            data,
         )
         _check(status, position, size, block, self._where)
         self._at += block.slots

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.trevni import codecs
-from trilake.trevni import kernels as k
+from trilake.trevni import kinds as k
 from trilake.trevni.decode import KINDS
+from trilake.trevni.kinds import kernels
 from trilake.trevni.layout import ValueType
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -176,7 +177,7 @@ class ColumnEncoder:
         assert self._kind == k.KIND_NULL
         self._reserve(16 * (1 + slots // k.MAX_RUN))
         while slots > k.MAX_RUN:
-            self._end = k.write_varint(self._out, self._end, 2 - 2 * k.MAX_RUN)
+            self._end = kernels().write_varint(self._out, self._end, 2 - 2 * k.MAX_RUN)
             slots -= k.MAX_RUN
         if slots:
             self._state[:2] = slots, 1
@@ -207,7 +208,7 @@ class ColumnEncoder:
             self._reserve(largest)
             full = self._start + self._block_size
             before = row
-            row, self._end = k.encode_rows(
+            row, self._end = kernels().encode_rows(
                 row,
                 min(rows, before + max(0, self._max_rows - self._rows)),
                 row_slots,
@@ -297,9 +298,9 @@ class ColumnEncoder:
                 self._out[self._end : self._end + len(piece)] = piece
                 self._end += len(piece)
             elif kind == k.KIND_VARINT:
-                row, self._end = k.encode_varints(ints[:limit], row, self._out, self._end, full)
+                row, self._end = kernels().encode_varints(ints[:limit], row, self._out, self._end, full)
             else:
-                row, self._end = k.encode_strings(offsets, data, row, limit, self._out, self._end, full)
+                row, self._end = kernels().encode_strings(offsets, data, row, limit, self._out, self._end, full)
             self._rows += row - before
             if row < rows:
                 self._close_block()
@@ -324,7 +325,7 @@ class ColumnEncoder:
             return
         if self._state[0]:
             self._reserve(32)
-        self._end = k.end_block(self._out, self._end, self._state)
+        self._end = kernels().end_block(self._out, self._end, self._state)
         raw: Any = self._out[self._start : self._end]
         stored: Any = codecs.compress(self._codec, memoryview(raw)) if self._codec != "null" else raw
         raw_size, stored_size = len(raw), memoryview(stored).nbytes

@@ -4,7 +4,7 @@ Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or
 columns go through numpy and array columns through the same functions, interpreted.  Everything below the decorator is
 therefore Python and numba at once: buffers are read as ``0 + buf[i]`` to leave the 8-bit type behind.
 
-A decoder never reads at or beyond ``end`` and returns a status first:
+A decoder never takes a value from beyond ``end``, and returns a status of :mod:`~trilake.trevni.kinds` first.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from trilake.trevni.kinds import (
+    KIND_BOOLEAN,
+    KIND_BYTES,
+    KIND_FIXED,
+    KIND_NULL,
+    KIND_VARINT,
+    MAX_RUN,
+    NEGATIVE,
+    OK,
+    OVERLONG,
+    RUN,
+    TOO_BIG,
+    TRUNCATED,
+)
+
 F = TypeVar("F", bound=Callable[..., Any])
 Array = np.ndarray[Any, Any]
 Bytes = Any  # numpy uint8 array, or bytes when interpreted: indexing must give an int
 
-OK, TRUNCATED, OVERLONG, TOO_BIG, NEGATIVE, RUN = 0, 1, 2, 3, 4, 5
-STATUS = {
-    TRUNCATED: "the block ends inside a value",
-    OVERLONG: "an integer does not end within its 5 or 10 bytes",
-    TOO_BIG: "an integer has more bits than its type",
-    NEGATIVE: "a value has a negative length",
-    RUN: "a run of lengths is longer than what is left of the block",
-}
-
-KIND_NULL, KIND_BOOLEAN, KIND_VARINT, KIND_FIXED, KIND_BYTES = 0, 1, 2, 3, 4
-
 MAX64 = 0x7FFFFFFFFFFFFFFF
-#: A run of lengths is written as an int of about -2 times its length.
-MAX_RUN = 1 << 29
 
 COMPILED = False
 if os.environ.get("TRILAKE_NUMBA", "1") != "0":
@@ -50,11 +52,15 @@ def _interpreted(function: F) -> F:
     return function
 
 
-_jit: Callable[[F], F] = _interpreted
-_inline: Callable[[F], F] = _interpreted
-if COMPILED:
-    _jit = cast(Any, numba.njit(cache=True, nogil=True))
-    _inline = cast(Any, numba.njit(nogil=True, inline="always"))
+def _compiled(function: F) -> F:
+    try:
+        return cast(F, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
+        return cast(F, numba.njit(nogil=True)(function))
+
+
+_jit: Callable[[F], F] = _compiled if COMPILED else _interpreted
+_inline: Callable[[F], F] = cast(Any, numba.njit(nogil=True, inline="always")) if COMPILED else _interpreted
 
 
 def readable(data: Any) -> Bytes:

@@ -33,7 +33,8 @@ Places = np.ndarray[Any, np.dtype[np.int64]]
 
 #: File metadata: the Arrow schema of the rows as an IPC message, where the columns alone do not say it.
 SCHEMA = "arrow.schema"
-#: Column metadata: this null array column says which values are there, of the field at this depth of the schema.
+#: Column metadata: this null array column says which values are there, of the field with this number; fields are
+#: numbered depth first, elements of lists and entries of maps included.
 PRESENCE = "arrow.presence"
 
 
@@ -98,7 +99,7 @@ def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[
     """
     walk = _Walk(header.columns, children)
     try:
-        nodes = [walk.node(field, None, 0) for field in schema]
+        nodes = [walk.node(field, None) for field in schema]
         if walk.next != len(header.columns):
             raise _Mismatch(f"column {header.columns[walk.next].label!r} belongs to no field")
     except _Mismatch as e:
@@ -110,6 +111,7 @@ class _Walk:
     def __init__(self, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> None:
         self._columns, self._children = columns, children
         self.next = 0
+        self._fields = 0
 
     def _take(self, field: pa.Field, parent: int | None) -> ColumnDescriptor:
         if self.next >= len(self._columns):
@@ -120,28 +122,32 @@ class _Walk:
         self.next += 1
         return column
 
-    def _is_presence(self, parent: int | None, depth: int) -> bool:
+    def _is_presence(self, parent: int | None, number: int) -> bool:
         if self.next >= len(self._columns):
             return False
         column = self._columns[self.next]
         return (
-            column.metadata.get(PRESENCE) == b"%d" % depth
+            column.metadata.get(PRESENCE) == b"%d" % number
             and column.array
             and column.type is ValueType.NULL
             and column.parent == parent
         )
 
-    def node(self, field: pa.Field, parent: int | None, depth: int) -> Node:
-        if self._is_presence(parent, depth):
-            column = self._take(field, parent)
-            return Node("optional", field, column.number, (self._inner(field, column.number, depth),))
-        return self._inner(field, parent, depth)
+    def _number(self) -> int:
+        self._fields += 1
+        return self._fields - 1
 
-    def _inner(self, field: pa.Field, parent: int | None, depth: int) -> Node:
+    def node(self, field: pa.Field, parent: int | None) -> Node:
+        if self._is_presence(parent, self._number()):
+            column = self._take(field, parent)
+            return Node("optional", field, column.number, (self._inner(field, column.number),))
+        return self._inner(field, parent)
+
+    def _inner(self, field: pa.Field, parent: int | None) -> Node:
         type_ = bare(field.type)
         if pa.types.is_struct(type_):
             fields = [type_.field(i) for i in range(type_.num_fields)]
-            return Node("struct", field, None, tuple(self.node(f, parent, depth + 1) for f in fields))
+            return Node("struct", field, None, tuple(self.node(f, parent) for f in fields))
         leaf = self._leaf_type(field)
         if leaf is not None:
             column = self._take(field, parent)
@@ -151,16 +157,16 @@ class _Walk:
         column = self._take(field, parent)
         if not column.array:
             raise _Mismatch(f"column {column.label!r} is no array, and field {field.name!r} is {field.type}")
-        return Node("list", field, column.number, (self._element(element_field(type_), column, depth + 1),))
+        return Node("list", field, column.number, (self._element(element_field(type_), column),))
 
-    def _element(self, field: pa.Field, column: ColumnDescriptor, depth: int) -> Node:
+    def _element(self, field: pa.Field, column: ColumnDescriptor) -> Node:
         leaf = self._leaf_type(field)
         if leaf is None:
-            return self.node(field, column.number, depth)
+            return self.node(field, column.number)
         if column.type.arrow != leaf.arrow:
             raise _Mismatch(f"column {column.label!r} is {column.type.value}, its elements are {field.type}")
         own = Node("leaf", field, column.number)
-        if self._is_presence(column.number, depth):
+        if self._is_presence(column.number, self._number()):
             return Node("masked", field, self._take(field, column.number).number, (own,))
         return own
 

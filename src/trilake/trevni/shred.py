@@ -97,8 +97,12 @@ class ColumnMaker(ABC):
     ) -> PhysicalColumn:
         """A new column, with another name where this one is taken.
 
-        ``presence`` makes it the presence column of the field at that depth of the schema.
+        ``presence`` makes it the presence column of the field with that number.
         """
+
+    @abstractmethod
+    def next_field(self) -> int:
+        """The number of the next field, depth first."""
 
     @abstractmethod
     def free(self, name: str) -> bool:
@@ -108,10 +112,9 @@ class ColumnMaker(ABC):
 class Shredder(ABC):
     """The writer of one field."""
 
-    def __init__(
-        self, field: pa.Field, path: str, depth: int, parent: PhysicalColumn | None, make: ColumnMaker
-    ) -> None:
-        self.field, self._path, self._depth, self._parent, self._make = field, path, depth, parent, make
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+        self.field, self._path, self._parent, self._make = field, path, parent, make
+        self._number = make.next_field()
         self._type = bare(field.type)
         self._presence: PhysicalColumn | None = None
         # So far: rows, and slots in them.
@@ -141,7 +144,7 @@ class Shredder(ABC):
                 f"column {self._path!r} has the option values and holds nulls; a column with first values cannot",
                 column=self._path,
             )
-        self._presence = self._make(f"{self._path}?", ValueType.NULL, True, self._parent, self._depth)
+        self._presence = self._make(f"{self._path}?", ValueType.NULL, True, self._parent, self._number)
         self._presence.encoder.prefill(self._rows, self._slots)
         self._adopt(self._presence)
 
@@ -164,10 +167,8 @@ class Shredder(ABC):
 
 
 class LeafShredder(Shredder):
-    def __init__(
-        self, field: pa.Field, path: str, depth: int, parent: PhysicalColumn | None, make: ColumnMaker
-    ) -> None:
-        super().__init__(field, path, depth, parent, make)
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+        super().__init__(field, path, parent, make)
         type_ = value_type(self._type)
         assert type_ is not None
         self._column = make(path, type_, False, parent)
@@ -192,17 +193,16 @@ class StructShredder(Shredder):
         self,
         field: pa.Field,
         path: str,
-        depth: int,
         parent: PhysicalColumn | None,
         make: ColumnMaker,
         short: bool = False,
     ) -> None:
-        super().__init__(field, path, depth, parent, make)
+        super().__init__(field, path, parent, make)
         self.inner: list[Shredder] = []
         for i in range(self._type.num_fields):
             inner = self._type.field(i)
             name = inner.name if short and inner.name and make.free(inner.name) else f"{path}.{inner.name}"
-            self.inner.append(shredder(inner, name, depth + 1, parent, make))
+            self.inner.append(shredder(inner, name, parent, make))
 
     def _adopt(self, parent: PhysicalColumn) -> None:
         for inner in self.inner:
@@ -225,10 +225,8 @@ class StructShredder(Shredder):
 class ListShredder(Shredder):
     """Lists of all kinds, and maps."""
 
-    def __init__(
-        self, field: pa.Field, path: str, depth: int, parent: PhysicalColumn | None, make: ColumnMaker
-    ) -> None:
-        super().__init__(field, path, depth, parent, make)
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+        super().__init__(field, path, parent, make)
         self._element = element_field(self._type)
         element = bare(self._element.type)
         self._leaf = value_type(element)
@@ -236,12 +234,14 @@ class ListShredder(Shredder):
         # Which of the elements are there, beside the values.
         self._mask: PhysicalColumn | None = None
         self._inner: Shredder | None = None
-        if self._leaf is None:
+        if self._leaf is not None:
+            self._element_number = make.next_field()
+        else:
             if pa.types.is_struct(element):
                 short = not pa.types.is_map(self._type)
-                self._inner = StructShredder(self._element, path, depth + 1, self._column, make, short)
+                self._inner = StructShredder(self._element, path, self._column, make, short)
             else:
-                self._inner = shredder(self._element, f"{path}.{self._element.name}", depth + 1, self._column, make)
+                self._inner = shredder(self._element, f"{path}.{self._element.name}", self._column, make)
 
     def _adopt(self, parent: PhysicalColumn) -> None:
         self._column.parent = parent
@@ -254,7 +254,7 @@ class ListShredder(Shredder):
         else:
             elements = to_bare(elements)
             if elements.null_count and self._leaf is not ValueType.NULL and self._mask is None:
-                self._mask = self._make(f"{self._path}?", ValueType.NULL, True, self._column, self._depth + 1)
+                self._mask = self._make(f"{self._path}?", ValueType.NULL, True, self._column, self._element_number)
                 self._mask.encoder.prefill(self._rows, self._elements)
             there = elements.is_valid()
             if elements.null_count and self._leaf is not ValueType.NULL:
@@ -338,16 +338,16 @@ def _without_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
     return values
 
 
-def shredder(field: pa.Field, path: str, depth: int, parent: PhysicalColumn | None, make: ColumnMaker) -> Shredder:
-    """The shredder of a field at a depth of the schema (0: a column of the table).
+def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> Shredder:
+    """The shredder of a field.
 
     Raises ``InvalidArgumentError`` for types that cannot be stored.
     """
     type_ = bare(field.type)
     if pa.types.is_struct(type_):
-        return StructShredder(field, path, depth, parent, make)
+        return StructShredder(field, path, parent, make)
     kind = LeafShredder if value_type(type_) is not None else ListShredder
-    return kind(field, path, depth, parent, make)
+    return kind(field, path, parent, make)
 
 
 def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:

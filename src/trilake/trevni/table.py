@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections import deque
@@ -77,6 +78,15 @@ class TrevniTable(Table):
             types = {f.name: f for f in schema}
             self._partitions = [types.get(f.name, f) for f in self._partitions]
         self._given = schema
+
+    def under(self, schema: pa.Schema) -> TrevniTable:
+        """The same files under another schema, without listing them again."""
+        found = copy.copy(self)
+        found.__dict__.pop("_schema", None)  # what was inferred
+        found._given = schema
+        types = {f.name: f for f in schema}
+        found._partitions = [types.get(f.name, f) for f in self._partitions]
+        return found
 
     @property
     def version(self) -> int | None:

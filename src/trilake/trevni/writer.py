@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import count
 from types import TracebackType
 from typing import IO, Any, cast
 
@@ -98,6 +99,10 @@ class _Maker(ColumnMaker):
         self._taken: set[str] = set()
         self._fields = set(fields_)
         self._used: set[str] = set()
+        self._numbers = count()
+
+    def next_field(self) -> int:
+        return next(self._numbers)
 
     def free(self, name: str) -> bool:
         return name not in self._taken and name not in self._fields
@@ -284,7 +289,7 @@ class TrevniWriter:
             raise InvalidArgumentError(f"column names must differ, {', '.join(map(repr, twice))} comes more than once")
         self._schema: pa.Schema | None = schema
         self._maker = _Maker(self._options, options, schema.names)
-        self._shredders = [shredder(f, f.name, 0, None, self._maker) for f in schema]
+        self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
         self._maker.check_names()
 
     def _give(self, columns: Sequence[ColumnDescriptor] | Sequence[Column], schema: pa.Schema | None) -> None:
