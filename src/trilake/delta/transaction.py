@@ -36,6 +36,7 @@ from trilake.errors import (
     ConflictError,
     ObjectExistsError,
     ObjectNotFoundError,
+    StorageError,
     TableExistsError,
     TrilakeError,
     UnknownOutcomeError,
@@ -139,16 +140,17 @@ def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
     try:
         log.store.put_if_absent(key, data)
         return True
-    except ObjectExistsError:
-        # A retried request may have met its own first attempt: the token tells.
-        return _token_at(log, version) == token
-    except UnknownOutcomeError as e:
+    except (ObjectExistsError, UnknownOutcomeError) as e:
+        # Even an object that exists may be ours: a retried request meets its own first attempt.  The token tells.
         try:
             return _token_at(log, version) == token
-        except ObjectNotFoundError:
-            # Absent now does not mean that a request under way cannot land later, so this is no failure to retry.
+        except StorageError as unread:
+            # Absent now does not mean that a request under way cannot land later, so this is no failure to retry; and
+            # a log that cannot be read does not say that nothing was changed.
+            absent = isinstance(unread, ObjectNotFoundError)
             raise UnknownOutcomeError(
-                f"the reply to the commit of version {version} was lost and the commit is not there (yet)",
+                f"the reply to the commit of version {version} was lost and the commit "
+                + ("is not there (yet)" if absent else f"cannot be looked up: {unread.message}"),
                 file=f"{log.store.uri}/{key}",
                 version=version,
             ) from e
@@ -173,8 +175,12 @@ def _past_winners(log: DeltaLog, read: ReadSet, version: int) -> int:
 def _after_commit(log: DeltaLog, base: Head | None, version: int, runtime: Runtime) -> Committed:
     """What follows a commit and cannot undo it: a checkpoint when one is due."""
     try:
-        interval = int(base.property("delta.checkpointInterval", "10")) if base is not None else 10
-        if version == 0 or interval <= 0 or version % interval:
+        if base is None:
+            return Committed(version)
+        interval = int(base.property("delta.checkpointInterval", "10"))
+        # Late already when this commit began: the writer whose turn it was has failed.
+        late = interval > 0 and base.version - (base.segment.checkpoint_version or 0) >= interval
+        if interval <= 0 or (version % interval and not late):
             return Committed(version)
         current = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
         if current.version > version:

@@ -271,6 +271,7 @@ class _FileWriter:
 
     def discard(self) -> None:
         """Give the file up: the store's writer drops it when it leaves its block with an error."""
+        self.writer.is_open = False  # or its destructor would try to write the footer
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
 
 
