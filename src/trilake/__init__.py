@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from trilake.api import open, read, register, write
+    from trilake.api import explain, open, read, register, write
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
     from trilake.spark.delta_table import DeltaTable
     from trilake.table import Explanation, Table
 
-#: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing,
-#: and nothing of Spark is loaded before a name that needs it.
+#: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
+#: and loads nothing of Spark before a name that needs it.
 _HOME = {
+    "explain": "trilake.api",
     "open": "trilake.api",
     "read": "trilake.api",
     "register": "trilake.api",
@@ -41,6 +42,7 @@ __all__ = [
     "TrilakeError",
     "WriteResult",
     "__version__",
+    "explain",
     "open",
     "read",
     "register",

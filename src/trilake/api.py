@@ -20,7 +20,7 @@ from trilake.delta.write import WriteRequest, WriteResult, parse_mode, write_arr
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.table import FilterLike, Table
+from trilake.table import Explanation, FilterLike, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -183,8 +183,7 @@ def arrow_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     if isinstance(data, pa.RecordBatchReader):
         return data.schema, iter(data)
     if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
-        return reader.schema, iter(reader)
+        return _without_index(pa.RecordBatchReader.from_stream(data))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         iterator = iter(data)
         first = next(iterator, None)
@@ -194,6 +193,14 @@ def arrow_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         f"cannot write a {type(data).__name__}",
         help="pass a Spark DataFrame, Arrow data, or a frame with the Arrow stream interface",
     )
+
+
+def _without_index(reader: pa.RecordBatchReader) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """A stream without the unnamed row labels that pandas adds to a frame that was filtered or sorted."""
+    kept = [n for n in reader.schema.names if not (n.startswith("__index_level_") and n.endswith("__"))]
+    if b"pandas" not in (reader.schema.metadata or {}) or len(kept) == len(reader.schema.names):
+        return reader.schema, iter(reader)
+    return pa.schema([reader.schema.field(n) for n in kept]), (batch.select(kept) for batch in reader)
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -231,6 +238,27 @@ def read(
     table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
     assert isinstance(table, ArrowDeltaTable)
     return read_dataframe(spark, table, columns=columns, filter=filter, options=dict(storage_options or {}))
+
+
+def explain(
+    spark: SparkSession,
+    uri: str | PathLike[str],
+    filter: FilterLike | None = None,
+    *,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Explanation:
+    """What :func:`read` would do: the files it keeps and skips and why, and whether Spark scans them itself.
+
+    Parameters are those of :func:`read`.  :meth:`trilake.table.Table.explain` says the same of files without Spark.
+    """
+    from trilake.spark.delta_read import explain_read
+
+    table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
+    assert isinstance(table, ArrowDeltaTable)
+    return explain_read(spark, table, filter)
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:

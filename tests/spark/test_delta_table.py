@@ -15,8 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from trilake.delta.table import ArrowDeltaTable
-from trilake.spark.delta_read import refuse_native
 
 
 def plan(df: DataFrame) -> str:
@@ -154,6 +152,14 @@ def test_delta_table(spark: SparkSession, path: str, tmp_path: Path) -> None:
 
 def test_object_stores_go_through_arrow(spark: SparkSession) -> None:
     trilake.write(pa.table({"n": [1]}), "memory://native-refused", mode="overwrite")
-    table = trilake.open("memory://native-refused")
-    assert isinstance(table, ArrowDeltaTable)
-    assert "no file system for memory" in (refuse_native(table) or "")
+    explanation = trilake.explain(spark, "memory://native-refused", "n = 2")
+    assert explanation.kept == []
+    assert "Arrow in Spark's tasks" in str(explanation)
+    assert "memory" in str(explanation)
+
+
+def test_explain_says_which_way_rows_take(spark: SparkSession, path: str) -> None:
+    trilake.write(pa.table({"n": [1], "p": [1]}), path, partition_by="p")
+    text = str(trilake.DeltaTable.forPath(spark, path).explain("p = 2"))
+    assert "read by Spark's native scan" in text
+    assert "p = 2: partition value" in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +19,10 @@ from trilake.delta.schema import nested_fields
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark.native import NativeFiles, native_frame, native_refusal
+from trilake.spark.native_refusal import hadoop_uri
 from trilake.spark.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
-from trilake.table import FilterLike
+from trilake.table import Explanation, FilterLike
 
 _INTEGERS = {"byte", "short", "integer", "long"}
 
@@ -38,7 +41,7 @@ def read_dataframe(
     """
     output = resolve_columns(read_schema(table.snapshot.schema), columns, table.uri)
     scan = plan_scan(table.snapshot, None, filter)
-    refusal = refuse_native(table)
+    refusal = refuse_native(table, spark)
     df = _native(spark, table.log.store, scan) if refusal is None else _through_arrow(spark, table, options or {})
     if isinstance(filter, str):
         df = df.where(filter)
@@ -47,12 +50,20 @@ def read_dataframe(
     return df if columns is None else df.select(*(f"`{c.replace('`', '``')}`" for c in output))
 
 
-def refuse_native(table: ArrowDeltaTable) -> str | None:
+def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
+    """Which files :func:`read_dataframe` reads, and which way their rows take."""
+    refusal = refuse_native(table, spark)
+    way = "Spark's native scan" if refusal is None else f"Arrow in Spark's tasks, not Spark's native scan: {refusal}"
+    return replace(table.explain(filter), notes=(f"read by {way}",))
+
+
+def refuse_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
     """Why Spark cannot read the files natively; ``None`` where it can."""
     changes = [c for f in nested_fields(table.snapshot.schema) for c in f.metadata.get("delta.typeChanges") or ()]
     if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
         return "a column was widened from integers to decimals, which Spark's Parquet reader does not follow"
-    return native_refusal(table.uri, table.metadata.provider.lower(), vectors=vector_count(table.snapshot.adds) > 0)
+    vectors = vector_count(table.snapshot.adds) > 0
+    return native_refusal(table.uri, table.metadata.provider.lower(), vectors=vectors, spark=spark)
 
 
 class _Apply:
@@ -98,9 +109,9 @@ def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
 
 def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """Decoded absolute paths of data files."""
-    root = store.local_path("x")
-    assert root is not None
-    joined = pc.binary_join_element_wise(root[:-1], paths, "")
+    local = store.local_path("x")
+    root = local[:-1] if local is not None else unquote(hadoop_uri(store.uri)) + "/"
+    joined = pc.binary_join_element_wise(root, paths, "")
     absolute = pc.match_substring_regex(paths, r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)")
     return pc.if_else(absolute, paths, joined)
 

@@ -14,8 +14,9 @@ from trilake.delta.features import writer_features
 from trilake.delta.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta_read import read_dataframe
+from trilake.spark.delta_read import explain_read, read_dataframe
 from trilake.storage import open_store
+from trilake.table import Explanation, FilterLike
 
 _DETAIL = T.StructType(
     [
@@ -77,6 +78,10 @@ class DeltaTable:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
         df: DataFrame = read_dataframe(self._spark, self._open(), options=self._options)
         return df if self._alias is None else df.alias(self._alias)
+
+    def explain(self, filter: FilterLike | None = None) -> Explanation:
+        """Which files a read with ``filter`` needs and why, and whether Spark scans them itself."""
+        return explain_read(self._spark, self._open(), filter)
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under an alias, which its DataFrame carries."""

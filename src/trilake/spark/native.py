@@ -1,38 +1,33 @@
 """Spark's own scan over a known list of files: no listing, and no row through Python.
 
-A *file-sink manifest* (the folder ``_spark_metadata`` that Spark's streaming file sink writes) makes Spark take a
-list of files as it is.  Everything else a lakehouse table needs is an expression of Spark's plan:
+Spark is told the files by a manifest (:mod:`~trilake.spark.native_manifest`).  Everything else that a lakehouse table
+needs is an expression of Spark's plan: partition values (:mod:`~trilake.spark.native_partitions`), deletion vectors
+(:mod:`~trilake.spark.native_vectors`), and names and types of columns, here.  It takes nothing but the DataFrame
+interface, so Spark Connect can do it too.
 
-* The modification time that the manifest states is ours to choose, and Spark hands it to each row as
-  ``_metadata.file_modification_time``: it carries the position of the file in the list.
-* Partition values and deletion vectors are arrays indexed by that position, in one-row scalar subqueries, which Spark
-  evaluates once; so no row is joined to anything.
-* Where the folders spell the partition values as Hive does, Spark infers the partition columns and prunes them itself.
+Such a scan differs from one of Spark's own in one thing: ``_metadata.file_modification_time`` is a number of ours.  All
+columns are nullable, as those of any files are to Spark.
 """
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.expr import engine
-from trilake.spark.hive_layout import follows_hive
+from trilake.spark.native_bases import base_frame
+from trilake.spark.native_manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
+from trilake.spark.native_partitions import attached, distinct, hive_columns
+from trilake.spark.native_refusal import check_files, native_refusal
+from trilake.spark.native_vectors import ROW_INDEX, Vector, alive
 
-#: Formats that Spark has a file scan for.
-_PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
+__all__ = ["NativeFiles", "NativeScanError", "native_frame", "native_refusal"]
+
 _FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
 
@@ -40,10 +35,21 @@ _FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 class NativeFiles:
     """What a scan reads.
 
-    ``paths`` are absolute, decoded local paths and ``sizes`` bytes.  ``read_schema`` are the data columns as the
-    files name them; ``partition_columns`` hold, by the same names, the value of each file.  ``vectors`` are deleted
-    row indexes by position in ``paths``.  ``output`` lists the columns of the result: name in ``read_schema`` or
-    ``partition_columns``, and the field it becomes.
+    Parameters
+    ----------
+    root: URI of the table.
+    paths: absolute, decoded paths of the files (``/a b/x.parquet``), or with a scheme (``hdfs://host/a b/x.parquet``).
+    sizes: bytes.
+    read_schema: the data columns as the files name them, without partition columns; with ids, as
+        ``parquet.field.id`` in the fields' metadata, where ``id_mode`` says so.
+    partition_columns: typed values of the files, by the name that ``output`` uses.
+    partition_types: their fields, in the same order; the names are another spelling that folders may have.
+    output: the columns of the result: a name in ``read_schema`` or ``partition_columns`` and the field it becomes, in
+        which nested fields may have other names at the same place.  A name found in neither becomes null.
+    vectors: deleted rows by position in ``paths``.
+    provider: format of the files, as Spark calls it.
+    options: options of that format.
+    id_mode: find columns of Parquet files by field id, never by name.
     """
 
     root: str
@@ -53,116 +59,144 @@ class NativeFiles:
     partition_columns: Mapping[str, pa.ChunkedArray]
     partition_types: T.StructType
     output: Sequence[tuple[str, T.StructField]]
-    vectors: Mapping[int, BitMap64] = field(default_factory=dict)
+    vectors: Mapping[int, Vector] = field(default_factory=dict)
     provider: str = "parquet"
     options: Mapping[str, str] = field(default_factory=dict)
     id_mode: bool = False
 
 
-def native_refusal(uri: str, provider: str, *, vectors: bool = False) -> str | None:
-    """Why Spark cannot scan such files itself, or ``None`` where it can."""
-    if not uri.startswith("file:"):
-        return (
-            f"Spark has no file system for {uri.partition(':')[0]}: without hadoop-aws or its likes it reads files only"
-        )
-    if provider not in _PROVIDERS:
-        return f"Spark has no scan for {provider} files"
-    if vectors and provider != "parquet":
-        return f"Spark numbers the rows of Parquet files only, and deletion vectors name rows of {provider} files"
-    return None
+def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
+    """The rows of ``files`` as a DataFrame with the columns of ``output``.
 
+    Parameters
+    ----------
+    spark: a classic or a Connect session.
+    files: what to read.
+    address: names of two more columns, which say where a row is: the position of its file in ``files.paths`` (int) and
+        its number in the file (long).  Parquet only.
 
-def native_frame(spark: SparkSession, files: NativeFiles) -> DataFrame:
-    """The rows of ``files`` as a DataFrame with the columns of ``output``."""
+    In ``id_mode`` the session's ``spark.sql.parquet.fieldId.read.enabled`` is switched on and must stay so, and filters
+    do not skip row groups: Spark would look for their columns by name.
+
+    Raises :class:`NativeScanError` where Spark would not return exactly the rows: for a file that it would pass over,
+    or deletion vectors that are too large.
+    """
     if files.id_mode:
         # Columns are found by id as soon as the schema has ids; without ids in it the setting changes nothing.
         spark.conf.set(_FIELD_IDS, "true")
     if not len(files.paths):
-        return spark.createDataFrame([], T.StructType([f for _, f in files.output]))
-    hive = bool(files.partition_columns) and follows_hive(files.root, files.paths, files.partition_columns)
-    df = _scan(spark, files, hive)
-    position = F.expr("CAST(unix_millis(_metadata.file_modification_time) AS INT)")
+        return _no_rows(spark, files, address)
+    check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address is not None)
+    folders = _folders(files)
+    key, values = _file_key(files, address, inferred=folders is not None)
+    read = _read_fields(files)
+    row_index = [T.StructField(ROW_INDEX, T.LongType())] if files.vectors or address else []
+    types = _partition_types(files)
+    inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
+    df = base_frame(
+        spark,
+        manifest(files.paths, sound_sizes(files.paths, files.sizes), key.packed(len(files.paths))),
+        files.provider,
+        T.StructType([*read.values(), *row_index, *inferred.values()]),
+        scan_options(files.options, hive=folders is not None),
+    )
+    modified = df.metadataColumn("_metadata").getField("file_modification_time")
     if files.vectors:
-        df = df.where(_alive(spark, files, position))
-    values = {} if hive else _partition_values(spark, files, position)
-    return df.select(*(_output(name, f, values) for name, f in files.output))
+        in_order = [files.vectors[i] for i in sorted(files.vectors)]
+        df = alive(spark, df, in_order, key.column("slot", modified))
+    sources = {**read, **inferred}
+    columns = {name: F.col(_quoted(f.name)) for name, f in sources.items()}
+    for name, distinct_values in values.items():
+        columns[name] = attached(distinct_values, types[name], key.column("tuple", modified))
+        sources[name] = T.StructField(name, types[name])
+    out = [_output(columns.get(name), sources.get(name), f) for name, f in files.output]
+    if address is not None:
+        out += [key.column("file", modified).alias(address[0]), F.col(ROW_INDEX).alias(address[1])]
+    return df.select(*out)
 
 
-def _scan(spark: SparkSession, files: NativeFiles, hive: bool) -> DataFrame:
-    folder = Path(tempfile.mkdtemp(prefix="trilake-scan-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / "_spark_metadata").mkdir()
-    (folder / "_spark_metadata" / "0").write_bytes(manifest(files.paths, files.sizes))
-    present = [f for f in files.read_schema.fields if not isinstance(f.dataType, T.NullType)]
-    schema = T.StructType(present + (list(files.partition_types.fields) if hive else []))
-    reader = spark.read.format(files.provider).options(**dict(files.options)).schema(schema)
-    if not hive:
-        reader = reader.option("recursiveFileLookup", "true")
-    df = reader.load(folder.as_uri())
-    if hasattr(spark, "_jvm"):
-        # A classic session has read the manifest by now; a Connect server reads it again whenever a plan is run.
-        shutil.rmtree(folder, ignore_errors=True)
-    return df
+def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:
+    fields = [T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for _, f in files.output]
+    if address is not None:
+        fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
+    return spark.createDataFrame([], T.StructType(fields))
 
 
-def manifest(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> bytes:
-    """The text of a file-sink manifest; each file's modification time is its position in ms.
-
-    >>> import pyarrow as pa
-    >>> print(manifest(pa.chunked_array([["/a b"]]), pa.chunked_array([[7]])).decode())
-    v1
-    {"path":"file:///a%20b","size":7,"isDir":false,"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}
-    """
-    count = len(paths)
-    lines = engine.query(
-        # What url_encode leaves is plain ASCII, so nothing is left for JSON to escape.
-        """SELECT '{"path":"file://' || replace(url_encode(p), '%2F', '/') || '","size":' || s
-               || ',"isDir":false,"modificationTime":' || i
-               || ',"blockReplication":1,"blockSize":134217728,"action":"add"}' AS line FROM t ORDER BY i""",
-        t=pa.table({"p": paths, "s": sizes, "i": pa.array(np.arange(count))}),
-    )["line"].combine_chunks()
-    text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), lines.cast(pa.string())), "\n")
-    return b"v1\n" + bytes(text[0].as_buffer())
+def _folders(files: NativeFiles) -> dict[str, str] | None:
+    """The partition columns by folder name, if Spark may infer them."""
+    # CSV has no names to tell data columns from inferred ones, and text files have one column.
+    if not files.partition_columns or files.provider not in ("parquet", "orc"):
+        return None
+    names = files.partition_types.names
+    # In a table with renamed columns, a folder's name may be that of a data column too.
+    taken = {f.name.lower() for f in files.read_schema.fields}
+    found = hive_columns(
+        files.root, files.paths, files.partition_columns, dict(zip(files.partition_columns, names, strict=True))
+    )
+    return found if found is not None and not taken & {n.lower() for n in found} else None
 
 
-def _alive(spark: SparkSession, files: NativeFiles, position: Column) -> Column:
-    """Whether a row is not in its file's deletion vector."""
-    count = len(files.paths)
-    words = [_words(files.vectors[i]) if i in files.vectors else None for i in range(count)]
-    lengths = [0 if w is None else len(w) for w in words]
-    flat = np.concatenate([w for w in words if w is not None] or [np.zeros(0, np.int64)])
-    inner = pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths]), pa.int32()), pa.array(flat))
-    outer = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), inner)
-    table = spark.createDataFrame(pa.table({"words": outer})).scalar()
-    row = F.col("_metadata.row_index")
-    word = F.get(F.get(table, position), F.shiftright(row, 6).cast("int"))
-    bit = F.call_function("shiftrightunsigned", word, row.cast("int").bitwiseAND(F.lit(63))).bitwiseAND(F.lit(1))
-    return F.coalesce(bit, F.lit(0)) == 0
+def _partition_types(files: NativeFiles) -> dict[str, T.DataType]:
+    return {n: f.dataType for n, f in zip(files.partition_columns, files.partition_types.fields, strict=True)}
 
 
-def _words(rows: BitMap64) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A bitmap as 64-bit words, row ``r`` in bit ``r % 64`` of word ``r // 64``."""
-    indexes = np.asarray(rows.to_array(), dtype=np.uint64).astype(np.int64)
-    if not len(indexes):
-        return np.zeros(0, np.int64)
-    bits = np.zeros((int(indexes[-1]) // 64 + 1) * 64, dtype=bool)
-    bits[indexes] = True
-    return np.packbits(bits, bitorder="little").view(np.int64)
+def _file_key(
+    files: NativeFiles, address: tuple[str, str] | None, *, inferred: bool
+) -> tuple[FileKey, Mapping[str, pa.Array]]:
+    """What rows must know of their file, and the partition values to look up by it."""
+    parts: dict[str, Integers] = {}
+    values: Mapping[str, pa.Array] = {}
+    if files.partition_columns and not inferred:
+        parts["tuple"], values = distinct(files.partition_columns)
+    if files.vectors:
+        # Files without a vector share the number behind the last one.
+        parts["slot"] = np.full(len(files.paths), len(files.vectors), np.int64)
+        parts["slot"][sorted(files.vectors)] = np.arange(len(files.vectors))
+    if address is not None:
+        parts["file"] = np.arange(len(files.paths))
+    return FileKey(parts), values
 
 
-def _partition_values(spark: SparkSession, files: NativeFiles, position: Column) -> dict[str, Column]:
-    """The partition columns of rows whose folder does not spell them."""
+def _read_fields(files: NativeFiles) -> dict[str, T.StructField]:
+    """The fields of the scan, by their names in ``read_schema``."""
+    targets = dict(files.output)
     out = {}
-    for name, values in files.partition_columns.items():
-        flat = values.combine_chunks()
-        one = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
-        out[name] = F.get(spark.createDataFrame(pa.table({"values": one})).scalar(), position)
+    for f in files.read_schema.fields:
+        type_ = _nullable(f.dataType)
+        target = _nullable(targets[f.name].dataType) if f.name in targets else type_
+        if isinstance(type_, T.NullType):
+            continue
+        if files.id_mode:
+            # Spark pushes filters down by name even where it finds columns by id, so the name must be none of a file's.
+            out[f.name] = T.StructField(f"__trilake_by_id {f.name}", type_, True, f.metadata)
+        else:
+            # Where only comments differ the files can be read as the result wants them, which saves a cast.
+            same = type_.simpleString() == target.simpleString()
+            out[f.name] = T.StructField(f.name, target if same else type_)
     return out
 
 
-def _output(name: str, f: T.StructField, values: Mapping[str, Column]) -> Column:
-    if isinstance(f.dataType, T.NullType):
-        return F.lit(None).alias(f.name)
-    column = values[name] if name in values else F.col(f"`{name.replace('`', '``')}`")
-    # Nested fields have physical names in the file; a cast renames them by position.
-    return column.cast(f.dataType).alias(f.name, metadata=f.metadata)
+def _output(column: Column | None, source: T.StructField | None, target: T.StructField) -> Column:
+    """A column of the result.  Each gets a new identity, so that two frames over the same scan can be joined."""
+    type_ = _nullable(target.dataType)
+    if column is None or source is None:
+        column = F.lit(None).cast(type_)
+    elif source.dataType != type_ or source.metadata:
+        # A cast renames nested fields by position, and keeps the metadata of the source away.
+        column = column.cast(type_)
+    return column.alias(target.name, metadata=target.metadata) if target.metadata else column.alias(target.name)
+
+
+def _nullable(type_: T.DataType) -> T.DataType:
+    """A type of which every part may be null, as Spark reads files."""
+    if isinstance(type_, T.StructType):
+        return T.StructType([T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in type_.fields])
+    if isinstance(type_, T.ArrayType):
+        return T.ArrayType(_nullable(type_.elementType), True)
+    if isinstance(type_, T.MapType):
+        return T.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
+    return type_
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

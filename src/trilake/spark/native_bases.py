@@ -1,0 +1,103 @@
+"""Spark's view of lists of files, kept for the next frame over the same list.
+
+Spark parses a manifest line by line, some 15 µs each, so the newest frames that read one are kept, as long as they do
+not name too many files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+#: Most frames kept, and most bytes of their manifests: 300,000 files or so, 200 MB of the driver's heap.
+_MOST_FRAMES = 16
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class _Kept:
+    session: weakref.ref[SparkSession]
+    frame: DataFrame
+    size: int
+
+
+class _Bases:
+    """The frames kept, least recently used first."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def get(self, key: tuple[object, ...], spark: SparkSession) -> DataFrame | None:
+        with self.lock:
+            found = self.kept.get(key)
+            if found is None or found.session() is not spark:
+                return None
+            self.kept.move_to_end(key)
+            return found.frame
+
+    def put(self, key: tuple[object, ...], kept: _Kept) -> None:
+        with self.lock:
+            self.kept[key] = kept
+            while len(self.kept) > _MOST_FRAMES or sum(k.size for k in self.kept.values()) > _MOST_BYTES:
+                self.kept.popitem(last=False)
+
+
+_bases = _Bases()
+
+
+def base_frame(
+    spark: SparkSession, text: bytes, provider: str, schema: T.StructType, options: Mapping[str, str]
+) -> DataFrame:
+    """The scan of the files of a manifest.
+
+    Parameters
+    ----------
+    text: the manifest.
+    provider: format of the files.
+    schema: the columns to read, those that Spark infers from folders included.
+    options: of the read, which decide between inferring columns and not.
+
+    Frames that share a scan have the same column identities: rename every column before use.
+    """
+    key = (id(spark), blake2b(text).digest(), provider, schema.json(), tuple(sorted(options.items())))
+    found = _bases.get(key, spark)
+    if found is not None:
+        return found
+    # A name that was never used before: Spark takes scans of one folder for the same.
+    folder = Path(tempfile.mkdtemp(prefix="trilake-scan-"))
+    try:
+        write_manifest(folder, text)
+        frame = spark.read.format(provider).options(**dict(options)).schema(schema).load(folder.as_uri())
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if is_connect(spark):
+        # The server reads the manifest whenever it analyses a plan with this relation in it; all such plans refer to
+        # the relation's object.
+        weakref.finalize(frame._plan, shutil.rmtree, folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)  # read entirely when the frame was made
+    _bases.put(key, _Kept(weakref.ref(spark), frame, len(text)))
+    return frame
+
+
+def write_manifest(folder: Path, text: bytes) -> None:
+    """Put a manifest where a read of ``folder`` finds it."""
+    (folder / "_spark_metadata").mkdir()
+    (folder / "_spark_metadata" / "0").write_bytes(text)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session talks to a Connect server, and so analyses its plans there, again and again."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")

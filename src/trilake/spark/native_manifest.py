@@ -1,0 +1,170 @@
+"""Telling Spark a list of files without any listing: the file-sink manifest.
+
+Spark's streaming file sink leaves a folder ``_spark_metadata`` behind that names its files, and a batch read of the
+folder above takes that list as it is.  Here such a folder is written for files that are elsewhere.
+
+The modification time stated for a file is free to choose, and every row can see it as
+``_metadata.file_modification_time``, which is constant for all rows of a file.  :class:`FileKey` packs into it what
+rows must know of their file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import LocalFileSystem
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from trilake.errors import TrilakeError
+from trilake.expr import engine
+
+Integers = npt.NDArray[np.int64]
+
+#: Spark multiplies the modification time, milliseconds in a signed 64-bit integer, by 1,000.
+_KEY_BITS = 53
+#: Up to this many local files are asked for their true size, which takes about 10 µs each.
+_CHECKED_SIZES = 4096
+#: Spark passes over files with such names, whatever it is told.
+_NEVER_READ = r"/(?:_metadata|_common_metadata)[^/=]*$"
+#: The options of a read that decide which files are read; a table's own options have no say in that.
+_FILE_CHOICE = re.compile("(?i)path|paths|basepath|pathglobfilter|modified(before|after)|recursivefilelookup|ignore.*")
+
+
+class NativeScanError(TrilakeError):
+    """Spark's own scan cannot read these files soundly; trilake's own reader can."""
+
+    code = "NATIVE_SCAN"
+
+
+@dataclass(frozen=True)
+class FileKey:
+    """Small numbers that belong to files, packed into one modification time a file.
+
+    ``parts`` has non-negative numbers by name, one a file.
+
+    >>> key = FileKey({"slot": np.array([0, 1, 1]), "tuple": np.array([5, 0, 4])})
+    >>> key.packed(3).tolist()
+    [10, 1, 9]
+    """
+
+    parts: Mapping[str, Integers]
+
+    def packed(self, count: int) -> Integers:
+        """The modification times of ``count`` files in milliseconds.
+
+        Raises ``NativeScanError`` where they take more bits than there are.
+        """
+        out, shift = np.zeros(count, np.int64), 0
+        for name, values in self.parts.items():
+            bits = self._bits(name)
+            if shift + bits > _KEY_BITS:
+                raise NativeScanError(
+                    f"{count} files with partition values and deletion vectors are too many to number"
+                )
+            out |= values << shift
+            shift += bits
+        return out
+
+    def column(self, name: str, modified: Column) -> Column:
+        """A part as a column, given ``_metadata.file_modification_time``."""
+        key, bits = F.unix_millis(modified), self._bits(name)
+        names = list(self.parts)
+        shift = sum(self._bits(n) for n in names[: names.index(name)])
+        if shift:
+            key = F.shiftright(key, shift)
+        if name != names[-1]:
+            key = key.bitwiseAND(F.lit((1 << bits) - 1))
+        return key.cast("int")
+
+    def _bits(self, name: str) -> int:
+        return int(self.parts[name].max(initial=0)).bit_length()
+
+
+def manifest(paths: pa.ChunkedArray, sizes: pa.ChunkedArray, modified: Integers) -> bytes:
+    """The text of a file-sink manifest.
+
+    Parameters
+    ----------
+    paths: absolute, decoded: ``/a b/x``, or with a scheme, ``hdfs://host/a b/x``.
+    sizes: bytes.
+    modified: milliseconds.
+
+    >>> print(manifest(pa.chunked_array([["/a b/%"]]), pa.chunked_array([[7]]), np.array([3])).decode())
+    v1
+    {"path":"file:///a%20b/%25","size":7,"isDir":false,"modificationTime":3,"blockReplication":1,"blockSize":134217728,"action":"add"}
+    """
+    # What url_encode leaves is plain ASCII without quotes, so nothing is left for JSON to escape.
+    lines = engine.query(
+        r"""
+        WITH parts AS (
+          SELECT i, s, m, p, regexp_extract(p, '^[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?') AS head FROM t)
+        SELECT chr(10) || '{"path":"'
+          || CASE WHEN head = '' THEN 'file://' ELSE regexp_replace(head, '^s3n?:', 's3a:') END
+          || replace(url_encode(p[len(head) + 1:]), '%2F', '/') || '","size":' || s
+          || ',"isDir":false,"modificationTime":' || m || ',"blockReplication":1,"blockSize":134217728,"action":"add"}'
+          AS line
+        FROM parts ORDER BY i
+        """,
+        t=pa.table({"p": paths, "s": sizes, "m": modified, "i": np.arange(len(paths))}),
+    )["line"]
+    flat = lines.cast(pa.large_string()).combine_chunks()
+    ends = np.frombuffer(flat.buffers()[1], np.int64)[flat.offset : flat.offset + len(flat) + 1]
+    body: bytes = flat.buffers()[2].slice(ends[0], ends[-1] - ends[0]).to_pybytes()
+    return b"v1" + body
+
+
+def scan_options(options: Mapping[str, str], *, hive: bool) -> dict[str, str]:
+    """The options of a read of exactly a manifest's files: with these, no setting of a session makes Spark pass over
+    a file.
+
+    Parameters
+    ----------
+    options: those of the files' format.
+    hive: let Spark infer partition columns from the folders.
+    """
+    out = {k: v for k, v in options.items() if not _FILE_CHOICE.fullmatch(k)}
+    out["ignoreMissingFiles"] = out["ignoreCorruptFiles"] = "false"
+    out["ignoredPathSegmentRegex"] = ""  # names that start with _ or . are read like others, from Spark 4.3 on
+    # Without this, and without partition columns, Spark looks for files right below the manifest's folder only.
+    out["recursiveFileLookup"] = str(not hive).lower()
+    # What has no note of an old calendar in its footer was written in today's, whatever the session assumes.
+    out["datetimeRebaseMode"] = out["int96RebaseMode"] = "CORRECTED"
+    return out
+
+
+def passed_over(paths: pa.ChunkedArray, spark_version: str) -> str | None:
+    """A file that Spark's scan would silently leave out because of its name, if there is one."""
+    major, minor = (int(n) for n in spark_version.split(".")[:2])
+    pattern = _NEVER_READ if (major, minor) >= (4, 3) else rf"/\.[^/]*$|/_[^/=]*$|{_NEVER_READ}"
+    found = paths.filter(pc.match_substring_regex(paths, pattern))
+    return found[0].as_py() if len(found) else None
+
+
+def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Sizes under which Spark reads every row.
+
+    Spark does not open a file of size 0 and takes only those row groups that lie within the size it is told.  So the
+    true size replaces that of the log where asking for it is cheap: for a moderate number of local files.
+
+    Raises ``NativeScanError`` for a size that is none and cannot be replaced.
+    """
+    sizes = pc.fill_null(sizes.cast(pa.int64()), 0)
+    if len(paths) <= _CHECKED_SIZES and pc.all(pc.starts_with(paths, "/")).as_py():
+        infos = LocalFileSystem().get_file_info(paths.to_pylist())
+        true: list[Any] = [i.size for i in infos]  # None for a missing file: Spark's error names it
+        # At least 1, because an empty file that should hold rows must be an error too.
+        return pa.chunked_array(
+            [pc.max_element_wise(pc.coalesce(pa.array(true, pa.int64()), sizes.combine_chunks()), 1)]
+        )
+    bad = pc.less_equal(sizes, 0)
+    if pc.any(bad).as_py():
+        raise NativeScanError("the log gives a data file no size", file=paths.filter(bad)[0].as_py())
+    return sizes
