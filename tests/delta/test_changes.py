@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
 import trilake
 from tests.delta.tables import add, lines, log_of, metadata, parquet, remove
+from trilake.delta.checkpoint_writer import write_checkpoint
 from trilake.delta.deletion_vectors import serialize, z85_encode
 from trilake.delta.log import DeltaLog
+from trilake.delta.runtime import Runtime
 from trilake.delta.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ChangeFeedError, InvalidArgumentError, MissingFileError, VersionNotFoundError
-
-from pyroaring import BitMap64  # isort: skip
 
 ON = {"delta__enableChangeDataFeed": "true"}
 
@@ -88,9 +90,8 @@ def test_vectors_yield_the_rows_that_differ() -> None:
 
 
 def test_removes_that_do_not_say_their_partition() -> None:
-    schema = '{"type":"struct","fields":[%s]}' % ",".join(  # noqa: UP031
-        f'{{"name":"{n}","type":"{t}","nullable":true,"metadata":{{}}}}' for n, t in (("a", "long"), ("p", "string"))
-    )
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("p", "string"))]
+    schema = json.dumps({"type": "struct", "fields": fields})
     log = log_of([metadata(schema, ["p"], **ON)], [add("f0", partitionValues={"p": "x"})], [remove("f0")])
     log.store.put("f0", parquet(pa.table({"a": [1]})))
     table = ArrowDeltaTable(log.store).changes(2)
@@ -120,9 +121,6 @@ def test_ranges_that_are_none() -> None:
 
 def test_commits_that_were_cleaned_up() -> None:
     log = _log([add("f0")], [add("f1")])
-    from trilake.delta.checkpoint_writer import write_checkpoint
-    from trilake.delta.runtime import Runtime
-
     write_checkpoint(log, log.snapshot(1), Runtime())
     log.store.delete([commit_key(0)])
     with pytest.raises(VersionNotFoundError, match="no longer all"):

@@ -1,9 +1,11 @@
+# ruff: noqa: DTZ001 - times without a zone are a type of their own here
 """From the columns of files to the columns of the table."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -279,9 +281,8 @@ def test_years_1_and_9999_as_dates() -> None:
 
 
 def test_void_columns() -> None:
-    schema = '{"type":"struct","fields":[%s]}' % ",".join(
-        '{"name":"%s","type":"%s","nullable":true,"metadata":{}}' % (n, t) for n, t in [("a", "long"), ("v", "void")]
-    )
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("v", "void"))]
+    schema = json.dumps({"type": "struct", "fields": fields})
     table = table_of(pa.table({"a": [1]}), pa.table({"a": [2], "v": pa.nulls(1)}), schema=schema)
     assert rows(table.to_arrow()) == [{"a": 1, "v": None}, {"a": 2, "v": None}]
     assert table.to_arrow().schema.field("v").type == pa.null()

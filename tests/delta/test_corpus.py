@@ -60,8 +60,7 @@ def _run(corpus: ModuleType, case: dict[str, Any], table: Path) -> str:
             got = calls["read_where"](path, case["where"])
         else:
             got = calls["read_asof"](path, case["timestamp"])
-    except Exception as e:
-        # Whatever is raised is judged: a refusal must be one of ours and name its cause.
+    except Exception as e:  # noqa: BLE001 - whatever is raised is judged: a refusal must name its cause
         if not kind.startswith("refuse"):
             return f"{type(e).__name__}: {e}"
         verdict, detail = corpus.refused(e, case)

@@ -1,3 +1,4 @@
+# ruff: noqa: DTZ001 - times without a zone are a type of their own here
 """Statistics of files just written: sound, and in the form that others read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: DTZ001 - times without a zone are a type of their own here
 """Partition values: texts of the log and values of every type."""
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 def _parse(texts: list[str | None], type_: str) -> list[Any]:
     field = StructField("p", PrimitiveType(type_))
-    return parse_values(pa.chunked_array([texts], pa.string()), field).to_pylist()
+    values: list[Any] = parse_values(pa.chunked_array([texts], pa.string()), field).to_pylist()
+    return values
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -1,9 +1,11 @@
+# ruff: noqa: DTZ001 - times without a zone are a type of their own here
 """Versions by time: file times, in-commit timestamps, and their edges."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.log import DeltaLog, timestamp_text
 from trilake.delta.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable, TimestampLike, timestamp_ms
-from trilake.errors import InvalidArgumentError, TrilakeError, VersionNotFoundError
+from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, VersionNotFoundError
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -45,7 +47,7 @@ def test_before_the_first_commit_and_after_the_last() -> None:
 def test_file_times_that_go_back_are_made_monotonic(times: list[int]) -> None:
     log = _log(times)
     found = log.commit_times(log.commits(), log.snapshot().metadata)
-    assert all(b > a for a, b in zip(found, found[1:], strict=False))
+    assert all(b > a for a, b in pairwise(found))
     assert all(f >= t for f, t in zip(found, times, strict=True))
     for version, t in enumerate(found):
         assert log.version_at(t) == version
@@ -90,10 +92,11 @@ def test_properties_that_make_no_sense(key: str, value: str) -> None:
     meta = metadata(delta__enableInCommitTimestamps="true")
     meta["metaData"]["configuration"][key] = value
     log = log_of([protocol(), meta, {"commitInfo": {"inCommitTimestamp": "x"}}])
-    try:
+    if value == "soon":
+        with pytest.raises(CorruptLogError, match="EnablementVersion"):
+            log.version_at(10**14)
+    else:
         assert log.version_at(10**14) == 0
-    except TrilakeError as e:
-        assert "timestamp" in str(e).lower()
 
 
 @given(st.integers(0, 253_402_300_799_999))

@@ -143,7 +143,7 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
     if have == wanted:
         return array
     if pa.types.is_dictionary(have):
-        array = array.dictionary_decode()
+        array = decode_dictionary(array)
         have = array.type
     if not _readable(have, wanted):
         raise _mismatch(array, target, path)
@@ -163,6 +163,13 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
         return array.cast(wanted)
     except (pa.ArrowException, KeyError) as e:
         raise _mismatch(array, target, path, e) from e
+
+
+def decode_dictionary(array: pa.DictionaryArray) -> pa.Array:
+    """The values themselves; Arrow cannot take from views yet, so those become plain texts first."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    values = array.dictionary
+    return values.cast(plain.get(values.type, values.type)).take(array.indices)
 
 
 def _readable(have: pa.DataType, wanted: pa.DataType) -> bool:

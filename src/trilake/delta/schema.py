@@ -134,7 +134,12 @@ class StructField:
     def column_id(self) -> int | None:
         """The Parquet field id of a mapped column."""
         value = self.metadata.get(COLUMN_ID)
-        return int(value) if value is not None else None
+        try:
+            return int(value) if value is not None else None
+        except (TypeError, ValueError) as e:
+            raise CorruptLogError(
+                f"column {self.name!r} has an id that is no number: {str(value)[:80]!r}", column=self.name
+            ) from e
 
     @property
     def arrow(self) -> pa.Field:
@@ -278,7 +283,8 @@ def parse_primitive(name: str) -> PrimitiveType:
     if name in _PRIMITIVES or _STRING_LIKE.fullmatch(name):
         return PrimitiveType(name)
     raise UnsupportedProtocolError(
-        f"the schema uses the data type {name!r}, which is unknown here", help="a newer trilake may read this table"
+        f"the schema uses the data type {name[:80]!r}, which is unknown here",
+        help="a newer trilake may read this table",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.conform import decode_dictionary
 from trilake.delta.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 from trilake.errors import SchemaMismatchError
 
@@ -104,7 +105,7 @@ def _assign(array: pa.Array, target: DataType, path: str) -> pa.Array:
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = decode_dictionary(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
     try:

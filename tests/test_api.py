@@ -1,0 +1,282 @@
+"""The front door without Spark: open, write, and what a table offers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import trilake
+from trilake.errors import (
+    FilterError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+    UnknownOptionError,
+    VersionNotFoundError,
+)
+from trilake.storage.memory import MemoryStore
+from trilake.table import Table
+
+DATA = pa.table({"n": [1, 2, 3], "s": ["a", "b", None], "p": ["x", "x", "y"]})
+
+
+@pytest.fixture
+def uri() -> str:
+    return MemoryStore().uri
+
+
+def _rows(table: Table, **kw: Any) -> list[dict[str, Any]]:
+    return sorted(table.to_arrow(**kw).to_pylist(), key=repr)
+
+
+# --- where -----------------------------------------------------------------------------------------------------------
+
+
+def test_memory(uri: str) -> None:
+    trilake.write(DATA, uri)
+    assert _rows(trilake.open(uri)) == DATA.to_pylist()
+    assert trilake.open(uri).uri == uri
+
+
+def test_paths_and_uris_name_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a table"
+    trilake.write(DATA, folder)
+    monkeypatch.chdir(tmp_path)
+    spellings: list[str | Path] = [
+        folder,
+        os.fspath(folder),
+        f"{folder}/",
+        folder.as_uri(),
+        f"file:{tmp_path}/a%20table",
+        "a table",
+    ]
+    tables = [trilake.open(s) for s in spellings]
+    assert {t.uri for t in tables} == {folder.as_uri()}
+    assert all(t.count() == 3 for t in tables)
+
+
+@pytest.mark.parametrize("place", ["", "ftp://x/y", "file://host/x", "s3:///x"])
+def test_places_that_are_none(place: str) -> None:
+    for call in (lambda: trilake.open(place), lambda: trilake.write(DATA, place)):
+        with pytest.raises(InvalidArgumentError):
+            call()
+
+
+def test_no_table(tmp_path: Path, uri: str) -> None:
+    for place in (tmp_path, tmp_path / "nothing", uri):
+        with pytest.raises(TableNotFoundError, match="no table"):
+            trilake.open(place)
+        with pytest.raises(TableNotFoundError, match="Delta table"):
+            trilake.open(place, format="delta")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_formats_and_options(uri: str) -> None:
+    trilake.write(DATA, uri, format="DELTA")
+    assert trilake.open(uri, format="Delta").format == "delta"
+    for call in (lambda: trilake.open(uri, format="iceberg"), lambda: trilake.write(DATA, uri, format="iceberg")):
+        with pytest.raises(InvalidArgumentError, match="formats are delta"):
+            call()
+    with pytest.raises(UnknownOptionError, match="colour"):
+        trilake.open("s3://bucket/x", storage_options={"colour": "red"})
+
+
+def test_versions(uri: str) -> None:
+    trilake.write(DATA, uri)
+    trilake.write(DATA, uri, mode="append")
+    assert trilake.open(uri, version=0).count() == 3
+    assert trilake.open(uri, timestamp="9999-01-01").version == 1
+    with pytest.raises(VersionNotFoundError):
+        trilake.open(uri, version=2)
+    with pytest.raises(VersionNotFoundError):
+        trilake.open(uri, timestamp="1999-01-01")
+    with pytest.raises(InvalidArgumentError):
+        trilake.open(uri, version=0, timestamp="9999-01-01")
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DATA,
+        DATA.to_batches()[0],
+        DATA.to_batches(max_chunksize=1),
+        pl.from_arrow(DATA),
+        DATA.to_pandas(),
+        duckdb.from_arrow(DATA),
+    ],
+    ids=["table", "batch", "list", "polars", "pandas", "duckdb"],
+)
+def test_whatever_holds_arrow_data(uri: str, data: Any) -> None:
+    assert trilake.write(data, uri).rows_added == 3
+    assert _rows(trilake.open(uri)) == DATA.to_pylist()
+
+
+def test_streams_are_read_once_and_batch_by_batch(uri: str) -> None:
+    seen = []
+
+    def batches() -> Any:
+        for b in DATA.to_batches(max_chunksize=1):
+            seen.append(b.num_rows)
+            yield b
+
+    trilake.write(pa.RecordBatchReader.from_batches(DATA.schema, batches()), uri)
+    trilake.write(batches(), uri, mode="append")
+    assert seen == [1] * 6
+    assert trilake.open(uri).count() == 6
+
+
+@pytest.mark.parametrize("data", [None, 5, "text", b"x", {"n": [1]}, [], [1], [{"n": 1}], pd.Series([1]).to_list()])
+def test_what_holds_no_arrow_data(uri: str, data: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot write a"):
+        trilake.write(data, uri)
+
+
+def test_categories_and_views_of_frames(uri: str) -> None:
+    frame = pl.DataFrame({"c": pl.Series(["a", "b", "a"], dtype=pl.Categorical), "l": [[1], [], None]})
+    trilake.write(frame, uri)
+    trilake.write(pd.DataFrame({"c": pd.Categorical(["z"]), "l": [[5]]}), uri, mode="append")
+    found = _rows(trilake.open(uri))
+    assert [r["c"] for r in found] == ["a", "a", "b", "z"]
+
+
+def test_a_frame_with_an_index_keeps_to_the_columns_of_the_table(uri: str) -> None:
+    trilake.write(pd.DataFrame({"n": [1, 2]}), uri)
+    filtered = pd.DataFrame({"n": [1, 2, 3]}).query("n > 1")
+    trilake.write(filtered, uri, mode="append")
+    assert trilake.open(uri).to_arrow().schema.names == ["n"]
+    assert trilake.open(uri).count() == 4
+
+
+def test_arguments_that_contradict_each_other(uri: str) -> None:
+    for kw in (
+        {"mode": "append", "replace_where": "p = 'x'"},
+        {"mode": "overwrite", "replace_where": "p = 'x'", "partition_overwrite": "dynamic"},
+        {"mode": "overwrite", "partition_overwrite": "sometimes"},
+        {"mode": "sideways"},
+    ):
+        with pytest.raises(InvalidArgumentError):
+            trilake.write(DATA, uri, **kw)  # type: ignore[arg-type]
+    with pytest.raises(TableNotFoundError):
+        trilake.open(uri)
+
+
+def test_errors_of_writes_are_ours(uri: str) -> None:
+    trilake.write(DATA, uri, partition_by="p")
+    with pytest.raises(TableExistsError) as exists:
+        trilake.write(DATA, uri)
+    assert exists.value.code == "TABLE_EXISTS"
+    assert 'mode="append"' in str(exists.value)
+    with pytest.raises(SchemaMismatchError, match="n"):
+        trilake.write(DATA.set_column(0, "n", pa.array(["x"] * 3)), uri, mode="append")
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(uri: str) -> Table:
+    trilake.write(DATA, uri, partition_by="p")
+    return trilake.open(uri)
+
+
+def test_what_it_is(table: Table) -> None:
+    assert isinstance(table, trilake.Table)
+    assert (table.format, table.version) == ("delta", 0)
+    assert table.schema == DATA.schema
+    assert table.files().schema.names[:5] == ["path", "partition_values", "size", "modification_time", "num_records"]
+    assert sorted(table.files()["num_records"].to_pylist()) == [1, 2]
+    assert table.files("p = 'y'").num_rows == 1
+
+
+def test_columns_and_filters(table: Table) -> None:
+    assert _rows(table, columns=["S", "n"], filter="p = 'x' and n > 1") == [{"s": "b", "n": 2}]
+    assert _rows(table, columns=["n"], filter=pc.field("s").is_null()) == [{"n": 3}]
+    assert table.to_arrow(columns=["p", "n"]).schema.names == ["p", "n"]
+    assert sum(b.num_rows for b in table.to_batches(filter="n >= 2")) == 2
+    assert (table.count(), table.count("n > 5"), table.count("p = 'x'")) == (3, 0, 2)
+    with pytest.raises(InvalidArgumentError, match="it has n, s, p"):
+        table.to_arrow(columns=["q"])
+    with pytest.raises(FilterError):
+        table.to_arrow(filter="q = 1")
+    assert table.projected_schema(["S"]).names == ["s"]
+
+
+def test_explain(table: Table) -> None:
+    explained = table.explain("p = 'x' and n < 100")
+    assert len(explained.kept) == len(explained.skipped) == 1
+    text = str(explained)
+    assert "1 of 2 kept, 1 skipped" in text
+    assert "p = 'x' and n < 100" in text
+    assert "p" in explained.files.filter(pc.invert(explained.files["kept"]))["reason"][0].as_py()
+    assert "2 of 2 kept" in str(table.explain())
+
+
+def test_how_it_shows(table: Table) -> None:
+    assert repr(table).startswith(f"<Delta table {table.uri} version 0, 2 files partitioned by p; n: long")
+    html = table._repr_html_()  # type: ignore[attr-defined]
+    assert "<table>" in html
+    assert "partition" in html
+
+
+def test_names_are_escaped_in_html(uri: str) -> None:
+    trilake.write(pa.table({"<b>&": [1]}), uri)
+    html = trilake.open(uri)._repr_html_()  # type: ignore[attr-defined]
+    assert "&lt;b&gt;&amp;" in html
+    assert "<b>&" not in html
+
+
+def test_other_libraries_take_the_table_itself(table: Any) -> None:
+    assert pl.DataFrame(table).sort("n")["n"].to_list() == [1, 2, 3]
+    connection = duckdb.connect()
+    connection.register("reader", pa.RecordBatchReader.from_stream(table))
+    assert connection.sql("SELECT sum(n) FROM reader").fetchall() == [(6,)]
+    assert pa.table(table).num_rows == 3
+    assert sorted(pd.DataFrame.from_arrow(table)["n"]) == [1, 2, 3] if hasattr(pd.DataFrame, "from_arrow") else True
+
+
+def test_an_open_table_does_not_change(table: Any) -> None:
+    trilake.write(DATA, table.uri, mode="append")
+    assert (table.version, table.count()) == (0, 3)
+    fresh = table.refresh()
+    assert (fresh.version, fresh.count()) == (1, 6)
+    assert fresh.to_arrow().num_rows == 6
+
+
+def test_reading_can_be_given_up_half_way(uri: str) -> None:
+    for i in range(8):
+        trilake.write(pa.table({"n": [i] * 1000}), uri, mode="append")
+    batches = trilake.open(uri).to_batches()
+    assert next(iter(batches)).num_rows > 0
+    batches.close()  # type: ignore[attr-defined]
+
+
+def test_everything_raised_has_one_base_and_a_code(uri: str) -> None:
+    with pytest.raises(TrilakeError) as e:
+        trilake.open(uri)
+    assert str(e.value).startswith("[TABLE_NOT_FOUND] ")
+    assert e.value.context["file"] == uri
+
+
+def test_opening_and_writing_import_no_spark() -> None:
+    code = (
+        "import sys, pyarrow as pa, trilake\n"
+        "trilake.write(pa.table({'n': [1]}), 'memory://t')\n"
+        "assert trilake.open('memory://t').to_arrow(filter='n = 1').num_rows == 1\n"
+        "assert not [m for m in sys.modules if m.startswith('pyspark')]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
