@@ -7,7 +7,7 @@ A plan is made from a snapshot alone and is the same for every way in: Arrow in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
@@ -163,11 +163,6 @@ def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str)
             file=uri,
         )
     return [f.name for _, f in found if f is not None]
-
-
-def without_filter(plan: ReadPlan) -> ReadPlan:
-    """The plan that returns every row of the files."""
-    return replace(plan, filter=None)
 
 
 def vector_count(files: pa.Table) -> int:
