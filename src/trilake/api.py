@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,7 @@ from trilake.delta.write import WriteRequest, WriteResult, parse_mode, write_arr
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import Store
+from trilake.storage.uri import parse_location
 from trilake.table import Explanation, FilterLike, Table
 
 if TYPE_CHECKING:
@@ -41,8 +43,30 @@ def _open_delta(store: Store, version: int | None, timestamp: TimestampLike | No
     return ArrowDeltaTable(store, version=version, timestamp=timestamp)
 
 
+def _is_trevni(store: Store) -> bool:
+    """Whether the location is named like a Trevni file, or has such files among the first below it."""
+    if parse_location(store.uri).path.endswith(_TREVNI):
+        return True
+    return any(meta.key.endswith(_TREVNI) for meta in islice(store.list(), _LOOK_AT))
+
+
+def _open_trevni(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
+    from trilake.trevni.table import TrevniTable  # late: its kernels take time to load
+
+    if version is not None or timestamp is not None:
+        raise InvalidArgumentError(
+            "Trevni files have no versions", help="leave version and timestamp out", file=store.uri
+        )
+    return TrevniTable(store.uri, options=store.options)
+
+
+#: How Trevni files are called, and how many files are looked at for one: a folder may hold millions of others.
+_TREVNI = ".trv"
+_LOOK_AT = 10_000
+
 FORMATS: dict[str, Format] = {
     "delta": Format("delta", lambda store: DeltaLog(store).exists(), _open_delta),
+    "trevni": Format("trevni", _is_trevni, _open_trevni),
 }
 
 
@@ -121,13 +145,18 @@ def write(
     rows,
         ``"overwrite"`` replaces what was there.
     partition_by: partition columns of a new table; for an existing one they must be its own.
-    properties: table properties of a new table, such as ``{"delta.enableChangeDataFeed": "true"}``.
+    properties: table properties of a new table, such as ``{"delta.enableChangeDataFeed": "true"}``; for Trevni, how the
+        files of this write are written, such as ``{"codec": "deflate", "rowGroupSize": "64m"}``, see
+        :func:`trilake.trevni.table_write.write_options`.
+    format: ``"delta"``, or ``"trevni"`` for a folder of Trevni files, which has no versions and no log: files of a
+        write become visible one by one, when all of them are written.
     replace_where: with ``mode="overwrite"``, a predicate over partition columns: only rows for which it is true are
         replaced, and all rows written must satisfy it.
     partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of.
     user_metadata: a text kept in the table's history.
 
-    Returns the version committed, and what was added and removed.  Nothing of a write that fails is ever visible.
+    Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
+    is ever visible.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or
     ``UnsupportedProtocolError``.
@@ -136,9 +165,15 @@ def write(
     >>> trilake.write(pa.table({"n": [1]}), "memory://doc-write", mode="overwrite").rows_added
     1
     """
-    _format(format)
     parsed = parse_mode(mode)
     options = dict(storage_options or {})
+    if _format(format).name == "trevni":
+        if replace_where is not None or partition_overwrite != "static" or user_metadata is not None:
+            raise InvalidArgumentError(
+                "replace_where, partition_overwrite and user_metadata need a table with a log",
+                help='leave them out, or write format="delta"',
+            )
+        return _write_trevni(data, uri, parsed, _names(partition_by), properties or {}, options)
     if replace_where is not None and (parsed != "overwrite" or partition_overwrite == "dynamic"):
         raise InvalidArgumentError(
             "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'",
@@ -161,6 +196,30 @@ def write(
     schema, batches = arrow_batches(data)
     log = DeltaLog(open_store(uri, options))
     return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))
+
+
+def _write_trevni(
+    data: Any,
+    uri: str | PathLike[str],
+    mode: str,
+    partition_by: tuple[str, ...] | None,
+    properties: Mapping[str, str],
+    options: Mapping[str, str],
+) -> WriteResult:
+    from trilake.trevni import table_write as trevni  # late: its kernels take time to load
+
+    how = trevni.write_options(properties)
+    if is_dataframe(data):
+        from trilake.spark.trevni_write import write_dataframe
+
+        done = write_dataframe(data, fspath(uri), options, mode=mode, partition_by=partition_by, options=how)
+    else:
+        store = open_store(uri, options)
+        schema, batches = arrow_batches(data)
+        plan = trevni.plan_table_write(store, schema, mode=mode, partition_by=partition_by, options=how)
+        staged = [] if plan.nothing else trevni.write_rows(store, plan, batches)
+        done = trevni.finish_table_write(store, plan, staged)
+    return WriteResult(None, done.files_added, 0, done.rows_added, done.bytes_added)
 
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -236,6 +295,12 @@ def read(
     from trilake.spark.delta_read import read_dataframe
 
     table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
+    if table.format == "trevni":
+        from trilake.spark import trevni_read
+        from trilake.trevni.table import TrevniTable
+
+        assert isinstance(table, TrevniTable)
+        return trevni_read.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
     assert isinstance(table, ArrowDeltaTable)
     return read_dataframe(spark, table, columns=columns, filter=filter, options=dict(storage_options or {}))
 
@@ -257,7 +322,8 @@ def explain(
     from trilake.spark.delta_read import explain_read
 
     table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
-    assert isinstance(table, ArrowDeltaTable)
+    if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
+        return table.explain(filter)
     return explain_read(spark, table, filter)
 
 

@@ -90,9 +90,12 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What a write did.  ``version`` is the one it committed, or the one it left as it was."""
+    """What a write did.
 
-    version: int
+    ``version`` is the one it committed, or the one it left as it was; ``None`` for formats without versions.
+    """
+
+    version: int | None
     files_added: int = 0
     files_removed: int = 0
     rows_added: int = 0

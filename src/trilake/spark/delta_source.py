@@ -31,9 +31,10 @@ from trilake.delta.read import read_task
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
 from trilake.delta.write import WriteRequest, files_of_job, finish_write, plan_write, resume_write
 from trilake.delta.write_files import FilePlan, write_files
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError
 from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
+from trilake.spark.rows import as_declared
 from trilake.spark.schemas import from_spark, to_spark
 from trilake.storage import open_store
 
@@ -127,18 +128,6 @@ def _rows_schema(snapshot: Snapshot) -> T.StructType:
     return to_spark(read_schema(snapshot.schema))
 
 
-def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows under exactly the schema that Spark expects, which a user may have given."""
-    if batch.schema.equals(schema):
-        return batch
-    try:
-        return batch.cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
-        raise SchemaMismatchError(
-            f"the rows do not fit the schema given: {e}", help="leave .schema(...) out, or give the table's own types"
-        ) from e
-
-
 def _feed(options: Options) -> bool:
     return options.flag("readChangeFeed") or options.flag("readChangeData")
 
@@ -186,7 +175,7 @@ class DeltaReader(DataSourceReader):
         store = open_store(self.path, dict(self.store))
         for task in cast(FilePartition, partition).tasks:
             for batch in read_task(store, cast(FileTask, task), self.plan):
-                yield _as_declared(batch, self.declared)
+                yield as_declared(batch, self.declared)
 
 
 class PushingDeltaReader(DeltaReader):
@@ -223,7 +212,7 @@ class ChangeReader(DataSourceReader):
         store = open_store(self.path, dict(self.store))
         for task in cast(FilePartition, partition).tasks:
             for batch in read_change_task(store, cast(ChangeTask, task), self.plan):
-                yield _as_declared(batch.select(self.columns), self.declared)
+                yield as_declared(batch.select(self.columns), self.declared)
 
 
 @dataclass

@@ -8,13 +8,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from trilake.spark.delta_source import DeltaDataSource, TrilakeDeltaDataSource
+from trilake.spark.trevni_source import TrevniDataSource, TrilakeTrevniDataSource
 
 _log = logging.getLogger("trilake.spark")
 
 #: Class of delta-spark's jar that claims the name ``delta``.
 _DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
 
-SOURCES: list[type[DataSource]] = [DeltaDataSource, TrilakeDeltaDataSource]
+SOURCES: list[type[DataSource]] = [
+    DeltaDataSource,
+    TrilakeDeltaDataSource,
+    TrevniDataSource,
+    TrilakeTrevniDataSource,
+]
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:

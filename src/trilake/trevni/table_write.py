@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 
@@ -41,6 +42,8 @@ from trilake.trevni.writer import ColumnOptions
 #: Options of a write by the names that Spark's users give them; see :func:`write_options`.
 OPTIONS = ("codec", "checksum", "rowGroupSize", "blockSize", "values")
 
+#: Folders in which other formats keep their logs: their data files must not go, and must not be joined by strangers.
+_LOGS = {"_delta_log": "Delta", "_versions": "Lance"}
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)b?", re.IGNORECASE)
 _T = pa.types
 
@@ -132,6 +135,9 @@ def plan_table_write(
     """
     if mode not in ("error", "ignore", "append", "overwrite"):
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
+    for folder, name in _LOGS.items():
+        if next(iter(store.list(folder)), None) is not None:
+            raise TableExistsError(f"a {name} table is here", help="write to another folder", file=store.uri)
     partition = _spelled(tuple(partition_by or ()), schema)
     # An overwritten folder does not matter, and may hold anything.
     files = list_files(store) if mode != "overwrite" else []
@@ -256,28 +262,34 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def write_rows(
-    store: Store, plan: TableWritePlan, batches: Iterable[pa.RecordBatch], *, task: str = "0"
+    store: Store, plan: TableWritePlan, batches: Iterable[pa.RecordBatch], *, task: str = "0", attempt: str = "0"
 ) -> list[StagedFile]:
     """Write rows into staged files; no rows, no file.
 
-    ``task`` tells apart those who write at the same time, each attempt of them.  When it fails, nothing that it staged
-    stays.  Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``StorageError``.
+    ``task`` tells apart those who write at the same time, ``attempt`` the times that each of them was begun.  When it
+    fails, nothing that it staged stays.  Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``StorageError``.
     """
     rows = (conform(batch, plan.schema) for batch in batches if batch.num_rows)
     first = next(rows, None)
-    if first is None:
-        return []
-    with _writer(store, plan, task) as writer:
-        writer.write(first)
-        for batch in rows:
-            writer.write(batch)
-    return writer.files
+    return [] if first is None else _write(store, plan, chain([first], rows), task, attempt)
 
 
-def _writer(store: Store, plan: TableWritePlan, task: str) -> RowGroupWriter:
-    return RowGroupWriter(
-        store, plan.schema, plan.write_id, task=task, partition_by=plan.partition_by, options=plan.options
-    )
+def _write(
+    store: Store, plan: TableWritePlan, rows: Iterable[pa.RecordBatch], task: str, attempt: str
+) -> list[StagedFile]:
+    # A folder for each attempt: giving one up must not touch another's files.
+    folder = f"{plan.write_id}-{task}-{attempt}"
+    try:
+        with RowGroupWriter(
+            store, plan.schema, folder, task=task, partition_by=plan.partition_by, options=plan.options
+        ) as writer:
+            for batch in rows:
+                writer.write(batch)
+        return writer.files
+    except BaseException:
+        with suppress(StorageError, OSError):  # why the write failed is the error to show
+            discard(store, [StagedFile(f"{STAGING}/{folder}/-", "-", 0, 0)])
+        raise
 
 
 def finish_table_write(store: Store, plan: TableWritePlan, files: Sequence[StagedFile]) -> TableWrite:
@@ -288,19 +300,16 @@ def finish_table_write(store: Store, plan: TableWritePlan, files: Sequence[Stage
     if plan.nothing:
         return TableWrite()
     files = list(files)
-    if not files and plan.describe:
-        with _writer(store, plan, "0") as writer:
-            pass  # closing it leaves a file without rows
-        files = writer.files
+    if not files and plan.describe and not plan.partition_by:
+        files = _write(store, plan, [], "0", "0")  # closing the writer leaves a file without rows
     publish(store, files, replace=plan.mode == "overwrite")
-    with suppress(StorageError, OSError):
-        clean(store, plan.write_id)  # of tasks that were tried twice; the write has succeeded whether this does or not
+    with suppress(StorageError, OSError):  # the write has succeeded, whether this does or not
+        clean(store, plan)
     return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))
 
 
-def clean(store: Store, write_id: str) -> None:
-    """Remove everything that one write has staged and not put in its place."""
-    folder = f"{STAGING}/{write_id}"
-    keys = {meta.key for found in (store.list(folder), store.unfinished(folder)) for meta in found}
-    # The first of them names the folder even where it holds nothing but folders.
-    discard(store, [StagedFile(key, key, 0, 0) for key in (f"{folder}/-", *sorted(keys))])
+def clean(store: Store, plan: TableWritePlan) -> None:
+    """Remove everything that a write has staged and not put in its place, by all tasks and attempts."""
+    mine = f"{STAGING}/{plan.write_id}-"
+    found = {meta.key for metas in (store.list(STAGING), store.unfinished(STAGING)) for meta in metas}
+    discard(store, [StagedFile(key, key, 0, 0) for key in sorted(found) if key.startswith(mine)])

@@ -1,0 +1,204 @@
+"""``spark.read.format("trevni")`` and ``df.write.format("trevni")``: the Python data source.
+
+A file, a folder, a glob or partition folders are read in partitions of a file or a range of its rows each.  Writing
+leaves staged files in Spark's tasks, and the driver puts them in their places when all tasks are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import types as T
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from trilake.delta.schema import StructType, all_nullable, from_arrow
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.expr import Filter as TableFilter
+from trilake.expr import parse_filter
+from trilake.spark.filters import push_filters
+from trilake.spark.options import Options, table_path
+from trilake.spark.rows import as_declared
+from trilake.spark.schemas import from_spark, to_spark
+from trilake.storage import open_store
+from trilake.trevni.dataset import Split, read_split
+from trilake.trevni.row_groups import StagedFile
+from trilake.trevni.table import TrevniTable
+from trilake.trevni.table_write import (
+    OPTIONS,
+    TableWritePlan,
+    clean,
+    finish_table_write,
+    plan_table_write,
+    write_options,
+    write_rows,
+)
+
+READ_OPTIONS = ("filter", "pushFilters", "splitSize", "trusted")
+WRITE_OPTIONS = ("partitionBy", *OPTIONS)
+
+
+class TrevniDataSource(DataSource):
+    """Trevni files as a Spark data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trevni"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    def schema(self) -> T.StructType:
+        table, _ = self._open()
+        return rows_schema(table.schema, table.uri)
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        table, options = self._open()
+        size = options.integer("splitSize")
+        if size is not None and size < 1:
+            raise InvalidArgumentError(f"option splitSize is {size}", help="it must be a number of bytes above 0")
+        reader = PushingTrevniReader if options.flag("pushFilters") else TrevniReader
+        return reader(table, schema, filter=options.get("filter"), size=size)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> TrevniWriter:
+        options = Options(self.options, WRITE_OPTIONS)
+        given = dict(options.values)
+        partition_by = given.pop("partitionBy", None)
+        path = table_path(self.options)
+        plan = plan_table_write(
+            open_store(path, options.store),
+            from_spark(schema).to_arrow_schema(),
+            mode="overwrite" if overwrite else "append",
+            partition_by=None if partition_by is None else [c.strip() for c in partition_by.split(",") if c.strip()],
+            options=write_options(given),
+        )
+        return TrevniWriter(path, options.store, plan)
+
+    def _open(self) -> tuple[TrevniTable, Options]:
+        options = Options(self.options, READ_OPTIONS)
+        return TrevniTable(table_path(self.options), options=options.store, trusted=options.flag("trusted")), options
+
+
+class TrilakeTrevniDataSource(TrevniDataSource):
+    """The same under a name that nobody else claims."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trilake-trevni"
+
+
+def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
+    """The schema of files' rows as Spark must declare it: nullable throughout, because a file may lack a column.
+
+    Raises ``SchemaMismatchError`` for a column whose type Spark does not have.
+    """
+    try:
+        return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
+    except SchemaMismatchError as e:
+        raise SchemaMismatchError(
+            f"Spark cannot take the files' columns as they are: {e.message}",
+            help="give .schema(...) without the column, or with a type that it can become, such as bigint",
+            file=uri,
+            column=e.context.get("column"),
+        ) from e
+
+
+@dataclass
+class SplitPartition(InputPartition):
+    """What one task reads; nothing, where there is nothing at all to read."""
+
+    split: Split | None
+
+
+class TrevniReader(DataSourceReader):
+    """Reads the columns that Spark has declared, and the rows for which the option ``filter`` is true."""
+
+    def __init__(self, table: TrevniTable, schema: T.StructType, *, filter: str | None, size: int | None) -> None:
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        self.rows, self.columns = _read_schema(table.schema, self.declared)
+        self.table: TrevniTable | None = table.under(self.rows)
+        self.size = size
+        self.filter: TableFilter | None = parse_filter(filter, self.rows)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        assert self.table is not None
+        splits = self.table.splits(self.filter, size=self.size)
+        self.table = None  # tasks need their splits, not the list of all files
+        return [SplitPartition(split) for split in splits] or [SplitPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        split = cast(SplitPartition, partition).split
+        if split is None:
+            return
+        for batch in read_split(split, self.rows, self.columns, self.filter):
+            yield as_declared(batch.rename_columns(self.declared.names), self.declared)
+
+
+class PushingTrevniReader(TrevniReader):
+    """Filters that Spark pushes choose files and blocks, and Spark applies them to the rows again.
+
+    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so rows that
+    one ``where`` excludes would be missing from every other use of the same DataFrame.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        # The option ``filter`` came first, and one filter is all that a scan has.
+        if self.filter is None:
+            self.filter = push_filters(filters, self.rows)
+        return filters
+
+
+def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:
+    """The schema to read with, and the columns of it that Spark has declared, in its order.
+
+    Columns are found without regard to case and take the types declared; those that the first file does not have may be
+    in others.
+    """
+    by_lower = {name.lower(): name for name in table.names}
+    names = [name if name in table.names else by_lower.get(name.lower(), name) for name in declared.names]
+    fields = {f.name: f for f in table}
+    fields.update({name: pa.field(name, f.type) for name, f in zip(names, declared, strict=True)})
+    return pa.schema(list(fields.values())), names
+
+
+@dataclass
+class StagedFiles(WriterCommitMessage):
+    """What one task has written."""
+
+    files: list[StagedFile]
+
+
+def task_name() -> tuple[str, str]:
+    """Names for the running task and for this attempt of it."""
+    context = TaskContext.get()
+    return ("00000", "0") if context is None else (f"{context.partitionId():05d}", str(context.taskAttemptId()))
+
+
+class TrevniWriter(DataSourceArrowWriter):
+    """Stages files in tasks, puts them in their places on the driver."""
+
+    def __init__(self, path: str, store: Mapping[str, str], plan: TableWritePlan) -> None:
+        self.path, self.store, self.plan = path, store, plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+        task, attempt = task_name()
+        store = open_store(self.path, dict(self.store))
+        return StagedFiles(write_rows(store, self.plan, iterator, task=task, attempt=attempt))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        files = [f for m in messages if isinstance(m, StagedFiles) for f in m.files]
+        finish_table_write(open_store(self.path, dict(self.store)), self.plan, files)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        # Staged files are this job's alone and no reader sees them, so they may go whatever became of the commit.
+        clean(open_store(self.path, dict(self.store)), self.plan)
