@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,19 +111,19 @@ def test_versions(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    "make",
     [
-        DATA,
-        DATA.to_batches()[0],
-        DATA.to_batches(max_chunksize=1),
-        pl.from_arrow(DATA),
-        DATA.to_pandas(),
-        duckdb.from_arrow(DATA),
+        lambda: DATA,
+        lambda: DATA.to_batches()[0],
+        lambda: DATA.to_batches(max_chunksize=1),
+        lambda: pl.from_arrow(DATA),
+        DATA.to_pandas,
+        lambda: duckdb.from_arrow(DATA),
     ],
     ids=["table", "batch", "list", "polars", "pandas", "duckdb"],
 )
-def test_whatever_holds_arrow_data(uri: str, data: Any) -> None:
-    assert trilake.write(data, uri).rows_added == 3
+def test_whatever_holds_arrow_data(uri: str, make: Callable[[], Any]) -> None:
+    assert trilake.write(make(), uri).rows_added == 3
     assert _rows(trilake.open(uri)) == DATA.to_pylist()
 
 

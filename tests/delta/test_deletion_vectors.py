@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
@@ -231,6 +231,7 @@ def _descriptor(deleted: set[int], **change: Any) -> dict[str, Any]:
     }
 
 
+@settings(max_examples=25)
 @given(st.sets(st.integers(0, 29), min_size=1), st.integers(1, 11))
 def test_row_indexes_span_row_groups_and_skipped_ones(deleted: set[int], group: int) -> None:
     data = parquet(pa.table({"a": list(range(30))}), row_group_size=group)
