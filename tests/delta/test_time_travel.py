@@ -34,6 +34,11 @@ def test_the_newest_version_at_or_before_a_time() -> None:
     assert [log.version_from(t) for t in (0, 100, 101, 200, 300)] == [0, 0, 1, 1, 2]
 
 
+@pytest.mark.parametrize("ms", [0, -1, 2**62, -(2**62), 253_402_300_800_000])
+def test_any_time_can_be_shown(ms: int) -> None:
+    assert timestamp_text(ms).endswith("Z")
+
+
 def test_before_the_first_commit_and_after_the_last() -> None:
     log = _log([100_000, 200_000])
     with pytest.raises(VersionNotFoundError, match="oldest commit in the log is version 0") as e:

@@ -312,4 +312,5 @@ def timestamp_text(ms: int) -> str:
     >>> timestamp_text(0)
     '1970-01-01 00:00:00.000Z'
     """
-    return str(pa.scalar(ms, pa.timestamp("ms"))) + "Z"
+    # Through Arrow's own text: Python's datetimes end with the year 9999, times in a log need not.
+    return f"{pa.scalar(ms, pa.timestamp('ms')).cast(pa.string()).as_py()}Z"
