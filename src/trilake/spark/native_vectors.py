@@ -83,7 +83,9 @@ def alive(spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: C
     slot: which of ``vectors`` belongs to a row's file; any number beyond them for a file without one.
     """
     packed = pack(vectors)
-    row = F.coalesce(F.col(ROW_INDEX), F.raise_error(F.lit("Spark's scan does not number rows")).cast("long"))
+    row = F.col(ROW_INDEX)
+    # A Spark that does not know the column would find it in no file, and every deleted row would be back.
+    df = df.where(row.isNotNull() | F.raise_error(F.lit("this Spark does not number the rows of files")).isNull())
     if packed.count <= _SMALL_WORDS:
         # One row, one scalar subquery for all: Spark evaluates it once.
         arrays = {"words": packed.words, "pages": packed.pages}
