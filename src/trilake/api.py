@@ -19,6 +19,7 @@ from trilake.delta.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable, TimestampLike
 from trilake.delta.write import WriteRequest, WriteResult, parse_mode, write_arrow
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
+from trilake.spark.providers import install_providers
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
@@ -26,6 +27,9 @@ from trilake.table import Explanation, FilterLike, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+install_providers()
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ def write(
     replace_where: str | None = None,
     partition_overwrite: Literal["static", "dynamic"] = "static",
     user_metadata: str | None = None,
+    data_format: str | None = None,
 ) -> WriteResult:
     """Write rows into a table as one commit.
 
@@ -154,6 +159,8 @@ def write(
         replaced, and all rows written must satisfy it.
     partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of.
     user_metadata: a text kept in the table's history.
+    data_format: format of a new Delta table's data files, ``"parquet"`` by default, or ``"trevni"``: only this library
+        reads such a table.
 
     Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
     is ever visible.
@@ -168,9 +175,9 @@ def write(
     parsed = parse_mode(mode)
     options = dict(storage_options or {})
     if _format(format).name == "trevni":
-        if replace_where is not None or partition_overwrite != "static" or user_metadata is not None:
+        if partition_overwrite != "static" or (replace_where, user_metadata, data_format) != (None, None, None):
             raise InvalidArgumentError(
-                "replace_where, partition_overwrite and user_metadata need a table with a log",
+                "replace_where, partition_overwrite, user_metadata and data_format need a table with a log",
                 help='leave them out, or write format="delta"',
             )
         return _write_trevni(data, uri, parsed, _names(partition_by), properties or {}, options)
@@ -187,6 +194,7 @@ def write(
         "replace_where": replace_where,
         "partition_overwrite": partition_overwrite,
         "user_metadata": user_metadata,
+        "data_format": data_format,
     }
     if is_dataframe(data):
         from trilake.spark.delta_write import write_dataframe

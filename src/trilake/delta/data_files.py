@@ -72,7 +72,7 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
         starts = np.concatenate([[0], np.cumsum(counts)])
         if not indexes:
             for g in groups:
-                yield int(starts[g]), _no_columns(counts[g])
+                yield int(starts[g]), no_columns(counts[g])
             return
         columns = [schema.names[i] for i in indexes]
         for run in _runs(groups):
@@ -82,7 +82,7 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
                 position += batch.num_rows
 
 
-def _no_columns(rows: int) -> pa.RecordBatch:
+def no_columns(rows: int) -> pa.RecordBatch:
     """``rows`` rows of no column at all: what a count needs."""
     return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
 
@@ -216,4 +216,5 @@ def _decompressed(source: pa.NativeFile, key: str) -> pa.NativeFile:
     return pa.CompressedInputStream(source, codec) if codec else source
 
 
+#: Readers by the name of their format.  A layer that knows formats which this one must not know adds theirs.
 PROVIDERS: dict[str, Provider] = {"parquet": _parquet, "orc": _orc, "csv": _csv, "json": _json, "text": _text}

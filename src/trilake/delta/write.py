@@ -24,7 +24,7 @@ from trilake.delta.schema import StructType, check_partition_columns
 from trilake.delta.skipping import matching_partitions
 from trilake.delta.store_assignment import check_assignable
 from trilake.delta.transaction import CommitPlan, commit, remove_action
-from trilake.delta.write_files import FilePlan, write_files
+from trilake.delta.write_files import WRITERS, FilePlan, write_files
 from trilake.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -71,6 +71,8 @@ class WriteRequest:
     partition_overwrite: Literal["static", "dynamic"] = "static"
     user_metadata: str | None = None
     operation: str = "WRITE"
+    #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
+    data_format: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,19 @@ def plan_write(log: DeltaLog, request: WriteRequest, runtime: Runtime | None = N
     if request.mode == "error":
         raise TableExistsError("a Delta table is there already", file=log.store.uri, version=base.version)
     metadata = base.metadata
-    plan = FilePlan(base.schema, metadata.partition_columns, runtime.new_id(), metadata.configuration)
+    provider = metadata.provider.lower()
+    plan = FilePlan(
+        base.schema, metadata.partition_columns, runtime.new_id(), metadata.configuration, provider=provider
+    )
     if request.mode == "ignore":
         return WritePlan(request, plan, metadata, base, nothing=True)
     check_writable(base.protocol, metadata, uri=log.store.uri, version=base.version)
-    if metadata.provider.lower() != "parquet":
+    _check_written(provider, log.store.uri)
+    if request.data_format is not None and request.data_format.lower() != provider:
         raise InvalidArgumentError(
-            f"the table's files are {metadata.provider}, and only Parquet files are written", file=log.store.uri
+            f"the table's files are {provider}, the write says {request.data_format!r}",
+            help="leave data_format out: it is set when a table is created",
+            file=log.store.uri,
         )
     if request.mode == "overwrite" and base.property("delta.appendOnly", "false").lower() == "true":
         raise InvalidArgumentError(
@@ -144,6 +152,17 @@ def plan_write(log: DeltaLog, request: WriteRequest, runtime: Runtime | None = N
     _check_same(request, metadata, log.store.uri)
     check_assignable(request.schema, base.schema, uri=log.store.uri)
     return WritePlan(request, plan, metadata, base)
+
+
+def _check_written(provider: str, uri: str) -> None:
+    """Raise ``InvalidArgumentError`` where no files of this format are written."""
+    known = {"parquet", *WRITERS}
+    if provider not in known:
+        raise InvalidArgumentError(
+            f"the table's files are {provider!r}, and no such files are written",
+            help=f"written are {', '.join(sorted(known))}",
+            file=uri,
+        )
 
 
 def _read_base(log: DeltaLog, request: WriteRequest, version: int | None = None) -> Head:
@@ -161,14 +180,18 @@ def _plan_create(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> Writ
         raise SchemaMismatchError("no column has a type", help="cast the columns before writing", file=log.store.uri)
     properties = _checked_properties(request.properties)
     partition = check_partition_columns(request.schema, request.partition_by or ())
+    provider = (request.data_format or "parquet").lower()
+    _check_written(provider, log.store.uri)
     metadata = Metadata(
         id=runtime.new_id(),
         schema_string=request.schema.json(),
         partition_columns=partition,
         configuration=properties,
+        provider=provider,
         created_time=runtime.clock_ms(),
     )
-    return WritePlan(request, FilePlan(request.schema, partition, runtime.new_id(), properties), metadata, None)
+    files = FilePlan(request.schema, partition, runtime.new_id(), properties, provider=provider)
+    return WritePlan(request, files, metadata, None)
 
 
 def _checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:

@@ -7,10 +7,10 @@ before a commit names it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import IO, Any
+from typing import IO, Any, Protocol
 from urllib.parse import quote
 
 import numpy as np
@@ -53,6 +53,8 @@ class FilePlan:
     target_size: int = 256 << 20
     buffer_size: int = 128 << 20
     compression: str = "snappy"
+    #: Format of the files, as ``metaData.format.provider`` says.
+    provider: str = "parquet"
 
     @property
     def indexed_columns(self) -> int:
@@ -103,7 +105,7 @@ class _TaskWriter:
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
         names = set(plan.partition_columns)
         self.file_schema = pa.schema([f.arrow for f in plan.schema.fields if f.name not in names])
-        self.open: OrderedDict[tuple[str | None, ...], _FileWriter] = OrderedDict()
+        self.open: OrderedDict[tuple[str | None, ...], _FileWriter | _OtherFileWriter] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
         self.unsplit: list[pa.RecordBatch] = []
@@ -177,13 +179,17 @@ class _TaskWriter:
         elif len(self.open) > _MAX_OPEN:
             self._finish(next(iter(self.open)))
 
-    def _start(self, values: tuple[str | None, ...], first: pa.Table) -> _FileWriter:
+    def _start(self, values: tuple[str | None, ...], first: pa.Table) -> _FileWriter | _OtherFileWriter:
         names = [f.physical_name for f in self.partition_fields]
         by_name = dict(zip(names, values, strict=True))
         number = len(self.keys)
-        file = f"part-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{self.plan.compression}.parquet"
+        provider = self.plan.provider
+        end = f"{self.plan.compression}.parquet" if provider == "parquet" else provider
+        file = f"part-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{end}"
         key = f"{hive_directory(by_name)}/{file}" if by_name else file
         self.keys.append(key)
+        if provider != "parquet":
+            return _OtherFileWriter(self.store, key, by_name, self.file_schema, self.plan)
         return _FileWriter(self.store.open_output(key), key, by_name, self.file_schema, self.plan, first)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
@@ -273,6 +279,67 @@ class _FileWriter:
         """Give the file up: the store's writer drops it when it leaves its block with an error."""
         self.writer.is_open = False  # or its destructor would try to write the footer
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
+
+
+class RowFile(Protocol):
+    """One file of a format other than Parquet, while it is being written."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes have been written."""
+
+    def write(self, batch: pa.Table) -> None:
+        """Add rows."""
+
+    def close(self) -> None:
+        """Finish the file: it appears whole."""
+
+    def discard(self) -> None:
+        """Give it up: nothing appears."""
+
+
+#: Writers of other formats by name: from a store, a key, the schema of the rows and the plan to a file that takes rows.
+#: A layer that knows formats which this one must not know adds theirs.
+WRITERS: dict[str, Callable[[Store, str, pa.Schema, FilePlan], RowFile]] = {}
+
+
+class _OtherFileWriter:
+    """One file of another format.  The log has its number of rows, and no bounds."""
+
+    def __init__(
+        self, store: Store, key: str, partition: Mapping[str, str | None], schema: pa.Schema, plan: FilePlan
+    ) -> None:
+        self.store, self.key, self.partition = store, key, partition
+        self.file = WRITERS[plan.provider](store, key, schema, plan)
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.file.size
+
+    def accepts(self, table: pa.Table) -> bool:
+        """Whether the rows can go into this file."""
+        return True
+
+    def write(self, table: pa.Table) -> None:
+        self.file.write(table)
+        self.rows += table.num_rows
+
+    def close(self, now_ms: int) -> dict[str, Any]:
+        self.file.close()
+        return {
+            "path": encode_path(self.key),
+            "partitionValues": dict(self.partition),
+            "size": self.store.head(self.key).size,
+            "modificationTime": now_ms,
+            "dataChange": True,
+            "stats": f'{{"numRecords":{self.rows}}}',
+        }
+
+    def discard(self) -> None:
+        """Give the file up."""
+        self.file.discard()
 
 
 def dictionary_columns(rows: pa.Table) -> bool | list[str]:

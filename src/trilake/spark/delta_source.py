@@ -34,9 +34,12 @@ from trilake.delta.write_files import FilePlan, write_files
 from trilake.errors import InvalidArgumentError
 from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
+from trilake.spark.providers import install_providers
 from trilake.spark.rows import as_declared
 from trilake.spark.schemas import from_spark, to_spark
 from trilake.storage import open_store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 _log = logging.getLogger("trilake.spark")
 
@@ -51,7 +54,7 @@ READ_OPTIONS = (
     "endingTimestamp",
     "pushFilters",
 )
-WRITE_OPTIONS = ("partitionBy", "replaceWhere", "partitionOverwriteMode", "userMetadata")
+WRITE_OPTIONS = ("partitionBy", "replaceWhere", "partitionOverwriteMode", "userMetadata", "dataFormat")
 _CHANGE_COLUMNS = T.StructType(
     [
         T.StructField("_change_type", T.StringType()),
@@ -107,6 +110,7 @@ class DeltaDataSource(DataSource):
             replace_where=options.get("replaceWhere") if overwrite else None,
             partition_overwrite="dynamic" if partition_mode == "dynamic" else "static",
             user_metadata=options.get("userMetadata"),
+            data_format=options.get("dataFormat"),
         )
         return DeltaWriter(table_path(self.options), options.store, request)
 

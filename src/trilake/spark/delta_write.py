@@ -13,7 +13,10 @@ from pyspark.sql import DataFrame
 from trilake.delta.log import DeltaLog
 from trilake.delta.write import WriteRequest, WriteResult, finish_write, job_failed, plan_write
 from trilake.delta.write_files import FilePlan, write_files
+from trilake.spark.providers import install_providers
 from trilake.storage import open_store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 
 def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: WriteRequest) -> WriteResult:

@@ -1,0 +1,49 @@
+"""Data files of Delta tables that are of another format of this library: ``metaData.format.provider`` ``trevni``.
+
+Formats do not know each other, so the two meet here, in a layer that may know both.  Nothing of Spark is
+imported: tables that are read without it need this too.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from trilake.delta.conform import needed_file_columns
+from trilake.delta.data_files import PROVIDERS, FileBatches, no_columns
+from trilake.delta.scan import ReadPlan
+from trilake.delta.write_files import WRITERS, FilePlan, RowFile
+from trilake.errors import UnsupportedProtocolError
+from trilake.storage.base import Store
+
+
+def install_providers() -> None:
+    """Let Delta tables have Trevni files.  Calling it again changes nothing."""
+    PROVIDERS["trevni"] = _read_trevni
+    WRITERS["trevni"] = _write_trevni
+
+
+def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
+    from trilake.trevni.file import TrevniFile  # late: its kernels take time to load
+
+    if plan.mode == "id":
+        raise UnsupportedProtocolError(
+            "columns are mapped by id, and Trevni files have no ids of columns", file=plan.uri, version=plan.version
+        )
+    file = TrevniFile((store, key))
+    schema = file.schema
+    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
+    names = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+    if not names:
+        yield 0, no_columns(file.row_count)
+        return
+    position = 0
+    for batch in file.batches(names):
+        yield position, batch
+        position += batch.num_rows
+
+
+def _write_trevni(store: Store, key: str, schema: pa.Schema, plan: FilePlan) -> RowFile:
+    from trilake.trevni.writer import TrevniWriter
+
+    # Files of many partitions may be open at once; what exceeds this waits on disk.
+    return TrevniWriter((store, key), schema, codec=plan.compression, checksum="crc32", memory=1 << 24)
