@@ -60,7 +60,7 @@ def test_files_and_local_variables_are_out_of_reach() -> None:
     with pytest.raises(engine.QueryError):
         engine.query("SELECT * FROM local")
     assert local.num_rows == 1
-    with pytest.raises(engine.QueryError, match="Permission"):
+    with pytest.raises(engine.QueryError, match="file system"):
         engine.query(f"SELECT * FROM read_text('{__file__}')")
 
 

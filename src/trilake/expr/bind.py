@@ -39,6 +39,28 @@ from trilake.expr.predicate import (
     duckdb_name,
 )
 
+#: Words that are no names without backticks.
+_RESERVED = frozenset(
+    (
+        *("all", "and", "any", "as", "between", "by", "case", "cast", "cross", "current_date", "current_timestamp"),
+        *("distinct", "else", "end", "except", "exists", "extract", "false", "filter", "from", "group", "having"),
+        *("ilike", "in", "inner", "intersect", "interval", "is", "join", "left", "like", "limit", "not", "null", "on"),
+        *("or", "order", "outer", "over", "position", "regexp", "right", "rlike", "select", "some", "substring"),
+        *("table", "then", "trim", "true", "try_cast", "union", "unknown", "using", "values", "when", "where", "with"),
+    )
+)
+
+
+def quote_name(name: str) -> str:
+    """A name as Spark SQL spells it, in backticks where it needs them.
+
+    >>> quote_name("a"), quote_name("a.b"), quote_name("in"), quote_name("a`b")
+    ('a', '`a.b`', '`in`', '`a``b`')
+    """
+    if name.isidentifier() and name.isascii() and name.lower() not in _RESERVED:
+        return name
+    return f"`{name.replace('`', '``')}`"
+
 
 @dataclass(frozen=True)
 class Column:
@@ -50,7 +72,7 @@ class Column:
     @property
     def sql(self) -> str:
         """The column as Spark SQL spells it."""
-        return ".".join(p if p.isidentifier() else f"`{p.replace('`', '``')}`" for p in self.path)
+        return ".".join(map(quote_name, self.path))
 
 
 def resolve(
@@ -147,6 +169,8 @@ def null_safe_equal(column: Column, literal: Literal, **where: Any) -> Predicate
 
 def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
     """``column IN (values)``; null where nothing is equal and one of the values, or the column, is null."""
+    if not values:
+        return Constant(False)
     has_null = any(v.kind is Kind.NULL for v in values)
     leaves = [compare(column, "=", v, **where) for v in values if v.kind is not Kind.NULL]
     scalars: dict[pa.DataType, list[pa.Scalar]] = {}
@@ -157,7 +181,7 @@ def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
         elif not isinstance(leaf, Known) and leaf not in others:
             others.append(leaf)
     if not scalars and not others:
-        return Constant(None) if has_null or not leaves else Known(column.path, False)
+        return Constant(None) if has_null else Known(column.path, False)
     sets = [In(column.path, pa.array(group, t), has_null) for t, group in scalars.items()]
     return any_of([*sets, *others, *([Constant(None)] if has_null and not sets else [])])
 

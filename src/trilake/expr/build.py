@@ -46,8 +46,9 @@ def compare(column: ColumnName, op: str, value: object) -> Term:
 
 
 def in_(column: ColumnName, values: Iterable[object]) -> Term:
-    """``column IN (values)``."""
-    return Term("in", _path(column), literals=tuple(Literal.of(v) for v in values))
+    """``column IN (values)``; false where there are none."""
+    literals = tuple(Literal.of(v) for v in values)
+    return Term("in", _path(column), literals=literals) if literals else constant(False)
 
 
 def is_null(column: ColumnName) -> Term:
@@ -127,7 +128,7 @@ def _bind(term: Term, schema: pa.Schema, case_sensitive: bool) -> Predicate:
 
 
 def _text(term: Term, *, nested: bool = False) -> str:
-    name = ".".join(p if p.isidentifier() else f"`{p.replace('`', '``')}`" for p in term.path)
+    name = ".".join(map(bind.quote_name, term.path))
     match term.kind:
         case "compare":
             return f"{name} {term.op} {term.literals[0].sql}"

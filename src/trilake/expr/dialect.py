@@ -6,7 +6,9 @@ the arguments that the user wrote, so that :mod:`trilake.expr.functions` alone s
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar, cast
 
 import sqlglot
 from sqlglot import exp
@@ -57,20 +59,46 @@ _ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
 }
 
 
-def parse(text: str) -> list[exp.Expression | None]:
-    """The statements of ``text``.
+def parse(text: str) -> exp.Expression:
+    """The one expression that ``text`` is.
 
-    Raises sqlglot's ``SqlglotError`` for what does not parse, and :class:`FilterError` for a construct with parts that
-    the translation does not know.
+    Raises sqlglot's ``SqlglotError`` for what does not parse, and :class:`FilterError` for several statements and for a
+    construct with parts that the translation does not know.
     """
-    statements = [None if s is None else _positive(s) for s in sqlglot.parse(text, dialect=SparkFilter)]
-    for node in (node for s in statements if s is not None for node in s.walk()):
+    statements = sqlglot.parse(text, dialect=SparkFilter)
+    if len(statements) != 1 or not isinstance(statements[0], exp.Expression):
+        raise FilterError(
+            "the filter is not one condition", help="remove the semicolon and what follows", filter=text[:200]
+        )
+    root: exp.Expression = _positive(statements[0])
+    for node in cast(Iterator[exp.Expression], root.walk()):
         present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
-        unknown = present - _ARGUMENTS.get(type(node), _OPERANDS)
-        if unknown:
-            shown = node.sql(dialect="databricks", comments=False)[:200]
-            raise FilterError(f"{shown} cannot be used in a filter", help="write it in another way")
-    return statements
+        if present - _ARGUMENTS.get(type(node), _OPERANDS):
+            raise refusal(root)
+    return root
+
+
+def refusal(node: exp.Expression) -> FilterError:
+    """The error for an expression that cannot be used in a filter."""
+    text = spark_text(node)
+    if isinstance(node, exp.Query) or next(node.find_all(exp.Subquery, exp.Select, exp.Exists), None) is not None:
+        return FilterError(f"{text} is or has a subquery", help="a filter sees one row at a time: join in Spark")
+    if next(node.find_all(exp.Window), None) is not None:
+        return FilterError(f"{text} has a window function", help="a filter sees one row at a time: compute it in Spark")
+    if isinstance(node, exp.Placeholder | exp.Parameter):
+        return FilterError(f"{text} is a parameter without a value", help="put the value into the text")
+    return FilterError(f"{text} cannot be used in a filter", help="compute it in Spark, and filter there")
+
+
+_LATE_NOT = re.compile(r"\bNOT ([\w.`]+) (LIKE|ILIKE|IN|BETWEEN)\b")
+_LATE_NULL = re.compile(r"\bNOT ([\w.`]+) IS NULL\b")
+
+
+def spark_text(node: exp.Expression) -> str:
+    """A part of a filter as Spark SQL, for people: shortened, and with NOT where one would write it."""
+    text = node.sql(dialect="databricks", comments=False, normalize_functions=False)
+    text = _LATE_NULL.sub(r"\1 IS NOT NULL", _LATE_NOT.sub(r"\1 NOT \2", text))
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _positive(root: Any) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -115,7 +116,9 @@ def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.Du
             registered.append(name)
         yield cursor
     except duckdb.Error as error:
-        raise QueryError(str(error).split("\n", 1)[0]) from error
+        # Without the category: "Conversion Error: ...".
+        message = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error).split("\n", 1)[0])
+        raise QueryError(message) from error
     finally:
         for name in registered:
             cursor.unregister(name)

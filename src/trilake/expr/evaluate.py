@@ -6,6 +6,9 @@ only for the rows that the cheap parts left undecided: ``n <> 0 AND 100 / n > 5`
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,36 +33,46 @@ from trilake.expr.predicate import (
 
 
 class Rows:
-    """Rows of a table, with the columns that a predicate reads in normal form, each made once."""
+    """Rows to evaluate over: their number, and their columns in normal form, each made once and only when asked for."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
+    def __init__(self, length: int, source: Callable[[Path], pa.ChunkedArray]) -> None:
+        self._length = length
+        self._source = source
         self._columns: dict[Path, pa.ChunkedArray] = {}
 
+    @classmethod
+    def of(cls, table: pa.Table) -> Rows:
+        """The rows of a table."""
+        return cls(table.num_rows, partial(_column, table))
+
     def __len__(self) -> int:
-        return int(self.table.num_rows)
+        return self._length
 
     def column(self, path: Path) -> pa.ChunkedArray:
         """The column at ``path``; null where any struct on the way is null."""
         if path not in self._columns:
-            index = self.table.schema.get_all_field_indices(path[0])
-            if len(index) != 1:
-                raise FilterError(
-                    f"the rows have {len(index) or 'no'} column {path[0]!r}",
-                    help=f"they have {', '.join(self.table.schema.names)}",
-                    column=path[0],
-                )
-            values = self.table.column(index[0])
-            for name in path[1:]:
-                if isinstance(values.type, pa.BaseExtensionType):
-                    values = values.cast(values.type.storage_type)
-                values = pc.struct_field(values, name)
-            self._columns[path] = normalise(values)
+            self._columns[path] = self._source(path)
         return self._columns[path]
 
-    def take(self, mask: pa.ChunkedArray) -> Rows:
-        """The rows for which ``mask`` is true."""
-        return Rows(self.table.filter(mask))
+    def where(self, mask: pa.ChunkedArray, count: int) -> Rows:
+        """The ``count`` rows for which ``mask`` is true."""
+        return Rows(count, lambda path: self.column(path).filter(mask))
+
+
+def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
+    index = table.schema.get_all_field_indices(path[0])
+    if len(index) != 1:
+        raise FilterError(
+            f"the rows have {len(index) or 'no'} column {path[0]!r}",
+            help=f"they have {', '.join(table.schema.names)}",
+            column=path[0],
+        )
+    values = table.column(index[0])
+    for name in path[1:]:
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.cast(values.type.storage_type)
+        values = pc.struct_field(values, name)
+    return normalise(values)
 
 
 def evaluate(predicate: Predicate, rows: Rows) -> pa.ChunkedArray:
@@ -110,7 +123,7 @@ def _connect(parts: tuple[Predicate, ...], rows: Rows, *, decided: bool) -> pa.C
         if remaining == len(rows):
             result = join(result, evaluate(part, rows))
             continue
-        values = evaluate(part, rows.take(open_rows)).combine_chunks()
+        values = evaluate(part, rows.where(open_rows, remaining)).combine_chunks()
         neutral = pa.repeat(pa.scalar(decided), len(rows))
         result = join(result, pc.replace_with_mask(neutral, open_rows.combine_chunks(), values))
     assert result is not None

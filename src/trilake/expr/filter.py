@@ -32,8 +32,8 @@ class Filter:
     """
 
     text: str
-    schema: pa.Schema
-    conjuncts: tuple[Conjunct, ...]
+    schema: pa.Schema = field(repr=False)
+    conjuncts: tuple[Conjunct, ...] = field(repr=False)
     expression: pc.Expression | None = field(default=None, repr=False)
 
     @cached_property
@@ -57,9 +57,10 @@ class Filter:
         ``rows`` need no more than :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
         """
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        needed = table.select([i for i, name in enumerate(table.schema.names) if name in self.columns])
         if self.expression is not None:
-            return arrow.evaluate(self.expression, table)
-        return evaluate(self.predicate, Rows(table))
+            return arrow.evaluate(self.expression, needed if self.columns else table)
+        return evaluate(self.predicate, Rows.of(needed))
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
         """For each row whether the condition is true: never null, in the order of the rows.

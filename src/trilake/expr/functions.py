@@ -78,6 +78,9 @@ class Call:
         return [a if a.type == target or a.family == "void" else cast(a, target) for a in self.args]
 
 
+#: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
+_MAX_LENGTH = 10_000
+
 Handler = Callable[[Call], Sql]
 
 _FIELDS = {
@@ -228,14 +231,19 @@ def _sign(call: Call) -> Sql:
     return Sql(f"(CASE WHEN isnan({x}) THEN {x} ELSE CAST(sign({x}) AS DOUBLE) END)", "DOUBLE")
 
 
+def _limited(call: Call) -> str:
+    """The second argument, a length: an error where it would fill the memory."""
+    n = call.integer(1)
+    refuse = fail(f"{call.name} is limited to {_MAX_LENGTH}")
+    return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {refuse} ELSE greatest({n}, 0) END)"
+
+
 def _pad(name: str) -> Handler:
     def handle(call: Call) -> Sql:
         pad = call.constant(2) if len(call.args) > 2 else " "
         if not isinstance(pad, str) or not pad:
             raise FilterError(f"{call.name} needs a text to pad with")
-        return Sql(
-            f"{name}({call.string(0)}, CAST(greatest({call.integer(1)}, 0) AS INTEGER), {quote(pad)})", "VARCHAR"
-        )
+        return Sql(f"{name}({call.string(0)}, CAST({_limited(call)} AS INTEGER), {quote(pad)})", "VARCHAR")
 
     return handle
 
@@ -375,7 +383,7 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "right": (2, 2, _simple("right({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
     "replace": (3, 3, _simple("replace({}, {}, {})", "VARCHAR", "string", "string", "string")),
     "reverse": (1, 1, _simple("reverse({})", "VARCHAR", "string")),
-    "repeat": (2, 2, _simple("repeat({}, {})", "VARCHAR", "string", "integer")),
+    "repeat": (2, 2, lambda c: Sql(f"repeat({c.string(0)}, {_limited(c)})", "VARCHAR")),
     "lpad": (2, 3, _pad("lpad")),
     "rpad": (2, 3, _pad("rpad")),
     "instr": (2, 2, _simple("instr({}, {})", "BIGINT", "string", "string")),

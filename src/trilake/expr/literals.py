@@ -70,7 +70,8 @@ class Literal:
                 if value.is_finite():
                     return cls(value, Kind.DECIMAL)
             case str():
-                return cls(value, Kind.STRING)
+                if not any("\ud800" <= c <= "\udfff" for c in value):
+                    return cls(value, Kind.STRING)
             case bytes() | bytearray() | memoryview():
                 return cls(bytes(value), Kind.BINARY)
             case dt.datetime():

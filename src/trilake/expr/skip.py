@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import FilterError
 from trilake.expr import datatypes as types
-from trilake.expr.datatypes import Path, normalise
+from trilake.expr.datatypes import Path
 from trilake.expr.evaluate import Rows, evaluate
 from trilake.expr.filter import Filter
 from trilake.expr.predicate import (
@@ -176,7 +176,9 @@ class _Analysis:
         """The value of a predicate over partition columns, computed once for each distinct combination of values."""
         codes, distinct = _distinct([self._value(path) for path in paths])
         try:
-            values = evaluate(predicate, _PartitionRows(paths, distinct)).combine_chunks()
+            columns = dict(zip(paths, distinct))
+            rows = Rows(len(distinct[0]), lambda path: pa.chunked_array([columns[path]]))
+            values = evaluate(predicate, rows).combine_chunks()
         except FilterError:
             # A row would fail in the same way; the scan says so better than the planning.
             return None
@@ -325,18 +327,6 @@ class _Analysis:
         return [*causes, (impossible, "column statistics")]
 
 
-class _PartitionRows(Rows):
-    """Rows of partition values, one for each distinct combination."""
-
-    def __init__(self, paths: list[Path], columns: list[pa.Array]) -> None:
-        super().__init__(pa.table(columns, names=[str(i) for i in range(len(columns))]))
-        self._columns = {p: normalise(pa.chunked_array([c])) for p, c in zip(paths, columns, strict=True)}
-
-    def take(self, mask: pa.ChunkedArray) -> Rows:
-        columns = [self._columns[p].filter(mask).combine_chunks() for p in self._columns]
-        return _PartitionRows(list(self._columns), columns)
-
-
 def _between(choices: pa.Array, low: pa.Array | None, high: pa.Array | None, n: int) -> Bits:
     """Whether any of the sorted ``choices`` lies between ``low`` and ``high``, for each file."""
     inside = np.ones(n, bool)
@@ -359,6 +349,9 @@ def _between(choices: pa.Array, low: pa.Array | None, high: pa.Array | None, n: 
 
 def _distinct(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
     """The distinct rows of ``columns``, and for each row the index of its distinct one."""
+    if len(columns) == 1:
+        encoded = pc.dictionary_encode(columns[0], null_encoding="encode")
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), [encoded.dictionary]
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         encoded = pc.dictionary_encode(column, null_encoding="encode")

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 from sqlglot import exp
@@ -17,14 +21,16 @@ from trilake.errors import FilterError
 from trilake.expr import bind
 from trilake.expr import datatypes as types
 from trilake.expr.bind import Column
-from trilake.expr.dialect import parse
+from trilake.expr.dialect import parse, spark_text
 from trilake.expr.evaluate import Rows, evaluate
 from trilake.expr.literals import NULL, TRUE, Kind, Literal, days_from_civil, parse_date
 from trilake.expr.predicate import MIRRORED, Conjunct, Constant, IsNull, Not, Opaque, Predicate, all_of, any_of
-from trilake.expr.translate import COMPARISONS, Translator, operands, plain, spark_text
+from trilake.expr.translate import COMPARISONS, Translator, operands, plain
 
 #: A filter is read by people; a text longer than this is a mistake or an attack.
 MAX_TEXT = 4_000_000
+#: Calls and bytes of stack for filters that are nested more deeply than usual.
+_DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
 
 def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> list[Conjunct]:
@@ -34,22 +40,54 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
     """
     if len(text) > MAX_TEXT:
         raise FilterError(f"the filter is {len(text)} characters long", help=f"the limit is {MAX_TEXT}")
-    try:
-        root = _parse(text)
+    if not _is_unicode(text):
+        raise FilterError("the filter is no valid Unicode", help="remove the lone surrogate")
+
+    def build() -> list[Conjunct]:
         builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
-        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(root)]
+        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(_parse(text))]
+
+    try:
+        return build()
     except RecursionError:
-        # sqlglot descends recursively, and so do we.
-        raise FilterError(
-            "the filter is nested too deeply", help="write long chains of OR as IN", filter=_shorten(text)
-        ) from None
+        return _with_room(build, text)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_room_lock = threading.Lock()
+
+
+def _with_room(build: Callable[[], list[Conjunct]], text: str) -> list[Conjunct]:
+    """Run ``build`` where it can descend deeper: sqlglot needs some twenty calls for each level of parentheses.
+
+    Raises :class:`FilterError` if that is not deep enough.
+    """
+    with _room_lock, ThreadPoolExecutor(1) as pool:
+        limit, stack = sys.getrecursionlimit(), threading.stack_size(_DEEP_STACK)
+        sys.setrecursionlimit(max(limit, _DEEP_CALLS))
+        try:
+            return pool.submit(build).result()
+        except RecursionError:
+            raise FilterError(
+                "the filter is nested too deeply", help="write long chains of OR as IN", filter=_shorten(text)
+            ) from None
+        finally:
+            sys.setrecursionlimit(limit)
+            threading.stack_size(stack)
 
 
 def _parse(text: str) -> exp.Expression:
     if not text.strip():
         raise FilterError("the filter is empty", help="pass None to keep all rows")
     try:
-        statements = parse(text)
+        return parse(text)
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
         raise FilterError(
@@ -60,14 +98,6 @@ def _parse(text: str) -> exp.Expression:
             near=details.get("highlight"),
             filter=_shorten(text),
         ) from error
-    if len(statements) != 1 or statements[0] is None:
-        raise FilterError(
-            "the filter is not one condition", help="remove the semicolon and what follows", filter=_shorten(text)
-        )
-    root = statements[0]
-    if not isinstance(root, exp.Expression):
-        raise FilterError("the filter is not a condition", filter=_shorten(text))
-    return root
 
 
 def _shorten(text: str) -> str:
@@ -260,7 +290,7 @@ class _Builder:
         sql, columns = self.translator.condition(node)
         if columns:
             return Opaque(sql, columns)
-        return Constant(evaluate(Opaque(sql, ()), Rows(pa.table({"c": pa.nulls(1)})))[0].as_py())
+        return Constant(evaluate(Opaque(sql, ()), Rows.of(pa.table({"c": pa.nulls(1)})))[0].as_py())
 
 
 def _all_numbers(column: Column, values: list[Literal]) -> bool:

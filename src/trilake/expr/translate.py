@@ -22,6 +22,7 @@ from trilake.expr import duckdb_sql as duck
 from trilake.expr.arithmetic import OPERATORS, arithmetic, shift
 from trilake.expr.bind import Column
 from trilake.expr.datatypes import Path
+from trilake.expr.dialect import refusal, spark_text
 from trilake.expr.duckdb_sql import Sql, common_type, type_name
 from trilake.expr.functions import AGGREGATES, FUNCTIONS, NON_DETERMINISTIC, Call, element, extract
 from trilake.expr.literals import NULL, Kind, Literal
@@ -54,12 +55,6 @@ def plain(node: exp.Expression) -> exp.Expression:
 def operands(node: exp.Expression) -> list[exp.Expression]:
     """The operands of a chain of one associative operator."""
     return [typing_cast(exp.Expression, part) for part in node.flatten()]
-
-
-def spark_text(node: exp.Expression) -> str:
-    """A part of a filter as Spark SQL, shortened."""
-    text = node.sql(dialect="databricks", comments=False, normalize_functions=False)
-    return text if len(text) <= 200 else text[:197] + "..."
 
 
 class Translator:
@@ -274,7 +269,7 @@ class Translator:
                     return self.typed(f"struct_extract({inner.text}, {duck.quote(node.expression.name)})")
             case exp.Anonymous():
                 return self._call(node.name, node.expressions)
-        raise self._refuse(node)
+        raise refusal(node)
 
     def _name(self, node: exp.Expression) -> Sql:
         column, rest = self._resolve(node)
@@ -289,19 +284,6 @@ class Translator:
                 )
             sql = self.typed(f"{sql.text}[{duck.quote(key)}]")
         return sql
-
-    def _refuse(self, node: exp.Expression) -> FilterError:
-        if next(node.find_all(exp.Subquery, exp.Select, exp.Exists), None) is not None:
-            return FilterError(
-                f"{spark_text(node)} is a subquery", help="a filter sees one row at a time: join in Spark"
-            )
-        if isinstance(node, exp.Window):
-            return FilterError(f"{spark_text(node)} is a window function", help="a filter sees one row at a time")
-        if isinstance(node, exp.Placeholder | exp.Parameter):
-            return FilterError(f"{spark_text(node)} is a parameter without a value", help="put the value into the text")
-        return FilterError(
-            f"{spark_text(node)} cannot be used in a filter", help="compute it in Spark, and filter there"
-        )
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
@@ -330,7 +312,7 @@ class Translator:
         if isinstance(node.expression, exp.Boolean):
             value = self.boolean(node.this).text
             return Sql(f"coalesce({value if node.expression.this else f'(NOT {value})'}, FALSE)", "BOOLEAN")
-        raise self._refuse(node)
+        raise refusal(node)
 
     def _in(self, node: exp.In) -> Sql:
         parts = [self.render(part) for part in [node.this, *node.expressions]]
