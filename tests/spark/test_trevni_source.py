@@ -41,7 +41,8 @@ def read_partitions(path: Path, schema: str, **options: str) -> tuple[list[Split
     """What the source plans and reads, in this process."""
     declared = StructType()
     for column in schema.split(", "):
-        declared = declared.add(*column.split(" "))
+        name, _, type_ = column.partition(" ")
+        declared = declared.add(name, type_)
     reader = TrevniDataSource({"path": str(path), **options}).reader(declared)
     assert isinstance(reader, TrevniReader)
     partitions = [p for p in reader.partitions() if isinstance(p, SplitPartition)]
