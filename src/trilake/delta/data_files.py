@@ -6,7 +6,6 @@ A provider is one function: from a store and a key to batches of file columns, e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,10 @@ import pyarrow.orc as paorc
 import pyarrow.parquet as pq
 
 from trilake.delta.conform import needed_file_columns
+from trilake.delta.partitions import parse_timestamps
 from trilake.delta.scan import ReadPlan
 from trilake.errors import CorruptFileError, UnsupportedProtocolError
+from trilake.expr import engine
 from trilake.storage.base import Store
 
 #: Rows a batch: large enough for vectorised work, small enough to bound memory with wide rows.
@@ -139,13 +140,14 @@ def _csv(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
     header = options.get("header", "false").lower() == "true"
     names = [f.physical_name for f in plan.file_fields]
     read = pacsv.ReadOptions(use_threads=threads, column_names=names, skip_rows=1 if header else 0)
+    null = options.get("nullvalue", "")
     parse = pacsv.ParseOptions(
         delimiter=options.get("sep", options.get("delimiter", ",")),
         quote_char=options.get("quote", '"') or False,
-        escape_char=options.get("escape", "\\") or False,
+        # Arrow escapes outside of quotes too, which would take the backslash out of a null like \\N.
+        escape_char=options.get("escape", "" if "\\" in null else "\\") or False,
         newlines_in_values=options.get("multiline", "false").lower() == "true",
     )
-    null = options.get("nullvalue", "")
     convert = pacsv.ConvertOptions(
         column_types={n: _text_type(f.type.arrow) for n, f in zip(names, plan.file_fields, strict=True)},
         null_values=[null],
@@ -157,19 +159,10 @@ def _csv(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
     with store.open_input(key) as source:
         if store.head(key).size == 0:
             return
-        yield from _numbered(_decompressed(source, key), pacsv.open_csv, (read, parse, convert))
-
-
-def _numbered(source: pa.NativeFile, open_: Any, options: tuple[Any, ...]) -> FileBatches:
-    position = 0
-    for batch in open_(source, *options):
-        yield position, batch
-        position += batch.num_rows
-
-
-def _text_type(type_: pa.DataType) -> pa.DataType:
-    """The type a text reader is asked for; instants are read without their zone and are UTC by Delta's rule."""
-    return pa.timestamp("us") if pa.types.is_timestamp(type_) else type_
+        position = 0
+        for batch in pacsv.open_csv(_decompressed(source, key), read, parse, convert):
+            yield position, _typed(batch, plan)
+            position += batch.num_rows
 
 
 def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
@@ -177,7 +170,7 @@ def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
         data = _decompressed(source, key).read_buffer()
     if not bytes(data).strip():
         return
-    schema = pa.schema([(f.physical_name, _json_type(f.type.arrow)) for f in plan.file_fields])
+    schema = pa.schema([(f.physical_name, _text_type(f.type.arrow)) for f in plan.file_fields])
     table = pajson.read_json(
         pa.BufferReader(data),
         read_options=pajson.ReadOptions(use_threads=threads, block_size=min(max(len(data), 1 << 16), 1 << 28)),
@@ -185,18 +178,43 @@ def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
     )
     position = 0
     for batch in table.to_batches(max_chunksize=BATCH_ROWS):
-        yield position, batch
+        yield position, _typed(batch, plan)
         position += batch.num_rows
 
 
-def _json_type(type_: pa.DataType) -> pa.DataType:
+def _text_type(type_: pa.DataType) -> pa.DataType:
+    """The type a text reader is asked for: times and binaries as texts, which come in more forms than it knows."""
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(f.name, _json_type(f.type)) for f in type_])
+        return pa.struct([pa.field(f.name, _text_type(f.type)) for f in type_])
     if pa.types.is_list(type_):
-        return pa.list_(_json_type(type_.value_type))
-    if pa.types.is_binary(type_):
+        return pa.list_(_text_type(type_.value_type))
+    if pa.types.is_temporal(type_) or pa.types.is_binary(type_):
         return pa.string()
     return type_
+
+
+def _typed(batch: pa.RecordBatch, plan: ReadPlan) -> pa.RecordBatch:
+    """The batch with the texts of times and binaries as values."""
+    types = {f.physical_name: f.type.arrow for f in plan.file_fields}
+    arrays = [_from_text(a, types[n]) for a, n in zip(batch.columns, batch.schema.names, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+
+def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if array.type == type_:
+        return array
+    if pa.types.is_struct(type_):
+        children = [_from_text(array.field(i), f.type) for i, f in enumerate(type_)]
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=array.is_null())
+    if pa.types.is_list(type_):
+        array = array.take(pa.array(range(len(array)))) if array.offset else array
+        values = _from_text(array.values, type_.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
+    if pa.types.is_timestamp(type_):
+        return parse_timestamps(array, type_.tz)
+    if pa.types.is_binary(type_):  # base64, as Spark writes it
+        return engine.query("SELECT from_base64(s) AS b FROM t", t=pa.table({"s": array}))["b"].combine_chunks()
+    return array.cast(type_)
 
 
 def _text(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:

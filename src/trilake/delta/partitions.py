@@ -61,9 +61,9 @@ def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
     if name == "binary":
         return pa.array([_binary(t) for t in texts.to_pylist()], target)  # distinct values only
     if name == "timestamp":
-        return _timestamps(texts, "UTC")
+        return parse_timestamps(texts, "UTC")
     if name == "timestamp_ntz":
-        return _timestamps(texts, None)
+        return parse_timestamps(texts, None)
     if name == "date":
         return pc.utf8_slice_codeunits(texts, 0, 10).cast(target)
     if name == "boolean":
@@ -83,7 +83,8 @@ def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
     return lowered.cast(target)
 
 
-def _timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+    """Texts as timestamps; one without a zone is UTC.  Raises ``pa.ArrowInvalid`` for a text that is none."""
     zoned = pc.match_substring_regex(texts, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
     plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
     # Zoned texts are instants; Arrow's parser wants all or none of them to have a zone.
