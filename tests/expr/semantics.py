@@ -771,4 +771,195 @@ i32 > 1 OR NULL
 current_date() > d
 d < current_date
 t <= now()
+st = st
+arr = arr
+arr <> arr
+i32 IN ('1', '5')
+n IN ('1', '5')
+n IN (1, 2)
+s IN ('a', NULL)
+greatest(s, 'b') = 'b'
+least(s, 'b') = 'a'
+greatest(d, DATE '2020-01-01') = d
+coalesce(n, 5) = 5
+if(b, 1, 1.5) = 1.5
+if(b, d, t) = '2020-01-01'
+d || '' = '2020-01-01'
+concat(t, '') = '2020-01-01 00:00:00'
+-f64 = 1.5
+-dec = 1
+f64 - f32 = 0
+i64 + 1 > 0
+i32 - 1 = 0
+i32 BETWEEN '1' AND '7'
+d BETWEEN DATE '2020-01-01' AND TIMESTAMP '2020-01-31 00:00:00'
+t NOT BETWEEN '2020-01-01' AND '2020-01-02'
+s BETWEEN 'a' AND NULL
+s NOT BETWEEN 'a' AND NULL
+trim(TRAILING 'c' FROM s) = 'ab'
+d > to_date('2020-01-01')
+t > to_timestamp('2020-01-01 00:00:00')
+year('2020-05-05') = 2020
+date_add(t, 1) = '2020-01-02'
+datediff(t, d) = 0
+date_add('2020-01-01', i32) = '2020-01-02'
+i32 % 2.5 = 0
+f64 % 0 = 1
+f64 / 0 > 1
+f64 / 2 > 1
+s = NULL
+NULL = s
+s <=> NULL
+NULL <=> NULL
+NULL IS NULL
+i32 IS TRUE
+CAST(NULL AS INT) = i32
+CAST('2020-01-01' AS DATE) = d
+CAST('abc' AS BOOLEAN) = b
+CAST(b AS STRING) = 'false'
+TRY_CAST(s AS BOOLEAN) IS NULL
+TRY_CAST(w AS TIMESTAMP) = '2020-01-01'
+TRY_CAST(n AS DECIMAL(3, 0)) = 7
+TRY_CAST(n AS DECIMAL(3, 0)) IS NULL
+CAST(n AS FLOAT) = 7
+CAST(d AS INT) = 1
+CAST(f64 AS BOOLEAN)
+CAST(dec AS BOOLEAN)
+CAST(b AS DECIMAL(3, 1)) = 1.0
+CAST(b AS DOUBLE) = 1
+CAST(z AS TIMESTAMP) = t
+CAST(t AS TIMESTAMP_NTZ) = z
+CAST(z AS STRING) = '2020-01-01 12:34:56.789012'
+CAST(z AS DATE) = '2020-01-01'
+CAST(z AS DATE) < '1970-01-01'
+CAST(' 5 ' AS INT) = i32
+CAST('1e3' AS INT) = i32
+CAST(i32 AS STRING) LIKE '1%'
+CAST(i32 AS DOUBLE) = 1
+CAST(i32 AS BIGINT) > 5
+CAST(i64 AS FLOAT) > 1e10
+CAST(dec AS FLOAT) = 2.55
+m['k'] + 1 = 2
+element_at(m, 'zz') IS NULL
+m['k'] IN (1, 2)
+st.s || 'z' = 'xz'
+arr[size(arr) - 1] = 3
+get(arr, size(arr) - 1) = 3
+regexp_like(w, 'a.*c')
+length(bin) > 0
+bin || X'00' = X'6100'
+bin = s
+s > bin
+d = '2020-01-01T00:00'
+d = '2020'
+i32 = 1.0D
+i32 <> CAST('NaN' AS DOUBLE)
+i32 < double('inf')
+i8 = 1e2
+i8 < 1e2
+dec < 'abc'
+dec = 'NaN'
+dec < 'NaN'
+dec > double('nan')
+dec < double('inf')
+big = '1.5'
+big > 1e10
+f32 IN (0.1, 1.5)
+f64 IN (1, 2.5)
+f64 IN (0.1, 1.5)
+dec IN (1, 1.5, 2.55)
+dec NOT IN (1.505)
+dec NOT IN (1.505, NULL)
+NOT (i32 IN (1, 5) AND s IS NULL)
+(i32 > 1) = b
+(i32 > 1) <=> b
+isnull(b AND c)
+(b OR c) IS NOT NULL
+s LIKE '%\\\\%%'
+s LIKE '_%b_%'
+s LIKE 'a%b' OR s LIKE 'a%c'
+date_trunc('QUARTER', d) = '2020-01-01'
+trunc(t, 'YEAR') = '2020-01-01'
+trunc(d, 'WEEK') = '2019-12-30'
+date_trunc('DAY', z) = '2020-01-01'
+date_trunc('minute', t) = '2020-01-01 12:34:00'
+last_day(t) = '2020-01-31'
+add_months(d, -1) = '2020-01-29'
+dayofweek(z) = 4
+extract(WEEK FROM d) = 1
+extract(DOY FROM t) = 1
+d > '9999-12-30'
+d < '0001-01-02'
+d < '+10000-01-01'
+t < '+10000-01-01'
+t > '0001-01-01 00:00:00'
+i64 > 1e19
+i64 BETWEEN -1e300 AND 1e300
+s = '😀'
+length(s) = 1 AND s > '\\uF000'
+lower(s) LIKE 'a%'
+nullif(s, 'a') = 'abc'
+i32 DIV 0 = 1
+i32 DIV j = 2
+10 % i32 = 0
+1 = 1 AND i32 = 1
+1 = 2 OR i32 = 1
+current_timestamp() > t
+power(2, j) = 8
+sqrt(i32) = 10
+round(i32) = 5
+round(f32, 1) = 0.1
+round(dec, 5) = 2.55
+sign(dec) = -1
+abs(f64) = 1.5
+abs(dec) = 1
+ceil(i32) = 5
+i32 = -(-1)
+TIMESTAMP '2020-01-01' = d
+DATE '2020-01-01' = t
+z = t - INTERVAL 0 HOURS
+t + INTERVAL 1 MONTH > d
+d + INTERVAL 3 WEEKS = '2020-01-22'
+upper(w) LIKE 'AB%' AND i32 < 6
+CASE WHEN s = 'a' THEN 1 WHEN s = 'abc' THEN 2.5 END > 1
+CASE WHEN i32 > 0 THEN NULL ELSE FALSE END IS NULL
+CASE s WHEN 'a' THEN TRUE END
+nvl2(s, 1, 0) = 0
+i32 | 6 = 7
+i32 ^ j = 2
+i8 & j = 1
+shiftleft(i32, 1) = 2
+hex(i32) = '1'
+f64 > '1.5'
+f64 = 'NaN'
+f32 < 'Infinity'
+CAST('inf' AS FLOAT) = f32
+b > c
+b IN (TRUE, NULL)
+b NOT IN (FALSE)
+st IN (st)
+size(m) + size(arr) > 3
+substring(bin, 1, 1) = X'61'
+left(w, j) = 'ab'
+s || NULL = 'a'
+try_divide(dec, 0) IS NULL
+try_divide(f64, j) > 1
+try_subtract(i8, 100Y) IS NULL
+try_multiply(i32, 2) = 14
+unix_timestamp(t) = 0
+datediff(d, NULL) IS NULL
+make_date(2020, 13, 1) IS NULL
+isnan(i32)
+f64 <=> f32
+d <=> t
+i32 <=> '1'
+NOT (s <=> 'a')
+s <=> w
+w RLIKE '[[:alpha:]]'
+w RLIKE '^a|b$'
+w RLIKE 'a{2}'
+w RLIKE '\\\\bx'
+w RLIKE ''
+s LIKE 'a\\_b%'
+s LIKE 'a_b\\\\\\\\'
 """.strip().split("\n")

@@ -21,6 +21,8 @@ LENIENT = {
     "i8 + 100Y > 0": [1, 2, 3, 4, 6, 7, 8, 9, 10, 11],
     "-i32 = 7": [11],
     "- -i8 = 5": [6],
+    "i64 + 1 > 0": [1, 2, 4, 6, 7, 8, 9, 10],
+    "i32 - 1 = 0": [2],
     "floor(f64) = 1": [7, 10],
     "floor(f64) = 0": [1, 2, 3, 4],
     "ceil(f64) = 2": [7, 10],
@@ -35,6 +37,12 @@ REFUSED = {
     "timestamp_micros(i64) IS NULL": "out of range",
     "date_from_unix_date(i32) = '1970-01-02'": "out of range",
     "CAST(bin AS STRING) = 'abc'": "invalid UTF8",
+    "date_add('2020-01-01', i32) = '2020-01-02'": "out of range",
+    "make_date(2020, 13, 1) IS NULL": "out of range",
+    "w RLIKE '[[:alpha:]]'": "character classes",
+    "substring(bin, 1, 1) = X'61'": "not string",
+    "shiftleft(i32, 1) = 2": "function shiftleft",
+    "hex(i32) = '1'": "function hex",
 }
 
 

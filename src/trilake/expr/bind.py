@@ -173,16 +173,16 @@ def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
         return Constant(False)
     has_null = any(v.kind is Kind.NULL for v in values)
     leaves = [compare(column, "=", v, **where) for v in values if v.kind is not Kind.NULL]
-    scalars: dict[pa.DataType, list[pa.Scalar]] = {}
+    scalars: dict[tuple[pa.DataType, bool], list[pa.Scalar]] = {}
     others: list[Predicate] = []
     for leaf in leaves:
         if isinstance(leaf, Compare):
-            scalars.setdefault(leaf.literal.type, []).append(leaf.literal)
+            scalars.setdefault((leaf.literal.type, leaf.widened), []).append(leaf.literal)
         elif not isinstance(leaf, Known) and leaf not in others:
             others.append(leaf)
     if not scalars and not others:
         return Constant(None) if has_null else Known(column.path, False)
-    sets = [In(column.path, pa.array(group, t), has_null) for t, group in scalars.items()]
+    sets = [In(column.path, pa.array(group, t), has_null, wide) for (t, wide), group in scalars.items()]
     return any_of([*sets, *others, *([Constant(None)] if has_null and not sets else [])])
 
 

@@ -424,6 +424,12 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "unix_micros": (1, 1, lambda c: Sql(f"epoch_us({c.family(0, 'timestamp')})", "BIGINT")),
     "unix_millis": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000), "BIGINT")),
     "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),
+    # Unlike unix_seconds it rounds toward zero.
+    "unix_timestamp": (
+        1,
+        1,
+        lambda c: Sql(f"(epoch_us({c.family(0, 'timestamp')}) // 1000000)", "BIGINT"),
+    ),
     "timestamp_micros": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT))", "TIMESTAMP")),
     "timestamp_millis": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT) * 1000)", "TIMESTAMP")),
     "timestamp_seconds": (

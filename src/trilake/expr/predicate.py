@@ -85,10 +85,14 @@ class Compare(_Leaf):
 
 @dataclass(frozen=True)
 class In(_Leaf):
-    """Column equals one of ``values`` (which holds no null); null instead of false if ``has_null``."""
+    """Column equals one of ``values`` (which holds no null); null instead of false if ``has_null``.
+
+    ``widened`` is that of :class:`Compare`.
+    """
 
     values: pa.Array
     has_null: bool = False
+    widened: bool = False
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class _Pushdown:
                 return field.is_null() if wanted else field.is_valid()
             case Compare() if not leaf.widened:
                 return _compare(field, leaf.op if wanted else NEGATED[leaf.op], leaf.literal)
-            case In() if wanted and len(leaf.values) <= 1000:
+            case In() if wanted and not leaf.widened and len(leaf.values) <= 1000:
                 if types.is_float(leaf.values.type) or pa.types.is_timestamp(leaf.values.type):
                     parts = [_compare(field, "=", v) for v in leaf.values]
                     found = [e for e in parts if e is not None]

@@ -44,6 +44,7 @@ _BITS: dict[type[exp.Expression], str] = {
     exp.BitwiseOr: "({} | {})",
     exp.BitwiseXor: "xor({}, {})",
 }
+_INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
 _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
 
@@ -102,6 +103,10 @@ class Translator:
             return None
         if isinstance(node, exp.Interval):
             return None
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.name.isdigit():
+            limit = _INTEGER_LIMITS.get(node.to.this.value, 0)
+            if int(node.this.name[:20]) < limit:
+                return Literal(int(node.this.name), Kind.INTEGER)  # 5L, 5S, 5Y
         sql = self.render(node)
         if sql.family in ("interval", "array", "map", "struct", "other"):
             return None
@@ -148,11 +153,9 @@ class Translator:
         return Literal.of(self.now.astimezone(dt.UTC).date() if only_date else self.now)
 
     def _typed_literal(self, node: exp.Cast) -> Literal | None:
-        """A literal with its type, such as ``DATE '2020-01-01'`` or ``5L``; ``None`` for other casts."""
+        """A literal with its type, such as ``DATE '2020-01-01'``; ``None`` for other casts."""
         target, text = node.to.this.value, node.this.name
         if not node.this.is_string:
-            if target in ("TINYINT", "SMALLINT", "INT", "BIGINT") and text.isdigit():
-                return Literal(int(text), Kind.INTEGER)
             return Literal(float(text), Kind.DOUBLE) if target == "DOUBLE" else None
         if target == "DATE":
             value, kind = literals.parse_date(text), Kind.DATE
