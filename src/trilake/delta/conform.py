@@ -91,7 +91,7 @@ def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Res
 
 def _unsliced(array: pa.Array) -> pa.Array:
     """The same values at offset 0: building a list array with a mask needs that."""
-    return array if array.offset == 0 else pa.concat_arrays([array, array.slice(0, 0)])
+    return array if array.offset == 0 else array.take(pa.array(range(len(array))))
 
 
 def _as_list(array: pa.Array) -> pa.Array:
@@ -112,8 +112,6 @@ def _list(array: pa.Array, source: pa.Field, target: ArrayType, resolver: Resolv
     if array.type == target.arrow:
         return array
     array = _unsliced(array)
-    if array.offset:
-        array = array.take(pa.array(range(len(array))))
     values = conform_array(array.values, array.type.value_field, target.element, resolver, f"{path}.element")
     offsets = array.offsets.cast(pa.int32())
     type_ = pa.list_(pa.field("element", values.type, True))
@@ -128,8 +126,6 @@ def _map(array: pa.Array, target: MapType, resolver: Resolver, path: str) -> pa.
     if array.type == target.arrow:
         return array
     array = _unsliced(array)
-    if array.offset:
-        array = array.take(pa.array(range(len(array))))
     keys = conform_array(array.keys, array.type.key_field, target.key, resolver, f"{path}.key")
     items = conform_array(array.items, array.type.item_field, target.value, resolver, f"{path}.value")
     type_ = pa.map_(pa.field("key", keys.type, False), pa.field("value", items.type, True))

@@ -91,15 +91,19 @@ REGISTRY: dict[str, Feature] = {
 }
 
 
-def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
-    """Refuse, by name, what a reader would need and this library lacks.  Raises ``UnsupportedProtocolError``."""
-    if protocol.min_reader_version > MAX_READER or protocol.min_reader_version < 1:
+def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: int) -> None:
+    if not 1 <= needed <= highest:
         raise UnsupportedProtocolError(
-            f"the table needs Delta reader version {protocol.min_reader_version}; up to {MAX_READER} are supported",
-            help="read it with a newer trilake, or read an older version of the table",
+            f"the table needs Delta {kind} version {needed}; up to {highest} are supported",
+            help="use a newer trilake, or read an older version of the table",
             file=uri,
             version=version,
         )
+
+
+def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
+    """Refuse, by name, what a reader would need and this library lacks.  Raises ``UnsupportedProtocolError``."""
+    _check_version("reader", protocol.min_reader_version, MAX_READER, uri=uri, version=version)
     if protocol.min_reader_version < 3:
         return
     lacking = [n for n in protocol.reader_features or () if n not in REGISTRY or not REGISTRY[n].reads]
@@ -123,13 +127,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
     """Refuse, by name, what a writer would have to keep and this library does not.  Raises
     ``UnsupportedProtocolError``."""
     check_readable(protocol, uri=uri, version=version)
-    if protocol.min_writer_version > MAX_WRITER or protocol.min_writer_version < 1:
-        raise UnsupportedProtocolError(
-            f"the table needs Delta writer version {protocol.min_writer_version}; up to {MAX_WRITER} are supported",
-            help="write it with a newer trilake",
-            file=uri,
-            version=version,
-        )
+    _check_version("writer", protocol.min_writer_version, MAX_WRITER, uri=uri, version=version)
     lacking = []
     for name in writer_features(protocol):
         feature = REGISTRY.get(name)

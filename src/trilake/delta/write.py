@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
@@ -26,6 +27,7 @@ from trilake.delta.store_assignment import check_assignable
 from trilake.delta.transaction import CommitPlan, commit, remove_action
 from trilake.delta.write_files import WRITERS, FilePlan, write_files
 from trilake.errors import (
+    ConflictError,
     InvalidArgumentError,
     SchemaMismatchError,
     TableExistsError,
@@ -238,11 +240,22 @@ def resume_write(
 def finish_write(
     log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime | None = None
 ) -> WriteResult:
-    """Commit the files of a write.  Raises as :func:`trilake.delta.transaction.commit` does."""
-    runtime = runtime or Runtime()
+    """Commit the files of a write.
+
+    Raises as :func:`trilake.delta.transaction.commit` does.  Where it is certain that nothing was committed, the files
+    are deleted at once: nobody else knows their names.
+    """
     if plan.nothing:
         assert plan.base is not None
         return WriteResult(plan.base.version)
+    try:
+        return _commit_files(log, plan, adds, runtime or Runtime())
+    except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError):
+        log.store.delete([unquote(str(a["path"])) for a in adds])
+        raise
+
+
+def _commit_files(log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> WriteResult:
     request, now = plan.request, runtime.clock_ms()
     removed, read = _removed_files(plan, adds)
     removes = [] if removed is None else [remove_action(a, now) for a in removed.to_pylist()]
@@ -355,20 +368,7 @@ def write_arrow(
     plan = plan_write(log, request, runtime)
     if plan.nothing:
         return finish_write(log, plan, [], runtime)
-    adds = write_files(log.store, plan.files, batches, runtime=runtime)
-    try:
-        return finish_write(log, plan, adds, runtime)
-    except (InvalidArgumentError, SchemaMismatchError):
-        # Certainly not committed, and no one else knows these names: they can go at once.
-        discard_files(log, adds)
-        raise
-
-
-def discard_files(log: DeltaLog, adds: Sequence[Mapping[str, Any]]) -> None:
-    """Delete files that no commit names."""
-    from urllib.parse import unquote
-
-    log.store.delete([unquote(str(a["path"])) for a in adds])
+    return finish_write(log, plan, write_files(log.store, plan.files, batches, runtime=runtime), runtime)
 
 
 def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
