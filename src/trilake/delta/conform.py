@@ -91,7 +91,7 @@ def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Res
 
 def _unsliced(array: pa.Array) -> pa.Array:
     """The same values at offset 0: building a list array with a mask needs that."""
-    return array if array.offset == 0 else array.take(pa.array(range(len(array))))
+    return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
 
 
 def _as_list(array: pa.Array) -> pa.Array:

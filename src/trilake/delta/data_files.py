@@ -207,7 +207,7 @@ def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
         children = [_from_text(array.field(i), f.type) for i, f in enumerate(type_)]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=array.is_null())
     if pa.types.is_list(type_):
-        array = array.take(pa.array(range(len(array)))) if array.offset else array
+        array = array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
         values = _from_text(array.values, type_.value_type)
         return pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
     if pa.types.is_timestamp(type_):
