@@ -142,6 +142,59 @@ def test_arrow_types_that_stand_for_one_spark_type(values: pa.Array, simple: str
     assert kept(opaque, rows) == [1]
 
 
+NESTED = pa.table(
+    {
+        "id": [0, 1, 2],
+        "l": pa.array([[1_500_000_000], [None], None], pa.list_(pa.timestamp("ns", "Asia/Tokyo"))),
+        "m": pa.array([[("k", 5)], [], None], pa.map_(pa.string(), pa.timestamp("us", "UTC"))),
+        "s": pa.array(
+            [{"a": [1], "b": ["x"]}, {"a": None, "b": None}, None],
+            pa.struct([("a", pa.list_(pa.uint8())), ("b", pa.large_list(pa.string_view()))]),
+        ),
+        "f": pa.array([[1], [2], None], pa.list_(pa.timestamp("us", "UTC"), 1)),
+        "e": pa.array([["a"], ["b"], None], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        "k": pa.array([[(1, "x")], [(2, "y")], None], pa.map_(pa.int64(), pa.string())),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "size(l) > 0 AND l[0] = '1970-01-01 00:00:01.5'",
+        "CAST(get(l, 0) AS STRING) = '1970-01-01 00:00:01.5'",
+        "m['k'] = '1970-01-01 00:00:00.000005'",
+        "s.a[0] = 1",
+        "get(s.a, 0) + 255 = 256",
+        "get(s.b, 0) = 'x'",
+        "get(f, 0) < '1970-01-01 00:00:00.000002'",
+        "get(e, 0) = 'a'",
+        "k[1] = 'x'",
+    ],
+)
+def test_values_within_lists_maps_and_structs(text: str) -> None:
+    assert kept(text, NESTED) == [0]
+
+
+def test_extension_types_are_what_they_store() -> None:
+    rows = pa.table({"id": [0, 1], "u": pa.array([b"0" * 16, None], pa.uuid())})
+    assert kept(f"u = X'{'30' * 16}'", rows) == [0]
+    assert kept("u IS NULL", rows) == [1]
+
+
+def test_rows_of_other_types_than_the_schema_says() -> None:
+    schema = pa.schema({"n": pa.int64(), "st": pa.struct([("a", pa.int64())]), "t": pa.timestamp("us")})
+    assert parsed("n > 1", schema).mask(pa.table({"n": pa.array([1, 2], pa.int8())})).to_pylist() == [False, True]
+    for text, rows in (
+        ("n > 1", pa.table({"n": ["x"]})),
+        ("n % 2 > 1", pa.table({"n": ["x"]})),
+        ("st.a > 1", pa.table({"st": [{"b": 1}]})),
+        ("t > '2020-01-01'", pa.table({"t": pa.array([2**60], pa.timestamp("s"))})),
+    ):
+        with pytest.raises(FilterError):
+            parsed(text, schema).mask(rows)
+
+
 def test_columns_of_type_void_are_null() -> None:
     rows = pa.table({"id": [0], "v": pa.nulls(1)})
     assert kept("v IS NULL", rows) == [0]

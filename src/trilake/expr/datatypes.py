@@ -53,6 +53,27 @@ _SIMPLE = {
 }
 
 
+def naive_type(t: pa.DataType) -> pa.DataType:
+    """The type of a column as DuckDB gets it: normal at every depth, timestamps without their zone (which is UTC).
+
+    >>> naive_type(pa.list_(pa.struct([("t", pa.timestamp("ns", "Asia/Tokyo"))])))
+    ListType(list<item: struct<t: timestamp[us]>>)
+    """
+    t = normal_type(t)
+    if pa.types.is_timestamp(t):
+        return TIMESTAMP_NTZ
+    if pa.types.is_struct(t):
+        return pa.struct([f.with_type(naive_type(f.type)) for f in t])
+    if pa.types.is_map(t):
+        return pa.map_(t.key_field.with_type(naive_type(t.key_type)), t.item_field.with_type(naive_type(t.item_type)))
+    if pa.types.is_list(t) or pa.types.is_large_list(t):
+        make = pa.list_ if pa.types.is_list(t) else pa.large_list
+        return make(t.value_field.with_type(naive_type(t.value_type)))
+    if pa.types.is_fixed_size_list(t):
+        return pa.list_(t.value_field.with_type(naive_type(t.value_type)), t.list_size)
+    return t
+
+
 def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """``values`` in their :func:`normal_type`.
 

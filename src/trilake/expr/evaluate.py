@@ -68,11 +68,18 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
             column=path[0],
         )
     values = table.column(index[0])
-    for name in path[1:]:
-        if isinstance(values.type, pa.BaseExtensionType):
-            values = values.cast(values.type.storage_type)
-        values = pc.struct_field(values, name)
-    return normalise(values)
+    try:
+        for name in path[1:]:
+            if isinstance(values.type, pa.BaseExtensionType):
+                values = values.cast(values.type.storage_type)
+            values = pc.struct_field(values, name)
+        return normalise(values)
+    except pa.ArrowException as error:
+        raise FilterError(
+            f"the rows do not have the column as the schema says: {error}",
+            column=".".join(path),
+            type=str(table.schema.field(index[0]).type),
+        ) from error
 
 
 def evaluate(predicate: Predicate, rows: Rows) -> pa.ChunkedArray:
@@ -152,7 +159,12 @@ def cast_for(values: pa.ChunkedArray | pa.Array, target: pa.DataType) -> pa.Chun
         # Through the text, which gives the nearest double; Arrow's own cast multiplies by an inexact 0.01.
         values = values.cast(pa.string())
     # Large integers lose digits as doubles; that is Spark's comparison too.
-    return values.cast(target, safe=not pa.types.is_floating(target))
+    try:
+        return values.cast(target, safe=not pa.types.is_floating(target))
+    except pa.ArrowException as error:
+        raise FilterError(
+            f"values of type {values.type} are not of the type of the filter's schema: {error}"
+        ) from error
 
 
 def _compare(leaf: Compare, values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -200,13 +212,13 @@ def _starts_with(values: pa.ChunkedArray, prefix: pa.Scalar) -> pa.ChunkedArray:
 
 
 def duckdb_table(rows: Rows, columns: tuple[Path, ...]) -> pa.Table:
-    """The columns that an opaque expression reads, under the names it uses, with timestamps as naive UTC."""
+    """The columns that an opaque expression reads, under the names it uses."""
     arrays, names = [], []
     for path in columns:
         values = rows.column(path)
-        if pa.types.is_timestamp(values.type) and values.type.tz:
-            values = values.cast(types.TIMESTAMP_NTZ)
-        arrays.append(values)
+        # Nanoseconds within lists and maps are cut off here; the zones of timestamps go.
+        target = types.naive_type(values.type)
+        arrays.append(values if values.type == target else values.cast(target, safe=False))
         names.append(duckdb_name(path))
     if not arrays:  # DuckDB needs a column to know the number of rows
         return pa.table({"c": pa.nulls(len(rows), pa.int8())})

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr import datatypes as types
 from trilake.expr.datatypes import Path, normalise
 from trilake.expr.evaluate import cast_for
@@ -166,6 +166,6 @@ def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array
             numbers and (pa.types.is_integer(t) or pa.types.is_decimal(t))
         ):
             return bound.cast(t)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowException, FilterError):
         pass  # a value that does not fit: nothing is known of this bound
     return None
