@@ -265,6 +265,10 @@ SQL = [
     "p = 'x' OR length(s) = 2",
     "coalesce(q, 1) = 1",
     "q + 0 = 1 OR n = 1",
+    "CAST(q AS DOUBLE) > 0.5 AND CAST(tiny AS DOUBLE) >= 0",
+    "CAST(d AS TIMESTAMP) > TIMESTAMP '1970-01-01 00:00:00'",
+    "CAST(f AS DOUBLE) <= 0.1",
+    "CAST(t AS DATE) IN ('1970-01-01', '2020-01-01') OR year(d) IN (1, 9999)",
     "isnan(x)",
     "NOT isnan(x) AND x > 1",
     "x > 1 IS NOT TRUE",
@@ -334,6 +338,9 @@ def _numbers(t: pa.DataType, nulls: list[int] | None = None) -> ColumnStats:
         ("n > 1e300", "000"),
         ("n = NULL", "000"),
         ("n > 5 AND unknown.field > 1", "error"),
+        ("CAST(n AS BIGINT) > 5", "011"),
+        ("5 < CAST(n AS BIGINT)", "011"),
+        ("CAST(n AS DOUBLE) > 5", "111"),  # a bigint loses digits as a double
         ("n % 2 = 0", "111"),
         ("n % 2 = 0 AND n > 5", "011"),
         ("n % 2 = 0 OR n > 5", "111"),
@@ -488,6 +495,32 @@ def test_statistics_of_another_type_are_used_only_where_it_is_safe() -> None:
     assert found.keep.tolist() == [False, True, True]
     texts = ColumnStats(min=pa.array(["1", "10", "9"]), max=pa.array(["5", "9", "9"]))
     assert can_match(parse_filter("n > 50", SCHEMA), _stats(n=texts)).keep.all()
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("CAST(t AS DATE) = '2020-01-01'", "010"),
+        ("CAST(t AS DATE) IN ('2020-01-01', '2021-06-01')", "011"),
+        ("year(t) IN (2021)", "001"),
+        ("year(t) BETWEEN 2019 AND 2020", "110"),
+        ("'2020-01-02' <= date(t)", "001"),
+        ("CAST(t AS TIMESTAMP) < DATE '2020-01-01'", "100"),
+        ("t < '2020-01-01'", "100"),
+        ("year(t) = 300000", "111"),
+        ("hour(t) = 1", "111"),
+    ],
+)
+def test_functions_that_keep_the_order_use_bounds(text: str, kept: str) -> None:
+    def times(*texts: str) -> pa.Array:
+        return pa.array([dt.datetime.fromisoformat(t).replace(tzinfo=UTC) for t in texts])
+
+    bounds = ColumnStats(
+        min=times("2019-01-01", "2020-01-01", "2021-01-01"),
+        max=times("2019-12-31 23:59:59", "2020-01-01", "2021-12-31"),
+    )
+    found = can_match(parse_filter(text, SCHEMA), _stats(t=bounds))
+    assert "".join("01"[int(k)] for k in found.keep) == kept
 
 
 def test_many_files_cost_no_loop() -> None:

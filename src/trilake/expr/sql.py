@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 
 import pyarrow as pa
 from sqlglot import exp
@@ -178,7 +179,30 @@ class _Builder:
         if sides is not None:
             column, literal, swapped = sides
             return bind.compare(column, MIRRORED[op] if swapped else op, literal)
-        return self._compare_steps(left, op, right) or self._compare_steps(right, MIRRORED[op], left)
+        for a, b, operator in ((left, right, op), (right, left, MIRRORED[op])):
+            built = self._compare_steps(a, operator, b) or self._compare_cast(a, operator, b)
+            if built is not None:
+                return built
+        return None
+
+    def _compare_cast(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
+        """``CAST(c AS T) op constant`` as ``c op constant``, for casts that lose nothing and keep the order."""
+        call = plain(call)
+        if not isinstance(call, exp.Cast) or isinstance(call, exp.TryCast):
+            return None
+        column, target = self.column(call.this), call.to.this.value
+        literal = None if column is None or not _is_lossless(column.type, target) else self.literal(constant)
+        if column is None or literal is None:
+            return None
+        numbers = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+        if target == "DOUBLE" and literal.kind in numbers:
+            assert isinstance(literal.value, int | float | Decimal)
+            return bind.compare(column, op, Literal(float(literal.value), Kind.DOUBLE))
+        if target == "BIGINT" and literal.kind in (Kind.INTEGER, Kind.DECIMAL):
+            return bind.compare(column, op, literal)
+        if target.startswith("TIMESTAMP") and literal.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
+            return bind.compare(column, op, literal)
+        return None
 
     def _compare_steps(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
         """``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, which statistics can answer."""
@@ -232,9 +256,13 @@ class _Builder:
         return None
 
     def _in(self, node: exp.In) -> Predicate | None:
-        column = self.column(node.this)
-        if column is None or {k for k, v in node.args.items() if v} - {"this", "expressions"}:
+        if {k for k, v in node.args.items() if v} - {"this", "expressions"}:
             return None
+        column = self.column(node.this)
+        if column is None:
+            steps = [self._compare_steps(node.this, "=", item) for item in node.expressions]
+            found = [step for step in steps if step is not None]
+            return any_of(found) if found and len(found) == len(steps) else None
         values: list[Literal] = []
         for item in node.expressions:
             value = self.literal(item)
@@ -296,6 +324,14 @@ class _Builder:
 def _all_numbers(column: Column, values: list[Literal]) -> bool:
     numbers = {Kind.INTEGER, Kind.DECIMAL, Kind.NULL}
     return pa.types.is_integer(column.type) and all(v.kind in numbers for v in values)
+
+
+def _is_lossless(source: pa.DataType, target: str) -> bool:
+    if target == "DOUBLE":
+        return bool(types.is_float(source) or (pa.types.is_integer(source) and source.bit_width <= 32))
+    if target == "BIGINT":
+        return bool(pa.types.is_integer(source))
+    return bool(target.startswith("TIMESTAMP") and (pa.types.is_date32(source) or pa.types.is_timestamp(source)))
 
 
 def _simple(column: Column, literal: Literal) -> bool:
