@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,12 +19,13 @@ from trilake.delta.scan import Scan, plan_scan, read_schema, resolve_columns, ve
 from trilake.delta.schema import nested_fields
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
-from trilake.spark.native import NativeFiles, native_frame, native_refusal
+from trilake.spark.native import NativeFiles, NativeScanError, native_frame, native_refusal
 from trilake.spark.native_refusal import hadoop_uri
 from trilake.spark.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike
 
+_log = logging.getLogger("trilake.spark")
 _INTEGERS = {"byte", "short", "integer", "long"}
 
 
@@ -41,13 +43,21 @@ def read_dataframe(
     """
     output = resolve_columns(read_schema(table.snapshot.schema), columns, table.uri)
     scan = plan_scan(table.snapshot, None, filter)
-    refusal = refuse_native(table, spark)
-    df = _native(spark, table.log.store, scan) if refusal is None else _through_arrow(spark, table, options or {})
+    df = _rows(spark, table, scan, options or {})
     if isinstance(filter, str):
         df = df.where(filter)
     elif scan.plan.filter is not None:
         df = df.mapInArrow(_Apply(scan.plan.filter), df.schema)
     return df if columns is None else df.select(*(f"`{c.replace('`', '``')}`" for c in output))
+
+
+def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str]) -> DataFrame:
+    if refuse_native(table, spark) is None:
+        try:
+            return _native(spark, table.log.store, scan)
+        except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
+            _log.info("%s is read through Arrow: %s", table.uri, e)
+    return _through_arrow(spark, table, options)
 
 
 def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
