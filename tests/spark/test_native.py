@@ -51,10 +51,8 @@ def layout(root: str, folders: list[str], values: dict[str, pa.ChunkedArray]) ->
 
 def test_layouts_that_spark_infers() -> None:
     assert layout("/t", ["p=1", "p=2"], {"p": chunked([1, 2], pa.int32())}) == {"p": "p"}
-    assert (
-        layout("/t", ["d=2020-01-01/s=a%2Fb"], {"d": chunked([0], pa.int32()).cast(pa.date32()), "s": chunked(["a/b"])})
-        is None
-    )
+    both = {"d": chunked([18262], pa.int32()).cast(pa.date32()), "s": chunked(["a/b"])}
+    assert layout("/t", ["d=2020-01-01/s=a%2Fb"], both) == {"d": "d", "s": "s"}
     null = chunked([None], pa.int32())
     assert layout("/t", ["p=__HIVE_DEFAULT_PARTITION__"], {"p": null}) == {"p": "p"}
 
@@ -83,7 +81,8 @@ def test_refusals() -> None:
 def test_vectors_far_into_a_file_stay_small() -> None:
     far = BitMap64([0, 63, 64, 5_000_000_000])
     words = pack([far, BitMap64([1])])
-    assert sum(a.nbytes for a in vars(words).values() if isinstance(a, pa.Array)) < 1 << 20
+    # As a plain bitmap, five billion rows are 625 MB.
+    assert sum(a.nbytes for a in vars(words).values() if isinstance(a, pa.Array)) < 16 << 20
 
 
 def files(folder: Path, names: list[str]) -> NativeFiles:
