@@ -7,7 +7,6 @@ not name too many files.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 import weakref
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import mkdtemp
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
@@ -75,7 +75,7 @@ def base_frame(
     if found is not None:
         return found
     # A name that was never used before: Spark takes scans of one folder for the same.
-    folder = Path(tempfile.mkdtemp(prefix="trilake-scan-"))
+    folder = Path(mkdtemp(prefix="trilake-scan-"))
     try:
         write_manifest(folder, text)
         frame = spark.read.format(provider).options(**dict(options)).schema(schema).load(folder.as_uri())

@@ -32,8 +32,10 @@ Integers = npt.NDArray[np.int64]
 _KEY_BITS = 53
 #: Up to this many local files are asked for their true size, which takes about 10 µs each.
 _CHECKED_SIZES = 4096
-#: Spark passes over files with such names, whatever it is told.
+#: Spark passes over files with such names, whatever it is told,
 _NEVER_READ = r"/(?:_metadata|_common_metadata)[^/=]*$"
+#: and Hadoop's local file system fails to name the checksum file of such a file.
+_NEVER_OPENED = r"^(?:file:|/).*:[^/]*$"
 #: The options of a read that decide which files are read; a table's own options have no say in that.
 _FILE_CHOICE = re.compile("(?i)path|paths|basepath|pathglobfilter|modified(before|after)|recursivefilelookup|ignore.*")
 
@@ -140,10 +142,11 @@ def scan_options(options: Mapping[str, str], *, hive: bool) -> dict[str, str]:
     return out
 
 
-def passed_over(paths: pa.ChunkedArray, spark_version: str) -> str | None:
-    """A file that Spark's scan would silently leave out because of its name, if there is one."""
+def unreadable(paths: pa.ChunkedArray, spark_version: str) -> str | None:
+    """A file that Spark would silently leave out, or cannot open, because of its name; if there is one."""
     major, minor = (int(n) for n in spark_version.split(".")[:2])
-    pattern = _NEVER_READ if (major, minor) >= (4, 3) else rf"/\.[^/]*$|/_[^/=]*$|{_NEVER_READ}"
+    hidden = [] if (major, minor) >= (4, 3) else [r"/\.[^/]*$", r"/_[^/=]*$"]
+    pattern = f"(?s){'|'.join([_NEVER_READ, _NEVER_OPENED, *hidden])}"
     found = paths.filter(pc.match_substring_regex(paths, pattern))
     return found[0].as_py() if len(found) else None
 

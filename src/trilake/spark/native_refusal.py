@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from trilake.spark.native_bases import is_connect
-from trilake.spark.native_manifest import NativeScanError, passed_over
+from trilake.spark.native_manifest import NativeScanError, unreadable
 
 #: Formats that Spark has a file scan for.
 _PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
@@ -52,9 +52,9 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
     reason = native_refusal("file:/", provider, vectors=vectors) or _settings_refusal(spark, provider)
     if reason is not None:
         raise NativeScanError(reason)
-    ignored = passed_over(paths, spark.version)
-    if ignored is not None:
-        raise NativeScanError("Spark passes over files of this name", file=ignored)
+    unread = unreadable(paths, spark.version)
+    if unread is not None:
+        raise NativeScanError("Spark does not read files of this name", file=unread)
     if len(paths.unique()) < len(paths):
         raise NativeScanError("a file is named twice, and Spark would read it once")
 
