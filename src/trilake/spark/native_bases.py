@@ -12,7 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -70,7 +70,7 @@ def base_frame(
 
     Frames that share a scan have the same column identities: rename every column before use.
     """
-    key = (id(spark), blake2b(text).digest(), provider, schema.json(), tuple(sorted(options.items())))
+    key = (id(spark), sha256(text).digest(), provider, schema.json(), tuple(sorted(options.items())))
     found = _bases.get(key, spark)
     if found is not None:
         return found

@@ -36,6 +36,7 @@ _CHECKED_SIZES = 4096
 _NEVER_READ = r"/(?:_metadata|_common_metadata)[^/=]*$"
 #: and Hadoop's local file system fails to name the checksum file of such a file.
 _NEVER_OPENED = r"^(?:file:|/).*:[^/]*$"
+_HEAD_AND_PATH = r"(?s)^(?P<head>[A-Za-z][A-Za-z0-9+.\-]*:(?://[^/]*)?|)(?P<path>.*)$"
 #: The options of a read that decide which files are read; a table's own options have no say in that.
 _FILE_CHOICE = re.compile("(?i)path|paths|basepath|pathglobfilter|modified(before|after)|recursivefilelookup|ignore.*")
 
@@ -103,24 +104,30 @@ def manifest(paths: pa.ChunkedArray, sizes: pa.ChunkedArray, modified: Integers)
     v1
     {"path":"file:///a%20b/%25","size":7,"isDir":false,"modificationTime":3,"blockReplication":1,"blockSize":134217728,"action":"add"}
     """
-    # What url_encode leaves is plain ASCII without quotes, so nothing is left for JSON to escape.
-    lines = engine.query(
-        r"""
-        WITH parts AS (
-          SELECT i, s, m, p, regexp_extract(p, '^[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?') AS head FROM t)
-        SELECT chr(10) || '{"path":"'
-          || CASE WHEN head = '' THEN 'file://' ELSE regexp_replace(head, '^s3n?:', 's3a:') END
-          || replace(url_encode(p[len(head) + 1:]), '%2F', '/') || '","size":' || s
-          || ',"isDir":false,"modificationTime":' || m || ',"blockReplication":1,"blockSize":134217728,"action":"add"}'
-          AS line
-        FROM parts ORDER BY i
-        """,
-        t=pa.table({"p": paths, "s": sizes, "m": modified, "i": np.arange(len(paths))}),
-    )["line"]
-    flat = lines.cast(pa.large_string()).combine_chunks()
-    ends = np.frombuffer(flat.buffers()[1], np.int64)[flat.offset : flat.offset + len(flat) + 1]
-    body: bytes = flat.buffers()[2].slice(ends[0], ends[-1] - ends[0]).to_pybytes()
+    text = pa.large_string()
+    columns = [_uris(paths.cast(text)), sizes.cast(text), pa.chunked_array([pa.array(modified)]).cast(text)]
+    fixed = ('\n{"path":"', '","size":', ',"isDir":false,"modificationTime":')
+    end = ',"blockReplication":1,"blockSize":134217728,"action":"add"}'
+    parts = [part for pair in zip(fixed, columns, strict=True) for part in (pa.scalar(pair[0], text), pair[1])]
+    lines = pc.binary_join_element_wise(*parts, pa.scalar(end, text), pa.scalar("", text)).combine_chunks()
+    ends = np.frombuffer(lines.buffers()[1], np.int64)[lines.offset : lines.offset + len(lines) + 1]
+    body: bytes = lines.buffers()[2].slice(ends[0], ends[-1] - ends[0]).to_pybytes()
     return b"v1" + body
+
+
+def _uris(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Paths as URIs that need no escapes in JSON."""
+    heads = pa.scalar("file://", paths.type)
+    if not pc.all(pc.starts_with(paths, "/")).as_py():
+        split = pc.extract_regex(paths, _HEAD_AND_PATH)
+        heads, paths = (pc.struct_field(split, name) for name in ("head", "path"))
+        heads = pc.replace_substring_regex(heads, "^s3n?:", "s3a:")
+        heads = pc.if_else(pc.equal(heads, ""), "file://", heads)
+    odd = pc.match_substring_regex(paths, "[^A-Za-z0-9/._=~-]")
+    if pc.any(odd).as_py():
+        escaped = engine.query("SELECT replace(url_encode(p), '%2F', '/') AS p FROM t", t=pa.table({"p": paths}))["p"]
+        paths = pc.if_else(odd, escaped.cast(paths.type), paths)
+    return pc.binary_join_element_wise(heads, paths, pa.scalar("", paths.type))
 
 
 def scan_options(options: Mapping[str, str], *, hive: bool) -> dict[str, str]:
