@@ -164,6 +164,7 @@ class DeletionVectorDescriptor:
         return self._bitmap(data, where)
 
     def _bitmap(self, data: bytes, where: str | None) -> BitMap64:
+        data = _from_older(data)
         if len(data) < 12 or struct.unpack("<I", data[:4])[0] != MAGIC:
             raise self._error("wrong magic number", where)
         # Every bucket holds at least one row and takes at least 12 bytes: a larger count is a lie.
@@ -177,6 +178,16 @@ class DeletionVectorDescriptor:
         if not consistent:
             raise self._error(f"it deletes {len(bitmap)} rows, the log says {self.cardinality}", where)
         return bitmap
+
+
+def _from_older(data: bytes) -> bytes:
+    """A vector of the format before, in which the specification's inline example is written, in today's format.
+
+    It holds the bitmap of one bucket behind a big-endian magic number, count and size.  Anything else stays as it is.
+    """
+    if len(data) < 12 or struct.unpack(">3I", data[:12]) != (MAGIC - 1, 1, len(data) - 12):
+        return data
+    return struct.pack("<IQI", MAGIC, 1, 0) + data[12:]
 
 
 def serialize(bitmap: BitMap64) -> bytes:
