@@ -1,38 +1,64 @@
 """Conflict checking: may this transaction still commit, now that another has won?  A pure function.
 
-The order of checks is that of the reference implementation: protocol, metadata, application ids, files added where this
-transaction read, files deleted that it read, files deleted that it deletes.
+The order of checks is that of the reference implementation: protocol, metadata, domain metadata, application ids, files
+added where this transaction read, files deleted that it read, files deleted that it deletes.  Row ids and in-commit
+timestamps are no conflict: they are assigned anew for every attempt, see :mod:`trilake.delta.row_tracking` and
+:mod:`trilake.delta.in_commit_timestamps`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.actions import ActionBatch
+from trilake.delta.actions import ActionBatch, Metadata
+from trilake.delta.identity_marks import only_marks_moved
+from trilake.delta.partition_predicate import PartitionPredicate
 from trilake.delta.replay import file_keys
+from trilake.delta.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from trilake.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
     ConcurrentDeleteReadError,
     ConcurrentTransactionError,
     ConflictError,
+    InvalidArgumentError,
     MetadataChangedError,
     ProtocolChangedError,
 )
+
+#: From strict to lenient.  ``Serializable``: the order of versions is an order in which the transactions could have
+#: run.  ``WriteSerializable``: blind appends may be thought of as having run later than they committed.
+#: ``SnapshotIsolation``: what others added does not matter, as for a transaction that changes no data.
+IsolationLevel = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+LEVELS: tuple[IsolationLevel, ...] = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+DEFAULT_LEVEL: IsolationLevel = "WriteSerializable"
+
+
+def parse_level(text: str) -> IsolationLevel:
+    """An isolation level by its name, without regard to case.  Raises ``InvalidArgumentError``.
+
+    >>> parse_level("serializable")
+    'Serializable'
+    """
+    for level in LEVELS:
+        if level.lower() == text.strip().lower():
+            return level
+    raise InvalidArgumentError(f"isolation level {text!r} is unknown", help=f"levels are {', '.join(LEVELS)}")
 
 
 @dataclass(frozen=True)
 class ReadSet:
     """What a transaction read and what it will change.
 
-    ``whole_table`` says that any file counts as read; ``partitions`` that only files of these partitions do (texts of
-    the log by physical column name), as a write that replaces partitions reads them.  ``removed`` are the paths it
-    removes, as the log spells them.
+    ``whole_table`` says that any file counts as read; ``partitions`` that files of exactly these partitions do (texts
+    of the log by physical column name), as a write that replaces partitions reads them; ``predicates`` that files of
+    all partitions do for which one of them may be true.  ``files`` are the paths it has read and ``removed`` those it
+    removes, as the log spells them.  ``domains`` are the metadata domains it writes.
     """
 
     whole_table: bool = False
@@ -40,11 +66,23 @@ class ReadSet:
     removed: frozenset[str] = frozenset()
     changes_metadata: bool = False
     app_ids: frozenset[str] = frozenset()
+    predicates: tuple[PartitionPredicate, ...] = ()
+    files: frozenset[str] = frozenset()
+    domains: frozenset[str] = frozenset()
+    isolation: IsolationLevel = DEFAULT_LEVEL
+    #: The metadata it read, to tell a change that matters from identity columns that moved on; ``None``: all matter.
+    metadata: Metadata | None = None
+    #: Whether it can be based on identity columns that another writer moved on.
+    rebases_identity: bool = False
 
     @property
     def blind(self) -> bool:
         """Whether nothing of the table was read."""
-        return not self.whole_table and self.partitions is None and not self.removed
+        return not (self.whole_table or self.partitions is not None or self.predicates or self.files or self.removed)
+
+    def at(self, isolation: IsolationLevel) -> ReadSet:
+        """The same at another isolation level."""
+        return replace(self, isolation=isolation)
 
 
 @dataclass(frozen=True)
@@ -63,67 +101,128 @@ class Winner:
 
 def check(read: ReadSet, winner: Winner) -> ConflictError | None:
     """The reason why the transaction must not commit after ``winner``, or ``None``."""
-    operation = winner.info.get("operation")
-
-    def conflict(cls: type[ConflictError], what: str, help: str, **context: Any) -> ConflictError:
-        return cls(what, help=help, version=winner.version, operation=operation, **context)
-
-    again = "read the table again and repeat the write"
-    if winner.actions.of("protocol"):
-        return conflict(ProtocolChangedError, "another commit changed the table's protocol", again)
-    if winner.actions.of("metaData"):
-        return conflict(MetadataChangedError, "another commit changed the table's schema or properties", again)
-    advanced = {str(t.get("appId")) for _, t in winner.actions.of("txn")} & read.app_ids
-    if advanced:
-        return conflict(
-            ConcurrentTransactionError,
-            f"another commit advanced the application id {', '.join(sorted(advanced))}",
-            "the other writer has written this batch: do not write it again",
-        )
-    added, removed = winner.actions.add, winner.actions.remove
-    # Under WriteSerializable a blind append may be ordered after this commit, whatever this commit read.
-    blind = winner.info.get("isBlindAppend") is True and not read.changes_metadata
-    touched = added.slice(0, 0) if blind else _in_read_set(read, added)
-    if touched.num_rows:
-        return conflict(
-            ConcurrentAppendError,
-            f"another commit added {touched.num_rows} files where this one read",
-            again,
-            files=_some(touched),
-        )
-    deleted = _in_read_set(read, removed)
-    if deleted.num_rows:
-        return conflict(
-            ConcurrentDeleteReadError,
-            f"another commit removed {deleted.num_rows} files that this one read",
-            again,
-            files=_some(deleted),
-        )
-    both = removed.filter(pc.is_in(removed["path"], pa.array(sorted(read.removed), pa.string())))
-    if both.num_rows:
-        return conflict(
-            ConcurrentDeleteDeleteError,
-            f"another commit removed {both.num_rows} files that this one removes too",
-            again,
-            files=_some(both),
-        )
+    for rule in _RULES:
+        found = rule(read, winner)
+        if found is not None:
+            return found
     return None
+
+
+_AGAIN = "read the table again and repeat the write"
+
+
+def _conflict(cls: type[ConflictError], winner: Winner, what: str, help: str = _AGAIN, **context: Any) -> ConflictError:
+    return cls(what, help=help, version=winner.version, operation=winner.info.get("operation"), **context)
+
+
+def _protocol(read: ReadSet, winner: Winner) -> ConflictError | None:
+    if not winner.actions.of("protocol"):
+        return None
+    return _conflict(ProtocolChangedError, winner, "another commit changed the table's protocol")
+
+
+def _metadata(read: ReadSet, winner: Winner) -> ConflictError | None:
+    changed = winner.actions.of("metaData")
+    if not changed:
+        return None
+    if read.metadata is not None and (not read.changes_metadata or read.rebases_identity):
+        newest = Metadata.from_json(changed[-1][1], version=winner.version)
+        if only_marks_moved(read.metadata, newest):
+            return None
+    return _conflict(MetadataChangedError, winner, "another commit changed the table's schema or properties")
+
+
+def _domains(read: ReadSet, winner: Winner) -> ConflictError | None:
+    both = {str(d.get("domain")) for _, d in winner.actions.of("domainMetadata")} & read.domains - {ROW_TRACKING_DOMAIN}
+    if not both:
+        return None
+    return _conflict(
+        MetadataChangedError, winner, f"another commit changed the metadata domain {', '.join(sorted(both))}"
+    )
+
+
+def _applications(read: ReadSet, winner: Winner) -> ConflictError | None:
+    advanced = {str(t.get("appId")) for _, t in winner.actions.of("txn")} & read.app_ids
+    if not advanced:
+        return None
+    return _conflict(
+        ConcurrentTransactionError,
+        winner,
+        f"another commit advanced the application id {', '.join(sorted(advanced))}",
+        "the other writer has written this batch: do not write it again",
+    )
+
+
+def _added(read: ReadSet, winner: Winner) -> ConflictError | None:
+    if read.isolation == "SnapshotIsolation":
+        return None
+    # Under WriteSerializable a blind append may be ordered after this commit, whatever this commit read.
+    lenient = read.isolation == "WriteSerializable" and not read.changes_metadata
+    if lenient and winner.info.get("isBlindAppend") is True:
+        return None
+    touched = _in_read_set(read, winner.actions.add)
+    if not touched.num_rows:
+        return None
+    return _conflict(
+        ConcurrentAppendError,
+        winner,
+        f"another commit added {touched.num_rows} files where this one read",
+        files=_some(touched),
+    )
+
+
+def _deleted_read(read: ReadSet, winner: Winner) -> ConflictError | None:
+    removed = winner.actions.remove
+    deleted = _in_read_set(replace(read, predicates=()), removed)
+    if not deleted.num_rows and read.files:
+        deleted = _among(removed, read.files)
+    if not deleted.num_rows:
+        return None
+    return _conflict(
+        ConcurrentDeleteReadError,
+        winner,
+        f"another commit removed {deleted.num_rows} files that this one read",
+        files=_some(deleted),
+    )
+
+
+def _deleted_deleted(read: ReadSet, winner: Winner) -> ConflictError | None:
+    both = _among(winner.actions.remove, read.removed)
+    if not both.num_rows:
+        return None
+    return _conflict(
+        ConcurrentDeleteDeleteError,
+        winner,
+        f"another commit removed {both.num_rows} files that this one removes too",
+        files=_some(both),
+    )
+
+
+_RULES = (_protocol, _metadata, _domains, _applications, _added, _deleted_read, _deleted_deleted)
+
+
+def _among(files: pa.Table, paths: frozenset[str]) -> pa.Table:
+    if not files.num_rows or not paths:
+        return files.slice(0, 0)
+    return files.filter(pc.is_in(files["path"], pa.array(sorted(paths), pa.string())))
 
 
 def _in_read_set(read: ReadSet, files: pa.Table) -> pa.Table:
     if read.whole_table or not files.num_rows:
         return files
-    if read.partitions is None:
+    if read.partitions is None and not read.predicates:
         return files.slice(0, 0)
     mask = pa.array([False] * files.num_rows)
     unknown = files["partitionValues"].is_null()
-    for partition in read.partitions:
+    for partition in read.partitions or ():
         hit = pa.array([True] * files.num_rows)
         for name, text in partition.items():
             value = pc.map_lookup(files["partitionValues"], pa.scalar(name), "first")
             same = pc.is_null(value) if text is None else pc.equal(value, text)
             hit = pc.and_(hit, pc.fill_null(same, False))
         mask = pc.or_(mask, hit)
+    for predicate in read.predicates:
+        mask = pc.or_(mask, predicate.may_match(files))
     # A remove that does not say its partition may be in any.
     return files.filter(pc.or_(mask, unknown))
 

@@ -85,7 +85,12 @@ def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
 
 def apply(state: State, batch: ActionBatch) -> State:
     """The state after the actions of ``batch``, whose order is the order of the log."""
-    return replace(_apply_files(state, batch), **_apply_rare(state, batch))
+    return apply_rare(_apply_files(state, batch), batch)
+
+
+def apply_rare(state: State, batch: ActionBatch) -> State:
+    """The state after the actions of ``batch`` that are no file actions."""
+    return replace(state, **_apply_rare(state, batch)) if batch.rare else state
 
 
 def _apply_files(state: State, batch: ActionBatch) -> State:

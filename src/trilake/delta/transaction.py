@@ -2,7 +2,7 @@
 
 The life of a transaction::
 
-    begin(snapshot) --> actions --> try N+1 --won--> committed --> post-commit: checkpoint every 10 versions
+    begin(snapshot) --> actions --> try N+1 --won--> committed --> post-commit: checkpoint and upkeep when due
                                       |  ^
                                  lost |  | no conflict: try the version after the winner
                                       v  |
@@ -11,25 +11,29 @@ The life of a transaction::
                          reply lost --+--> read N+1: our token there? committed : (absent or foreign) decide as above
 
 The one dangerous step is ``put_if_absent`` of the commit file.  A reply that got lost is never taken for a failure: the
-commit carries a token, and the log itself says whose commit it holds.
+commit carries a token, and the log itself says whose commit it holds.  What depends on the version that is tried (row
+ids, in-commit timestamps) is computed for each attempt, on the state that the winners left.
 """
 
 from __future__ import annotations
 
 import getpass
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 import trilake
+from trilake.delta import in_commit_timestamps, row_tracking
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.checkpoint_writer import write_checkpoint
 from trilake.delta.conflicts import ReadSet, Winner, check
+from trilake.delta.features import check_writable
 from trilake.delta.log import DeltaLog, Head, Snapshot
+from trilake.delta.replay import State, apply_rare, empty_state
 from trilake.delta.runtime import Runtime
 from trilake.delta.segment import commit_key
 from trilake.errors import (
@@ -52,7 +56,9 @@ MAX_ATTEMPTS = 1000
 class CommitPlan:
     """Everything a commit says, apart from its version.
 
-    ``file_actions`` are whole action objects, one key each, such as ``{"add": {...}}``.
+    ``file_actions`` are whole action objects, one key each, such as ``{"add": {...}}``; ``txns`` the versions of
+    applications that the commit stands for, and ``domains`` the configuration of metadata domains (``None`` removes
+    one).
     """
 
     operation: str
@@ -63,6 +69,21 @@ class CommitPlan:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     user_metadata: str | None = None
     read: ReadSet = field(default_factory=ReadSet)
+    txns: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+    #: Makes the plan anew when identity columns moved on under it; see :class:`~trilake.delta.conflicts.ReadSet`.
+    rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
+
+    @property
+    def complete_read(self) -> ReadSet:
+        """The read set, with what the plan itself says of it."""
+        return replace(
+            self.read,
+            app_ids=self.read.app_ids | set(self.txns),
+            domains=self.read.domains | set(self.domains),
+            changes_metadata=self.read.changes_metadata or self.metadata is not None,
+            rebases_identity=self.rebase is not None,
+        )
 
 
 @dataclass(frozen=True)
@@ -73,43 +94,99 @@ class Committed:
     snapshot: Snapshot | None = None
 
 
+@dataclass(frozen=True)
+class _Ground:
+    """What the next attempt stands on: the version before it, the table's state there and its ``commitInfo``."""
+
+    version: int
+    state: State
+    info: Mapping[str, Any] | None = None
+
+
 def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
     """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners it does not conflict
     with.
 
     Raises a ``ConflictError`` where a winner and this commit exclude each other, ``TableExistsError`` where a table to
-    be created is there by now, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
+    be created is there by now, ``UnsupportedProtocolError`` where what the commit makes of the table could not be
+    written to, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
     """
     runtime = runtime or Runtime()
     token = runtime.new_id()
-    version = 0 if base is None else base.version + 1
+    ground = _Ground(-1, empty_state()) if base is None else _Ground(base.version, base.state)
     for attempt in range(MAX_ATTEMPTS):
-        data = _content(base, plan, token, version, runtime)
+        version = ground.version + 1
+        data = _content(log, base, ground, plan, token, runtime)
         if _try_put(log, version, data, token):
             return _after_commit(log, base, version, runtime)
         if base is None:
             raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
-        version = _past_winners(log, plan.read, version)
+        ground = _past_winners(log, plan.complete_read, ground)
+        if plan.rebase is not None and ground.state.metadata is not None:
+            plan = plan.rebase(plan, ground.state.metadata)
         if attempt > 3:
             runtime.sleep(min(0.01 * attempt, 0.5))
     raise ConflictError(
         f"{MAX_ATTEMPTS} attempts lost against other writers",
         help="try again when fewer writers commit to this table",
         file=log.store.uri,
-        version=version,
+        version=ground.version,
     )
 
 
-def _content(base: Head | None, plan: CommitPlan, token: str, version: int, runtime: Runtime) -> bytes:
+def _content(
+    log: DeltaLog, base: Head | None, ground: _Ground, plan: CommitPlan, token: str, runtime: Runtime
+) -> bytes:
+    version, now = ground.version + 1, runtime.clock_ms()
+    protocol, metadata = plan.protocol or ground.state.protocol, plan.metadata or ground.state.metadata
+    assert protocol is not None
+    assert metadata is not None
+    if plan.protocol is not None or plan.metadata is not None:
+        check_writable(protocol, metadata, uri=log.store.uri, version=version)
+    info = _commit_info(base, plan, token, now)
+    new_metadata = plan.metadata
+    if in_commit_timestamps.enabled(metadata):
+        time = in_commit_timestamps.next_time(now, _info_before(log, ground))
+        # Readers look for it in the first action of the commit.
+        info = {in_commit_timestamps.FIELD: time, **info, "timestamp": time}
+        before = ground.state.metadata
+        if new_metadata is not None and before is not None and not in_commit_timestamps.enabled(before):
+            new_metadata = in_commit_timestamps.stamped(new_metadata, version, time)
+    actions: Sequence[Mapping[str, Any]] = plan.file_actions
+    if row_tracking.supported(protocol):
+        actions = row_tracking.assign(actions, ground.state, version)
+    lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
+    if plan.protocol is not None:
+        lines.append({"protocol": plan.protocol.to_json()})
+    if new_metadata is not None:
+        lines.append({"metaData": new_metadata.to_json()})
+    lines += [{"txn": {"appId": a, "version": v, "lastUpdated": now}} for a, v in plan.txns.items()]
+    lines += [
+        {"domainMetadata": {"domain": d, "configuration": c or "", "removed": c is None}}
+        for d, c in plan.domains.items()
+    ]
+    return b"\n".join(orjson.dumps(a) for a in (*lines, *actions)) + b"\n"
+
+
+def _info_before(log: DeltaLog, ground: _Ground) -> Mapping[str, Any] | None:
+    if ground.info is not None or ground.version < 0:
+        return ground.info
+    try:
+        return log.commit_info(ground.version)
+    except ObjectNotFoundError:  # cleaned up: older than any clock that is not years off
+        return None
+
+
+def _commit_info(base: Head | None, plan: CommitPlan, token: str, now: int) -> dict[str, Any]:
     info: dict[str, Any] = {
-        "timestamp": runtime.clock_ms(),
+        "timestamp": now,
         "userName": _user(),
         "operation": plan.operation,
         # As other writers do: every parameter is a text, lists as JSON.
         "operationParameters": {
             k: v if isinstance(v, str) else orjson.dumps(v).decode() for k, v in plan.parameters.items()
         },
-        "isolationLevel": "WriteSerializable",
+        "isolationLevel": plan.read.isolation,
         "isBlindAppend": plan.read.blind and all("add" in a for a in plan.file_actions),
         "operationMetrics": {k: str(v) for k, v in plan.metrics.items()},
         "engineInfo": f"trilake/{trilake.__version__}",
@@ -119,12 +196,7 @@ def _content(base: Head | None, plan: CommitPlan, token: str, version: int, runt
         info["readVersion"] = base.version
     if plan.user_metadata is not None:
         info["userMetadata"] = plan.user_metadata
-    lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
-    if plan.protocol is not None:
-        lines.append({"protocol": plan.protocol.to_json()})
-    if plan.metadata is not None:
-        lines.append({"metaData": plan.metadata.to_json()})
-    return b"\n".join(orjson.dumps(a) for a in (*lines, *plan.file_actions)) + b"\n"
+    return info
 
 
 def _user() -> str | None:
@@ -161,15 +233,17 @@ def _token_at(log: DeltaLog, version: int) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _past_winners(log: DeltaLog, read: ReadSet, version: int) -> int:
-    """Check every winner from ``version`` on; the first version after them."""
-    commits = log.commits(version)
-    batch_of = {v: log.parse([(v, c)]) for v, c in commits}
-    for v in sorted(batch_of):
-        conflict = check(read, Winner(v, batch_of[v]))
+def _past_winners(log: DeltaLog, read: ReadSet, ground: _Ground) -> _Ground:
+    """Check every winner there is by now; what they left behind is what the next attempt stands on."""
+    for version, meta in log.commits(ground.version + 1):
+        if version != ground.version + 1:
+            break  # a gap: the missing commit is still on its way
+        winner = Winner(version, log.parse([(version, meta)]))
+        conflict = check(read, winner)
         if conflict is not None:
             raise conflict
-    return max(batch_of, default=version - 1) + 1
+        ground = _Ground(version, apply_rare(ground.state, winner.actions), dict(winner.info))
+    return ground
 
 
 def _after_commit(log: DeltaLog, base: Head | None, version: int, runtime: Runtime) -> Committed:
