@@ -73,6 +73,19 @@ class FilterError(InvalidArgumentError):
     code = "INVALID_FILTER"
 
 
+class ExpressionError(InvalidArgumentError):
+    """A SQL expression that is wrong for every engine, or that fails on the values of a row."""
+
+    code = "INVALID_EXPRESSION"
+
+
+class UnsupportedExpressionError(ExpressionError):
+    """A SQL expression that only Spark can evaluate: the embedded engine has no exact counterpart."""
+
+    code = "UNSUPPORTED_EXPRESSION"
+    default_help = "do this from Spark, which computes the expression itself, or rewrite the expression"
+
+
 # --- storage ---------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +183,21 @@ class SchemaMismatchError(TrilakeError):
     """The rows do not have the table's schema."""
 
     code = "SCHEMA_MISMATCH"
+
+
+class ConstraintViolatedError(SchemaMismatchError):
+    """A row breaks a rule of the table: NOT NULL, CHECK, an invariant, a length or a generated column's expression.
+
+    The message names the rule and shows the values of the first row that breaks it.
+    """
+
+    code = "CONSTRAINT_VIOLATED"
+
+
+class IdentityOverflowError(TrilakeError):
+    """An identity column has no values left: the next one would not fit into 64 bits."""
+
+    code = "IDENTITY_OVERFLOW"
 
 
 # --- commits ---------------------------------------------------------------------------------------------------------
