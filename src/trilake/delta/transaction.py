@@ -18,35 +18,30 @@ ids, in-commit timestamps) is computed for each attempt, on the state that the w
 from __future__ import annotations
 
 import getpass
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
-import pyarrow as pa
 
 import trilake
 from trilake.delta import in_commit_timestamps, row_tracking
 from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.checkpoint_writer import write_checkpoint
 from trilake.delta.conflicts import ReadSet, Winner, check
 from trilake.delta.features import check_writable
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.replay import State, apply_rare, empty_state
 from trilake.delta.runtime import Runtime
 from trilake.delta.segment import commit_key
+from trilake.delta.upkeep import after_commit
 from trilake.errors import (
     ConflictError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
     TableExistsError,
-    TrilakeError,
     UnknownOutcomeError,
 )
-
-_log = logging.getLogger("trilake.delta")
 
 #: Attempts before a transaction gives up against ever new winners.
 MAX_ATTEMPTS = 1000
@@ -118,7 +113,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         version = ground.version + 1
         data = _content(log, base, ground, plan, token, runtime)
         if _try_put(log, version, data, token):
-            return _after_commit(log, base, version, runtime)
+            return Committed(version, after_commit(log, base, version, runtime))
         if base is None:
             raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
         ground = _past_winners(log, plan.complete_read, ground)
@@ -244,27 +239,6 @@ def _past_winners(log: DeltaLog, read: ReadSet, ground: _Ground) -> _Ground:
             raise conflict
         ground = _Ground(version, apply_rare(ground.state, winner.actions), dict(winner.info))
     return ground
-
-
-def _after_commit(log: DeltaLog, base: Head | None, version: int, runtime: Runtime) -> Committed:
-    """What follows a commit and cannot undo it: a checkpoint when one is due."""
-    try:
-        if base is None:
-            return Committed(version)
-        interval = int(base.property("delta.checkpointInterval", "10"))
-        # Late already when this commit began: the writer whose turn it was has failed.
-        late = interval > 0 and base.version - (base.segment.checkpoint_version or 0) >= interval
-        if interval <= 0 or (version % interval and not late):
-            return Committed(version)
-        current = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
-        if current.version > version:
-            current = log.snapshot(version)
-        write_checkpoint(log, current, runtime)
-        return Committed(version, current)
-    except (TrilakeError, pa.ArrowException, OSError, ValueError) as e:
-        # The commit stands; the next one will try the checkpoint again.
-        _log.warning("version %d of %s is committed, but its checkpoint failed: %s", version, log.store.uri, e)
-        return Committed(version)
 
 
 def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
