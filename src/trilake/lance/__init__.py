@@ -1,0 +1,1 @@
+"""Lance datasets in the format's first version: files, versions and indices."""

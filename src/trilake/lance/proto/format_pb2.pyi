@@ -1,0 +1,216 @@
+# Made by scripts/protos; do not edit.
+# ruff: noqa: E501, I001, RUF023, UP007, UP035, UP045
+# fmt: off
+# mypy: disable-error-code="type-arg"
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NONE: _ClassVar[Encoding]
+    PLAIN: _ClassVar[Encoding]
+    VAR_BINARY: _ClassVar[Encoding]
+    DICTIONARY: _ClassVar[Encoding]
+    RLE: _ClassVar[Encoding]
+NONE: Encoding
+PLAIN: Encoding
+VAR_BINARY: Encoding
+DICTIONARY: Encoding
+RLE: Encoding
+
+class UUID(_message.Message):
+    __slots__ = ("uuid",)
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    uuid: bytes
+    def __init__(self, uuid: _Optional[bytes] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("fields", "fragments", "version", "version_aux_data", "metadata", "index_section", "timestamp", "tag", "reader_feature_flags", "writer_feature_flags", "max_fragment_id", "transaction_file", "writer_version", "data_format")
+    class WriterVersion(_message.Message):
+        __slots__ = ("library", "version")
+        LIBRARY_FIELD_NUMBER: _ClassVar[int]
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        library: str
+        version: str
+        def __init__(self, library: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    class DataStorageFormat(_message.Message):
+        __slots__ = ("file_format", "version")
+        FILE_FORMAT_FIELD_NUMBER: _ClassVar[int]
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        file_format: str
+        version: str
+        def __init__(self, file_format: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_AUX_DATA_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    READER_FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
+    WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DATA_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    fields: _containers.RepeatedCompositeFieldContainer[Field]
+    fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
+    version: int
+    version_aux_data: int
+    metadata: _containers.ScalarMap[str, bytes]
+    index_section: int
+    timestamp: _timestamp_pb2.Timestamp
+    tag: str
+    reader_feature_flags: int
+    writer_feature_flags: int
+    max_fragment_id: int
+    transaction_file: str
+    writer_version: Manifest.WriterVersion
+    data_format: Manifest.DataStorageFormat
+    def __init__(self, fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., version_aux_data: _Optional[int] = ..., metadata: _Optional[_Mapping[str, bytes]] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., tag: _Optional[str] = ..., reader_feature_flags: _Optional[int] = ..., writer_feature_flags: _Optional[int] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., writer_version: _Optional[_Union[Manifest.WriterVersion, _Mapping]] = ..., data_format: _Optional[_Union[Manifest.DataStorageFormat, _Mapping]] = ...) -> None: ...
+
+class IndexMetadata(_message.Message):
+    __slots__ = ("uuid", "fields", "name", "dataset_version", "fragment_bitmap")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_BITMAP_FIELD_NUMBER: _ClassVar[int]
+    uuid: UUID
+    fields: _containers.RepeatedScalarFieldContainer[int]
+    name: str
+    dataset_version: int
+    fragment_bitmap: bytes
+    def __init__(self, uuid: _Optional[_Union[UUID, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ...) -> None: ...
+
+class IndexSection(_message.Message):
+    __slots__ = ("indices",)
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    indices: _containers.RepeatedCompositeFieldContainer[IndexMetadata]
+    def __init__(self, indices: _Optional[_Iterable[_Union[IndexMetadata, _Mapping]]] = ...) -> None: ...
+
+class DataFragment(_message.Message):
+    __slots__ = ("id", "files", "deletion_file", "physical_rows")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    DELETION_FILE_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    files: _containers.RepeatedCompositeFieldContainer[DataFile]
+    deletion_file: DeletionFile
+    physical_rows: int
+    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ..., physical_rows: _Optional[int] = ...) -> None: ...
+
+class DataFile(_message.Message):
+    __slots__ = ("path", "fields", "file_major_version", "file_minor_version", "file_size_bytes")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    FILE_MAJOR_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FILE_MINOR_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FILE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    fields: _containers.RepeatedScalarFieldContainer[int]
+    file_major_version: int
+    file_minor_version: int
+    file_size_bytes: int
+    def __init__(self, path: _Optional[str] = ..., fields: _Optional[_Iterable[int]] = ..., file_major_version: _Optional[int] = ..., file_minor_version: _Optional[int] = ..., file_size_bytes: _Optional[int] = ...) -> None: ...
+
+class DeletionFile(_message.Message):
+    __slots__ = ("file_type", "read_version", "id", "num_deleted_rows")
+    class DeletionFileType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ARROW_ARRAY: _ClassVar[DeletionFile.DeletionFileType]
+        BITMAP: _ClassVar[DeletionFile.DeletionFileType]
+    ARROW_ARRAY: DeletionFile.DeletionFileType
+    BITMAP: DeletionFile.DeletionFileType
+    FILE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    READ_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_DELETED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    file_type: DeletionFile.DeletionFileType
+    read_version: int
+    id: int
+    num_deleted_rows: int
+    def __init__(self, file_type: _Optional[_Union[DeletionFile.DeletionFileType, str]] = ..., read_version: _Optional[int] = ..., id: _Optional[int] = ..., num_deleted_rows: _Optional[int] = ...) -> None: ...
+
+class Metadata(_message.Message):
+    __slots__ = ("manifest_position", "batch_offsets", "page_table_position", "statistics")
+    class StatisticsMetadata(_message.Message):
+        __slots__ = ("schema", "fields", "page_table_position")
+        SCHEMA_FIELD_NUMBER: _ClassVar[int]
+        FIELDS_FIELD_NUMBER: _ClassVar[int]
+        PAGE_TABLE_POSITION_FIELD_NUMBER: _ClassVar[int]
+        schema: _containers.RepeatedCompositeFieldContainer[Field]
+        fields: _containers.RepeatedScalarFieldContainer[int]
+        page_table_position: int
+        def __init__(self, schema: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fields: _Optional[_Iterable[int]] = ..., page_table_position: _Optional[int] = ...) -> None: ...
+    MANIFEST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TABLE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    manifest_position: int
+    batch_offsets: _containers.RepeatedScalarFieldContainer[int]
+    page_table_position: int
+    statistics: Metadata.StatisticsMetadata
+    def __init__(self, manifest_position: _Optional[int] = ..., batch_offsets: _Optional[_Iterable[int]] = ..., page_table_position: _Optional[int] = ..., statistics: _Optional[_Union[Metadata.StatisticsMetadata, _Mapping]] = ...) -> None: ...
+
+class Dictionary(_message.Message):
+    __slots__ = ("offset", "length")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    length: int
+    def __init__(self, offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class Field(_message.Message):
+    __slots__ = ("type", "name", "id", "parent_id", "logical_type", "nullable", "encoding", "dictionary", "extension_name", "metadata")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PARENT: _ClassVar[Field.Type]
+        REPEATED: _ClassVar[Field.Type]
+        LEAF: _ClassVar[Field.Type]
+    PARENT: Field.Type
+    REPEATED: Field.Type
+    LEAF: Field.Type
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOGICAL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    DICTIONARY_FIELD_NUMBER: _ClassVar[int]
+    EXTENSION_NAME_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    type: Field.Type
+    name: str
+    id: int
+    parent_id: int
+    logical_type: str
+    nullable: bool
+    encoding: Encoding
+    dictionary: Dictionary
+    extension_name: str
+    metadata: _containers.ScalarMap[str, bytes]
+    def __init__(self, type: _Optional[_Union[Field.Type, str]] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., nullable: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping]] = ..., extension_name: _Optional[str] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
