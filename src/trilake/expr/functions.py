@@ -117,7 +117,12 @@ def extract(field: str, call: Call, index: int) -> Sql:
     if template is None:
         raise FilterError(f"filters cannot extract the field {field!r}", help=f"there are {', '.join(_FIELDS)}")
     text = template.format(t=call.timestamp(index)) if "{t}" in template else template.format(d=call.date(index))
-    return Sql(text, "BIGINT")
+    return _integer(text)
+
+
+def _integer(text: str) -> Sql:
+    """What DuckDB counts in bigint and Spark in int."""
+    return Sql(f"CAST({text} AS INTEGER)", "INTEGER")
 
 
 def _truncate(call: Call, unit: int, value: int, target: str) -> Sql:
@@ -155,7 +160,7 @@ def _sqrt(call: Call) -> Sql:
 
 def _length(call: Call) -> Sql:
     name = "octet_length" if call.args[0].family == "binary" else "length"
-    return Sql(f"{name}({call.family(0, 'string', 'binary')})", "BIGINT")
+    return _integer(f"{name}({call.family(0, 'string', 'binary')})")
 
 
 def _substring(call: Call) -> Sql:
@@ -188,7 +193,8 @@ def _floor(name: str) -> Handler:
         if x.family == "decimal":
             return call.translator.typed(f"{name}({x.text})")
         # Spark gives a bigint, in which NaN is 0.
-        return Sql(f"(CASE WHEN isnan({x.text}) THEN 0 ELSE {name}({cast(x, 'DOUBLE').text}) END)", "DOUBLE")
+        whole = f"CAST({name}({cast(x, 'DOUBLE').text}) AS BIGINT)"
+        return Sql(f"(CASE WHEN isnan({x.text}) THEN 0 ELSE {whole} END)", "BIGINT")
 
     return handle
 
@@ -250,7 +256,7 @@ def _pad(name: str) -> Handler:
 
 def _size(call: Call) -> Sql:
     x = call.family(0, "array", "map")
-    return Sql(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})", "BIGINT")
+    return _integer(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})")
 
 
 def _array_contains(call: Call) -> Sql:
@@ -309,7 +315,8 @@ def _simple(template: str, result: str, *kinds: str) -> Handler:
     """A function whose arguments are of fixed kinds, each the name of a method of :class:`Call`."""
 
     def handle(call: Call) -> Sql:
-        return Sql(template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds))), result)
+        text = template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds)))
+        return _integer(text) if result == "INTEGER" else Sql(text, result)
 
     return handle
 
@@ -386,9 +393,9 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "repeat": (2, 2, lambda c: Sql(f"repeat({c.string(0)}, {_limited(c)})", "VARCHAR")),
     "lpad": (2, 3, _pad("lpad")),
     "rpad": (2, 3, _pad("rpad")),
-    "instr": (2, 2, _simple("instr({}, {})", "BIGINT", "string", "string")),
-    "locate": (2, 2, lambda c: Sql(f"instr({c.string(1)}, {c.string(0)})", "BIGINT")),
-    "position": (2, 2, lambda c: Sql(f"instr({c.string(1)}, {c.string(0)})", "BIGINT")),
+    "instr": (2, 2, _simple("instr({}, {})", "INTEGER", "string", "string")),
+    "locate": (2, 2, lambda c: _integer(f"instr({c.string(1)}, {c.string(0)})")),
+    "position": (2, 2, lambda c: _integer(f"instr({c.string(1)}, {c.string(0)})")),
     "startswith": (2, 2, _simple("starts_with({}, {})", "BOOLEAN", "string", "string")),
     "endswith": (2, 2, _simple("ends_with({}, {})", "BOOLEAN", "string", "string")),
     "contains": (2, 2, _simple("contains({}, {})", "BOOLEAN", "string", "string")),
@@ -406,10 +413,10 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
             *("hour", "minute"),
         )
     },
-    "second": (1, 1, _simple("second({})", "BIGINT", "timestamp")),
+    "second": (1, 1, _simple("second({})", "INTEGER", "timestamp")),
     **dict.fromkeys(["date_add", "dateadd"], (2, 2, _simple("({} + CAST({} AS INTEGER))", "DATE", "date", "integer"))),
     "date_sub": (2, 2, _simple("({} - CAST({} AS INTEGER))", "DATE", "date", "integer")),
-    **dict.fromkeys(["datediff", "date_diff"], (2, 2, _simple("({} - {})", "BIGINT", "date", "date"))),
+    **dict.fromkeys(["datediff", "date_diff"], (2, 2, _simple("({} - {})", "INTEGER", "date", "date"))),
     "add_months": (2, 2, _simple("CAST({} + to_months(CAST({} AS INTEGER)) AS DATE)", "DATE", "date", "integer")),
     "last_day": (1, 1, _simple("last_day({})", "DATE", "date")),
     "make_date": (3, 3, _simple("make_date({}, {}, {})", "DATE", "integer", "integer", "integer")),
@@ -420,7 +427,7 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "trunc": (2, 2, lambda c: _truncate(c, 1, 0, "DATE")),
     **dict.fromkeys(["date_part", "datepart"], (2, 2, lambda c: extract(str(c.constant(0)), c, 1))),
     "date_format": (2, 2, _date_format),
-    "unix_date": (1, 1, lambda c: Sql(f"({c.family(0, 'date')} - DATE '1970-01-01')", "BIGINT")),
+    "unix_date": (1, 1, lambda c: _integer(f"({c.family(0, 'date')} - DATE '1970-01-01')")),
     "unix_micros": (1, 1, lambda c: Sql(f"epoch_us({c.family(0, 'timestamp')})", "BIGINT")),
     "unix_millis": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000), "BIGINT")),
     "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),

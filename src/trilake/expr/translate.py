@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import cast as typing_cast
@@ -45,6 +46,7 @@ _BITS: dict[type[exp.Expression], str] = {
     exp.BitwiseXor: "xor({}, {})",
 }
 _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
 
@@ -425,10 +427,12 @@ def _literal(node: exp.Literal) -> Literal:
     text = node.name
     if node.is_string:
         return Literal(text, Kind.STRING)
-    if "e" in text.lower():
-        return Literal(float(text), Kind.DOUBLE)
     if len(text) > 100:
         raise FilterError(f"a number of {len(text)} digits is not a number of Spark")
+    if not _NUMBER.fullmatch(text):
+        raise FilterError(f"{text!r} is no number", help="an exponent needs digits, as in 1e5")
+    if "e" in text.lower():
+        return Literal(float(text), Kind.DOUBLE)
     return Literal(Decimal(text), Kind.DECIMAL) if "." in text else Literal(int(text), Kind.INTEGER)
 
 
