@@ -37,8 +37,8 @@ from trilake.trevni.table import TrevniTable
 from trilake.trevni.table_write import (
     OPTIONS,
     TableWritePlan,
-    clean,
     finish_table_write,
+    give_up,
     plan_table_write,
     write_options,
     write_rows,
@@ -200,5 +200,5 @@ class TrevniWriter(DataSourceArrowWriter):
         finish_table_write(open_store(self.path, dict(self.store)), self.plan, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        # Staged files are this job's alone and no reader sees them, so they may go whatever became of the commit.
-        clean(open_store(self.path, dict(self.store)), self.plan)
+        # Tasks may still be running.  If the job is committed after all, it stays so.
+        give_up(open_store(self.path, dict(self.store)), self.plan)

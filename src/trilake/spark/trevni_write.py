@@ -15,7 +15,7 @@ from trilake.spark.schemas import from_spark
 from trilake.spark.trevni_source import task_name
 from trilake.storage import open_store
 from trilake.trevni.row_groups import StagedFile, TableWrite, WriteOptions
-from trilake.trevni.table_write import TableWritePlan, clean, finish_table_write, plan_table_write, write_rows
+from trilake.trevni.table_write import TableWritePlan, finish_table_write, give_up, plan_table_write, write_rows
 
 
 def write_dataframe(
@@ -45,7 +45,7 @@ def write_dataframe(
         rows = df.mapInArrow(run, "files binary").collect()
     except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
         with suppress(StorageError, OSError):  # why the job failed is the error to show
-            clean(target, plan)
+            give_up(target, plan)
         raise WriteFailedError(
             f"the write failed before any file was in its place; the folder is unchanged. Cause: {e}",
             help="repeat the write",

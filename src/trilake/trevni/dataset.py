@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
@@ -26,6 +26,7 @@ from trilake.storage import ObjectMeta, Store, open_store
 from trilake.storage.uri import Location, parse_location
 from trilake.trevni.arrow_types import bare, from_values
 from trilake.trevni.file import TrevniFile
+from trilake.trevni.jobs import visible
 from trilake.trevni.nesting import Node
 from trilake.trevni.shred import SORTED
 
@@ -84,10 +85,10 @@ def find_files(
         folder, pattern = place.path[:cut].rstrip("/"), place.path[cut:]
         store = open_store(Location(place.scheme, place.authority, folder).uri, options)
         matches = _matcher(pattern)
-        files = [f for f in list_files(store) if matches(f.key)]
+        files = [f for f in _list(place, folder, store, options) if matches(f.key)]
     else:
         store = open_store(place.uri, options)
-        files = list_files(store)
+        files = _list(place, place.path, store, options)
         if not files:
             folder, _, key = place.path.rpartition("/")
             above = open_store(Location(place.scheme, place.authority, folder).uri, options)
@@ -122,8 +123,23 @@ def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
 
 
 def list_files(store: Store) -> list[DataFile]:
-    """The files below a store's root, in key order: without those whose names say that readers shall pass them over."""
-    return [_data_file(meta) for meta in store.list() if not _hidden(meta.key)]
+    """The files below a table's root, in key order, see :func:`trilake.trevni.jobs.visible`: without those whose names
+    say that readers shall pass them over.
+    """
+    return [_data_file(meta) for meta in visible(store) if not _hidden(meta.key)]
+
+
+def _list(place: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:
+    """The files below a folder.  Where that is a partition folder, jobs are those of the table that it belongs to."""
+    root = path
+    while "=" in root.rpartition("/")[2]:
+        root = root.rpartition("/")[0]
+    if root == path:
+        return list_files(store)
+    prefix = path[len(root) :].strip("/")
+    table = open_store(Location(place.scheme, place.authority, root).uri, options)
+    found = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
+    return [_data_file(meta) for meta in found if not _hidden(meta.key)]
 
 
 def _hidden(key: str) -> bool:

@@ -2,12 +2,11 @@ r"""Writing tables of many files: one row group a file (spec: "Design": "Each ro
 
 A write has two steps, which may run in different processes.  :class:`RowGroupWriter` takes rows and leaves files of
 about the size asked for in a staging folder, whose name starts with ``_`` so that no reader looks there.
-:func:`publish` moves what all writers staged to its place; :func:`discard` removes it instead::
+:func:`publish` moves what all writers staged to its place, where it appears all at once (see
+:mod:`trilake.trevni.jobs`); :func:`discard` removes it instead::
 
     write -> _staged/<write id>/...  --publish-->  part-....trv
                                      \-discard-->  nothing
-
-A process that dies before :func:`publish` leaves staged files only, which the next reader passes over.
 """
 
 from __future__ import annotations
@@ -27,21 +26,25 @@ import pyarrow.compute as pc
 
 from trilake.errors import (
     InvalidArgumentError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     StorageError,
     TableExistsError,
     TableNotFoundError,
+    UnknownOutcomeError,
     WriteFailedError,
 )
 from trilake.storage import Store, open_store
+from trilake.storage.local import make_folder, sync_folder
+from trilake.trevni import jobs
 from trilake.trevni.batches import as_batches
-from trilake.trevni.dataset import find_files
+from trilake.trevni.dataset import find_files, list_files
 from trilake.trevni.encode import BLOCK_SIZE
+from trilake.trevni.jobs import STAGING
 from trilake.trevni.writer import ColumnOptions, TrevniWriter
 
 #: Bytes that a row group should have: one block of the file systems the format was made for.
 ROW_GROUP_SIZE = 1 << 27
-STAGING = "_staged"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Rows between two looks at the size of the file.
 _STEP = 1 << 14
@@ -86,10 +89,12 @@ class RowGroupWriter:
     ----------
     store: rooted at the table's folder.
     schema: of the rows, partition columns included.
-    write_id: of :func:`new_write_id`; ``task`` tells the writers of one write apart.
+    write_id: of :func:`new_write_id`, perhaps with a dash and more behind it; ``task`` tells the writers of one write
+        apart.
     partition_by: columns that become ``key=value`` folders.
 
-    As a context manager it closes its files; an error in the block discards them.
+    As a context manager it closes its files; an error in the block discards them.  Its methods raise
+    ``WriteFailedError`` when the write was given up meanwhile.
     """
 
     def __init__(
@@ -156,6 +161,7 @@ class RowGroupWriter:
             key = f"{folder}/{name}" if folder else name
             staged = f"{STAGING}/{self._write_id}/{key}"
             o = self._options
+            self._check_running()
             writer = TrevniWriter(
                 (self._store, staged),
                 self._own,
@@ -168,12 +174,18 @@ class RowGroupWriter:
                 memory=max(1 << 20, o.memory // (1 + len(self._open))),
             )
             self._open[folder] = (writer, staged, key)
+            # The job may have been given up, and what it staged removed, while the file was created.
+            self._check_running()
         return self._open[folder]
 
     def _finish(self, folder: str) -> None:
         writer, staged, key = self._open.pop(folder)
         writer.close()
         self.files.append(StagedFile(staged, key, writer.rows, self._store.head(staged).size))
+        self._check_running()
+
+    def _check_running(self) -> None:
+        jobs.check_running(self._store, jobs.job_of(self._write_id))
 
     def close(self) -> list[StagedFile]:
         """Finish all files and return them."""
@@ -202,28 +214,64 @@ class RowGroupWriter:
             self.discard()
 
 
-def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False) -> None:
-    """Move staged files to their places; with ``replace``, then remove what was there before.
+def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False, job: str | None = None) -> None:
+    """Put staged files in their places; with ``replace``, in the place of all that are there.
 
-    Raises ``WriteFailedError`` where a file cannot be moved; then the files moved so far are removed again.
+    Readers see none of them, and all that was there before, until the last one is where it shall be and on disk; then
+    they see all of them at once.  ``job`` is the write's id, which tells its tasks what became of it.
+
+    Raises ``WriteFailedError`` where a file cannot be moved, or the write was given up: then nothing has changed.
+    Raises ``UnknownOutcomeError`` where the store did not say whether the write is committed: then it is all there or
+    not at all.
     """
-    old = [meta.key for meta in store.list() if not meta.key.startswith(("_", "."))] if replace else []
-    moved: list[str] = []
+    if not files and not replace:
+        return
+    job = job or new_write_id()
+    old = [file.key for file in list_files(store)] if replace else []
+    plan = jobs.Plan(tuple(file.key for file in files), tuple(old))
+    _check_free(store, plan.adds)
+    done = 0
     try:
-        for file in files:
-            moved.append(file.key)
+        jobs.begin(store, job, plan)
+        for done, file in enumerate(files, 1):  # noqa: B007 - the error says how far it came
             _move(store, file.staged, file.key)
+        _sync(store, plan.adds)
     except (StorageError, OSError) as e:
-        with suppress(StorageError):
-            store.delete(moved)
-        raise WriteFailedError(
-            f"file {len(moved)} of {len(files)} could not be put in its place: {e}",
-            help="nothing was changed; the staged files are below " + STAGING,
-            file=store.uri,
-        ) from e
-    if replace:
-        store.delete(old)
-    _tidy(store, files)
+        _roll_back(store, job, plan)
+        raise _failed(store, f"file {done} of {len(files)} could not be put in its place: {e}") from e
+    try:
+        outcome = jobs.decide(store, job, "committed")
+    except UnknownOutcomeError:
+        raise
+    except StorageError as e:
+        _roll_back(store, job, plan)
+        raise _failed(store, f"the write could not be committed: {e}") from e
+    if outcome == "aborted":
+        _roll_back(store, job, plan)
+        raise _failed(store, "the write was given up before it was committed")
+    with suppress(StorageError, OSError):  # the write has succeeded; the next one cleans up
+        now = store.head(jobs.end_key(job)).modified_ms
+        jobs.complete(store, job, plan, "committed")
+        _tidy(store, files)
+        jobs.sweep(store, now)
+
+
+def _check_free(store: Store, keys: Sequence[str]) -> None:
+    for key in keys:
+        with suppress(ObjectNotFoundError):
+            store.head(key)
+            raise WriteFailedError("a file of this name is there already", help="use a new write id", file=key)
+
+
+def _roll_back(store: Store, job: str, plan: jobs.Plan) -> None:
+    with suppress(StorageError, OSError):  # readers pass over the files as long as the plan is there
+        if jobs.decide(store, job, "aborted") == "aborted":
+            jobs.complete(store, job, plan, "aborted")
+
+
+def _failed(store: Store, message: str) -> WriteFailedError:
+    help = f"nothing was changed for readers; what was staged is below {STAGING}"
+    return WriteFailedError(message, help=help, file=store.uri)
 
 
 def discard(store: Store, files: Sequence[StagedFile]) -> None:
@@ -235,12 +283,18 @@ def discard(store: Store, files: Sequence[StagedFile]) -> None:
 def _move(store: Store, source: str, target: str) -> None:
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is not None and to_path is not None:
-        os.makedirs(os.path.dirname(to_path), exist_ok=True)
+        make_folder(os.path.dirname(to_path))
         # The content was forced to disk when the file was staged.
         os.rename(from_path, to_path)
         return
     with store.open_input(source) as read, store.open_output(target) as written:
         shutil.copyfileobj(read, written, 1 << 22)
+
+
+def _sync(store: Store, keys: Sequence[str]) -> None:
+    """Force the names of moved files to disk, where moving them did not."""
+    for folder in {os.path.dirname(path) for path in map(store.local_path, keys) if path is not None}:
+        sync_folder(folder)
 
 
 def _tidy(store: Store, files: Sequence[StagedFile]) -> None:
@@ -251,8 +305,7 @@ def _tidy(store: Store, files: Sequence[StagedFile]) -> None:
         path = store.local_path(folder)
         if path is not None:
             shutil.rmtree(path, ignore_errors=True)
-            with suppress(OSError):  # another write may be staging beside this one
-                os.rmdir(os.path.dirname(path))
+    jobs.tidy(store)
 
 
 @dataclass(frozen=True)
@@ -282,8 +335,7 @@ def write_table(
     mode: ``error``, ``ignore``, ``append`` or ``overwrite``, for a folder that has files already.
     partition_by: columns that become ``key=value`` folders instead of columns of the files.
 
-    Nothing is visible before all rows are written.  Files then appear one by one: the format has no log that could make
-    them appear at once; with ``overwrite``, the old ones go last.
+    Readers see all of it or nothing, see :func:`publish`.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
     """
@@ -295,11 +347,12 @@ def write_table(
         raise TableExistsError("there are files already", file=os.fspath(location))
     store = open_store(location, storage_options)
     found, batches = as_batches(data, schema)
-    writer = RowGroupWriter(store, found, new_write_id(), partition_by=partition_by, options=options)
+    job = new_write_id()
+    writer = RowGroupWriter(store, found, job, partition_by=partition_by, options=options)
     with writer:
         for batch in _record_batches(batches):
             writer.write(batch)
-    publish(store, writer.files, replace=mode == "overwrite")
+    publish(store, writer.files, replace=mode == "overwrite", job=job)
     files = writer.files
     return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))
 

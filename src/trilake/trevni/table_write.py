@@ -1,8 +1,8 @@
 """One write into a folder of Trevni files, in three steps that may run in three places.
 
 :func:`plan_table_write` looks at the folder, :func:`write_rows` leaves staged files wherever the rows are, and
-:func:`finish_table_write` puts them in their places; :func:`clean` removes what a write has staged.  Plans and staged
-files can be pickled.
+:func:`finish_table_write` puts them in their places.  :func:`clean` removes what a write has staged, :func:`give_up`
+also stops tasks of it that still run.  Plans and staged files can be pickled.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from trilake.errors import (
     UnknownOptionError,
 )
 from trilake.storage import Store
+from trilake.trevni import jobs
 from trilake.trevni.arrow_types import bare
 from trilake.trevni.codecs import check_checksum, check_codec
 from trilake.trevni.dataset import list_files
 from trilake.trevni.file import TrevniFile
+from trilake.trevni.jobs import STAGING
 from trilake.trevni.row_groups import (
-    STAGING,
     RowGroupWriter,
     StagedFile,
     TableWrite,
@@ -295,14 +296,14 @@ def _write(
 def finish_table_write(store: Store, plan: TableWritePlan, files: Sequence[StagedFile]) -> TableWrite:
     """Put staged files in their places; with ``mode="overwrite"``, remove those that were there before.
 
-    Raises ``WriteFailedError``: then what was there before is still there, and nothing else.
+    Readers see all of the write or nothing, see :func:`trilake.trevni.publish`, which also says what is raised.
     """
     if plan.nothing:
         return TableWrite()
     files = list(files)
     if not files and plan.describe and not plan.partition_by:
         files = _write(store, plan, [], "0", "0")  # closing the writer leaves a file without rows
-    publish(store, files, replace=plan.mode == "overwrite")
+    publish(store, files, replace=plan.mode == "overwrite", job=plan.write_id)
     with suppress(StorageError, OSError):  # the write has succeeded, whether this does or not
         clean(store, plan)
     return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))
@@ -310,6 +311,13 @@ def finish_table_write(store: Store, plan: TableWritePlan, files: Sequence[Stage
 
 def clean(store: Store, plan: TableWritePlan) -> None:
     """Remove everything that a write has staged and not put in its place, by all tasks and attempts."""
-    mine = f"{STAGING}/{plan.write_id}-"
-    found = {meta.key for metas in (store.list(STAGING), store.unfinished(STAGING)) for meta in metas}
-    discard(store, [StagedFile(key, key, 0, 0) for key in sorted(found) if key.startswith(mine)])
+    jobs.remove_staged(store, plan.write_id)
+
+
+def give_up(store: Store, plan: TableWritePlan) -> None:
+    """End a write whose tasks may still be running: they find a record of it and stop; what was staged goes.
+
+    A write that is committed stays so.  The record goes with a later write, a week from now.
+    """
+    jobs.decide(store, plan.write_id, "aborted")
+    clean(store, plan)

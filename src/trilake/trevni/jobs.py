@@ -1,0 +1,273 @@
+r"""Jobs: what makes the files of one write appear in a folder, and those that it replaces disappear, all at once.
+
+The format has no log, so two small records in the staging folder stand in for one while a job puts its files in place::
+
+    <job>.plan   the keys that the job adds and those that it removes
+    <job>.end    "committed" or "aborted"; written by ``put_if_absent``, so a job has one end
+
+    put plan -> move files -> put end: committed -> remove replaced files -> remove plan -> remove end
+                   \-------> put end: aborted   -> remove moved files    -> remove plan -> remove end
+
+Readers (:func:`visible`) pass over the files that a plan without the end "committed" adds, and those that a plan with
+it removes.  So whatever dies whenever:
+
+1. before the end is written, readers see what was there before the job, and none of its files;
+2. after it, they see all of its files, and none that it replaces;
+3. a file that no plan names, from whomever, is always seen.
+
+:func:`sweep` completes what was decided, and gives up jobs that have not been heard of for a week.  A job that is given
+up before it has a plan has an end only, which tells tasks that still run to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import orjson
+
+from trilake.errors import (
+    CorruptFileError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    UnknownOutcomeError,
+    WriteFailedError,
+)
+from trilake.storage import ObjectMeta, Store
+
+STAGING = "_staged"
+#: How long nothing must have been heard of a job before others take it for dead.
+STALE_MS = 7 * 24 * 3600 * 1000
+
+Outcome = Literal["committed", "aborted"]
+_RECORD = re.compile(rf"{STAGING}/([^/]+)\.(plan|end)")
+#: Listings of a folder that changes all the time.
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The keys of files that a job adds, and those of files that it removes."""
+
+    adds: tuple[str, ...]
+    removes: tuple[str, ...] = ()
+
+
+def plan_key(job: str) -> str:
+    """Where a job's plan is."""
+    return f"{STAGING}/{job}.plan"
+
+
+def end_key(job: str) -> str:
+    """Where a job's end is."""
+    return f"{STAGING}/{job}.end"
+
+
+def job_of(folder: str) -> str:
+    """The job that a folder of staged files belongs to: what stands before the names of task and attempt.
+
+    >>> job_of("0fd1-00003-17")
+    '0fd1'
+    """
+    return folder.partition("-")[0]
+
+
+def begin(store: Store, job: str, plan: Plan) -> None:
+    """Say which files will come and go; none may have moved yet."""
+    store.put_if_absent(plan_key(job), orjson.dumps({"adds": plan.adds, "removes": plan.removes}))
+
+
+def decide(store: Store, job: str, outcome: Outcome) -> Outcome:
+    """Give a job its end, and return the end that it has.
+
+    Raises ``UnknownOutcomeError`` where the store can tell neither whether the end was written nor what it is.
+    """
+    for _ in range(3):
+        try:
+            store.put_if_absent(end_key(job), outcome.encode())
+            return outcome
+        except ObjectExistsError:
+            return _outcome(store, job)
+        except UnknownOutcomeError as e:
+            lost = e
+        try:
+            return _outcome(store, job)
+        except ObjectNotFoundError:
+            continue  # it has not landed
+        except StorageError:
+            break
+    raise UnknownOutcomeError(
+        f"whether the write is committed is not known: {lost.message}",
+        help="open the folder again: it shows all of the write's rows or none",
+        file=store.uri,
+    ) from lost
+
+
+def check_running(store: Store, job: str) -> None:
+    """Raise ``WriteFailedError`` where a job has an end: its tasks must not stage anything any more."""
+    with suppress(ObjectNotFoundError):
+        store.head(end_key(job))
+        raise WriteFailedError(
+            "the job that this task belongs to was given up", help="its rows are not written", file=store.uri
+        )
+
+
+def _outcome(store: Store, job: str) -> Outcome:
+    text = store.read(end_key(job)).to_pybytes()
+    if text in (b"committed", b"aborted"):
+        return cast(Outcome, text.decode())
+    raise CorruptFileError("the end of a job is neither 'committed' nor 'aborted'", file=f"{store.uri}/{end_key(job)}")
+
+
+def _plan(store: Store, job: str) -> Plan:
+    raw = store.read(plan_key(job)).to_pybytes()
+    try:
+        given = orjson.loads(raw)
+        plan = Plan(tuple(given["adds"]), tuple(given["removes"]))
+        if all(isinstance(key, str) for key in plan.adds + plan.removes):
+            return plan
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        pass
+    raise CorruptFileError(
+        "the plan of a job cannot be read, so it is not known which files count",
+        help="if no write is running, remove the plan and the files of that job",
+        file=f"{store.uri}/{plan_key(job)}",
+    )
+
+
+# --- readers ---------------------------------------------------------------------------------------------------------
+
+
+def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
+    """The objects below a folder of the table at the store's root, in key order, that no unfinished job hides.
+
+    Listing takes time, and a job may begin and end meanwhile; so the folder is listed until two listings in a row agree
+    about jobs and their files.
+
+    Raises ``StorageError`` where they never do, and ``CorruptFileError`` for a damaged plan.
+    """
+    before: list[ObjectMeta] | None = None
+    for _ in range(_TRIES):
+        found = list(store.list(prefix))
+        records = [m for m in (store.list(STAGING) if prefix else found) if _RECORD.fullmatch(m.key)]
+        ours = records + [m for m in found if m.key.rpartition("/")[2].startswith("part-")]
+        if ours == before:
+            with suppress(ObjectNotFoundError):  # a job ended just now: look again
+                hidden = _hidden(store, [m.key for m in records])
+                return [m for m in found if m.key not in hidden]
+        before = ours
+    raise StorageError(
+        f"{_TRIES} listings of the folder were all different: files come and go faster than they can be listed",
+        help="try again when fewer jobs write; tables with a log have no such limit",
+        file=store.uri,
+    )
+
+
+def _hidden(store: Store, records: Sequence[str]) -> set[str]:
+    ended = {key for key in records if key.endswith(".end")}
+    hidden: set[str] = set()
+    for job in _jobs(records, "plan"):
+        plan = _plan(store, job)
+        committed = end_key(job) in ended and _outcome(store, job) == "committed"
+        hidden.update(plan.removes if committed else plan.adds)
+    return hidden
+
+
+def _jobs(records: Iterable[str], kind: str) -> list[str]:
+    found = (_RECORD.fullmatch(key) for key in records)
+    return [m[1] for m in found if m is not None and m[2] == kind]
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_end: bool = False) -> None:
+    """Remove the files that a job's end has made superfluous, and then the job's records.
+
+    The order matters: the files are hidden as long as there is a plan, and a plan without its end would hide others.
+    """
+    store.delete(plan.removes if outcome == "committed" else plan.adds)
+    store.delete([plan_key(job)])
+    if not keep_end:
+        store.delete([end_key(job)])
+
+
+def sweep(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
+    """Complete jobs that have an end, and remove what is left of those not heard of for ``stale_ms``.
+
+    Parameters
+    ----------
+    now_ms: the time, in milliseconds since the epoch, by the store's clock.
+    """
+    newest: dict[str, int] = {}
+    staged: dict[str, list[str]] = {}
+    records: list[str] = []
+    for meta in [*store.list(STAGING), *store.unfinished(STAGING)]:
+        match = _RECORD.fullmatch(meta.key)
+        job = match[1] if match is not None else job_of(meta.key.split("/")[1])
+        newest[job] = max(newest.get(job, 0), meta.modified_ms)
+        if match is None:
+            staged.setdefault(job, []).append(meta.key)
+        else:
+            records.append(meta.key)
+    ends = set(_jobs(records, "end"))
+    plans = set(_jobs(records, "plan"))
+    for job, at in newest.items():
+        stale = now_ms - at > stale_ms
+        with suppress(ObjectNotFoundError):  # another sweeps as well
+            if job in plans and (job in ends or stale):
+                plan, outcome = _plan(store, job), decide(store, job, "aborted")
+                # Whoever is still moving these files must fail rather than go on.
+                _remove(store, staged.get(job, []))
+                # A fresh end, of a job given up here, stops its driver; it goes a week later.
+                complete(store, job, plan, outcome, keep_end=job not in ends)
+            elif job in ends or stale:
+                _remove(store, staged.get(job, []))
+                if stale:
+                    store.delete([end_key(job)])
+    for folder, at in _folders(store):
+        if now_ms - at > stale_ms:
+            with suppress(OSError):  # there are files in it
+                os.rmdir(folder)
+    tidy(store)
+
+
+def _folders(store: Store) -> list[tuple[str, int]]:
+    """Folders of tasks and when something was last added to them; empty where there are no folders."""
+    path = store.local_path(STAGING)
+    if path is None or not os.path.isdir(path):
+        return []
+    with os.scandir(path) as scan:
+        return [(e.path, e.stat().st_mtime_ns // 1_000_000) for e in scan if e.is_dir(follow_symlinks=False)]
+
+
+def _remove(store: Store, staged: Sequence[str]) -> None:
+    store.delete(staged)
+    for folder in {"/".join(key.split("/")[:2]) for key in staged}:
+        path = store.local_path(folder)
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_staged(store: Store, job: str) -> None:
+    """Remove all that the tasks of a job have staged, finished or not."""
+    found = {m.key for metas in (store.list(STAGING), store.unfinished(STAGING)) for m in metas}
+    _remove(store, [k for k in sorted(found) if not _RECORD.fullmatch(k) and job_of(k.split("/")[1]) == job])
+    for folder, _ in _folders(store):
+        if job_of(os.path.basename(folder)) == job:
+            shutil.rmtree(folder, ignore_errors=True)
+    tidy(store)
+
+
+def tidy(store: Store) -> None:
+    """Remove the staging folder, where there are folders, if it is empty."""
+    path = store.local_path(STAGING)
+    if path is not None:
+        with suppress(OSError):
+            os.rmdir(path)
