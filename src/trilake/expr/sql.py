@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from typing import TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -33,6 +34,8 @@ MAX_TEXT = 4_000_000
 #: Calls and bytes of stack for filters that are nested more deeply than usual.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
+Built = TypeVar("Built")
+
 
 def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> list[Conjunct]:
     """The conjuncts of a Spark SQL condition over the columns of ``schema``.
@@ -41,20 +44,21 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
     """
     if len(text) > MAX_TEXT:
         raise FilterError(f"the filter is {len(text)} characters long", help=f"the limit is {MAX_TEXT}")
-    if not _is_unicode(text):
+    if not is_unicode(text):
         raise FilterError("the filter is no valid Unicode", help="remove the lone surrogate")
 
     def build() -> list[Conjunct]:
         builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
-        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(_parse(text))]
+        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(parse_text(text))]
 
     try:
         return build()
     except RecursionError:
-        return _with_room(build, text)
+        return with_room(build, text)
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: it has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -65,7 +69,7 @@ def _is_unicode(text: str) -> bool:
 _room_lock = threading.Lock()
 
 
-def _with_room(build: Callable[[], list[Conjunct]], text: str) -> list[Conjunct]:
+def with_room(build: Callable[[], Built], text: str) -> Built:
     """Run ``build`` where it can descend deeper: sqlglot needs some twenty calls for each level of parentheses.
 
     Raises :class:`FilterError` if that is not deep enough.
@@ -84,7 +88,8 @@ def _with_room(build: Callable[[], list[Conjunct]], text: str) -> list[Conjunct]
             threading.stack_size(stack)
 
 
-def _parse(text: str) -> exp.Expression:
+def parse_text(text: str) -> exp.Expression:
+    """The tree that sqlglot makes of a text.  Raises :class:`FilterError` where it makes none."""
     if not text.strip():
         raise FilterError("the filter is empty", help="pass None to keep all rows")
     try:

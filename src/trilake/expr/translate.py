@@ -79,7 +79,7 @@ class Translator:
     def column(self, node: exp.Expression) -> Column | None:
         """The column that ``node`` is; ``None`` for anything else.  Raises :class:`FilterError` for unknown names."""
         node = plain(node)
-        if not _is_name(node):
+        if not is_name(node):
             return None
         column, rest = self._resolve(node)
         return None if rest else column
@@ -99,7 +99,7 @@ class Translator:
         """The value of an expression that reads no column; ``None`` for any other."""
         node = plain(node)
         simple = self._simple_constant(node)
-        if simple is not None or _is_name(node):
+        if simple is not None or is_name(node):
             return simple
         if next(node.find_all(exp.Column, exp.Subquery, exp.Select, exp.Lambda, exp.Star), None) is not None:
             return None
@@ -179,6 +179,12 @@ class Translator:
         self.bound_type(sql.text)
         return sql.text, tuple(self._read)
 
+    def scalar(self, node: exp.Expression) -> tuple[Sql, tuple[Path, ...]]:
+        """An expression of any type in DuckDB's SQL, and the columns it reads."""
+        self._read = {}
+        sql = self.render(node)
+        return sql, tuple(self._read)
+
     def typed(self, text: str) -> Sql:
         """An expression with the type that DuckDB gives it."""
         return Sql(text, self.bound_type(text))
@@ -213,7 +219,7 @@ class Translator:
         simple = self._simple_constant(node)
         if simple is not None:
             return duck.literal(simple)
-        if _is_name(node):
+        if is_name(node):
             return self._name(node)
         kind = type(node)
         if kind in COMPARISONS:
@@ -416,10 +422,10 @@ class Translator:
         return handler(self._make_call(name, nodes))
 
 
-def _is_name(node: exp.Expression) -> bool:
+def is_name(node: exp.Expression) -> bool:
     """Whether a node is a name with dots in it."""
     if isinstance(node, exp.Dot):
-        return _is_name(node.this) and isinstance(node.expression, exp.Identifier)
+        return is_name(node.this) and isinstance(node.expression, exp.Identifier)
     return isinstance(node, exp.Column) and all(isinstance(p, exp.Identifier) for p in node.parts)
 
 

@@ -1,0 +1,206 @@
+"""``Expression``: a SQL expression of any type over the rows of one schema, bound to its columns and ready to run.
+
+>>> import pyarrow as pa
+>>> rows = pa.table({"day": pa.array([0, 31, None], pa.date32()), "n": [1, 2, 3]})
+>>> parse_expression("month(day) + N", rows.schema).evaluate(rows).to_pylist()
+[2, 4, None]
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
+from trilake.expr import casts, engine
+from trilake.expr import datatypes as types
+from trilake.expr.datatypes import Path
+from trilake.expr.duckdb_sql import Sql, type_name
+from trilake.expr.evaluate import Rows, duckdb_table
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A scalar expression of Spark SQL, as the embedded engine evaluates it; made by :func:`parse_expression`.
+
+    ``text`` is what the user wrote, ``type`` the Arrow type of the values and ``paths`` the columns that are read, with
+    the paths of nested fields, in the schema's spelling.  ``constant`` is the value where no column is read.
+
+    Timestamps are taken in UTC.  A result of type ``timestamp`` has the zone UTC; one made of ``timestamp_ntz`` columns
+    alone has none.
+    """
+
+    text: str
+    type: pa.DataType
+    paths: tuple[Path, ...]
+    sql: Sql = field(repr=False)
+    constant: pa.Scalar | None = None
+    #: Set where the expression is a column and nothing more.
+    column: Path | None = field(default=None, repr=False)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The top-level columns that are read, in the schema's spelling."""
+        return frozenset(path[0] for path in self.paths)
+
+    def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
+        """The value for each row, in the order of the rows, which need no more than :attr:`columns`.
+
+        Raises :class:`~trilake.errors.ExpressionError` where a value cannot be computed, such as a division by zero.
+        """
+        return evaluate_all([self], rows)[0]
+
+    def cast(self, target: pa.DataType) -> Expression:
+        """The expression with its values as a column of type ``target`` stores them, by Spark's ANSI rules.
+
+        Numbers go into every type of number (fractions are cut off, decimals rounded half up), dates and timestamps
+        into each other, everything that has a text into strings; a value out of range is an error when it is met.
+        Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
+        :class:`~trilake.errors.UnsupportedExpressionError` where only Spark knows how.
+        """
+        if self.type == target:
+            return self
+        source, wanted = self.sql, _type_name(target, self.text)
+        if source.type == wanted:
+            return _make(self.text, source, self.paths, target, self.column)
+        if not _storable(source.family, Sql("", wanted).family):
+            raise ExpressionError(
+                f"{self.text} is of type {source.spark_type} and cannot be stored as {types.spark_name(target)}",
+                help=f"write CAST({self.text} AS {types.spark_name(target).upper()})",
+            )
+        try:
+            return _make(self.text, casts.cast(source, wanted), self.paths, target)
+        except FilterError as error:
+            raise UnsupportedExpressionError(
+                f"only Spark can store {self.text}, of type {source.spark_type}, as {types.spark_name(target)}"
+            ) from error
+
+
+def _storable(source: str, target: str) -> bool:
+    """Spark's rule of store assignment, by type family."""
+    numbers, times = ("integer", "decimal", "float", "double"), ("date", "timestamp")
+    nested = ("array", "map", "struct")
+    return (
+        source in ("void", target)
+        or (source in numbers and target in numbers)
+        or (source in times and target in times)
+        or (target == "string" and source not in (*nested, "other"))
+    )
+
+
+def _type_name(target: pa.DataType, text: str) -> str:
+    try:
+        return type_name(target)
+    except FilterError as error:
+        raise UnsupportedExpressionError(f"only Spark can compute {text} as {types.spark_name(target)}") from error
+
+
+def parse_expression(
+    text: str,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool = False,
+    now: dt.datetime | None = None,
+) -> Expression:
+    """Bind a Spark SQL expression to the columns of ``schema``.
+
+    Parameters
+    ----------
+    text: an expression over one row: no aggregate, window, subquery or function that is not deterministic.
+    schema: the columns it may name.
+    case_sensitive: whether names must be spelled as the schema spells them.
+    now: the time that ``current_timestamp()`` means; the clock's, by default.
+
+    Raises :class:`~trilake.errors.ExpressionError` for what is wrong for every engine (an unknown column, an
+    aggregate), and :class:`~trilake.errors.UnsupportedExpressionError` for what is not known to mean the same here as
+    in Spark: then Spark must be asked.
+    """
+    # sqlglot takes a third of a second to import, which tables without expressions need not pay.
+    from trilake.expr.scalar import translate_scalar
+
+    when = now if now is not None else dt.datetime.now(dt.UTC)
+    sql, paths, column = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
+    found = _bind_type(sql, paths, schema, text) if column is None else _column_type(column, schema)
+    return _make(text, sql, paths, found, column)
+
+
+def _make(text: str, sql: Sql, paths: tuple[Path, ...], target: pa.DataType, column: Path | None = None) -> Expression:
+    expression = Expression(text, target, paths, sql, None, column)
+    if paths:
+        return expression
+    row = pa.table({"c": pa.nulls(1, pa.int8())})
+    return Expression(text, target, paths, sql, expression.evaluate(row)[0])
+
+
+def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, text: str) -> pa.DataType:
+    """The Arrow type of a translated expression, asked of DuckDB by running it over no rows."""
+    columns = {path: _column_type(path, schema) for path in paths}
+    none = Rows(0, lambda path: pa.chunked_array([], columns[path]))
+    try:
+        found = engine.query(f"SELECT {sql.text} AS v FROM t", t=duckdb_table(none, paths)).schema.field("v").type
+    except engine.QueryError as error:
+        raise UnsupportedExpressionError(f"only Spark can evaluate {text}: {error.message}") from error
+    if sql.family == "void":
+        return pa.null()
+    stamps = [t for t in columns.values() if pa.types.is_timestamp(t)]
+    if pa.types.is_timestamp(found):
+        return types.TIMESTAMP_NTZ if stamps and all(t.tz is None for t in stamps) else types.TIMESTAMP
+    return found
+
+
+def _column_type(path: Path, schema: pa.Schema) -> pa.DataType:
+    found: pa.DataType = schema.field(path[0]).type
+    for name in path[1:]:
+        while isinstance(found, pa.BaseExtensionType):
+            found = found.storage_type
+        found = found.field(name).type
+    return types.normal_type(found)
+
+
+def evaluate_all(expressions: Sequence[Expression], rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
+    """The values of several expressions for each row, computed in one pass over the rows.
+
+    Raises :class:`~trilake.errors.ExpressionError` as :meth:`Expression.evaluate` does.
+    """
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    view = Rows.of(table)
+    out: list[pa.ChunkedArray | None] = [_without_engine(e, view) for e in expressions]
+    asked = [i for i, values in enumerate(out) if values is None]
+    if asked:
+        found = _query([expressions[i] for i in asked], view)
+        for i, values in zip(asked, found, strict=True):
+            out[i] = _as_type(values, expressions[i])
+    return [values for values in out if values is not None]
+
+
+def _without_engine(expression: Expression, rows: Rows) -> pa.ChunkedArray | None:
+    if expression.constant is not None:
+        value = expression.constant
+        array = pa.repeat(value, len(rows)) if value.is_valid else pa.nulls(len(rows), expression.type)
+        return pa.chunked_array([array], expression.type)
+    if expression.column is not None:
+        return _as_type(rows.column(expression.column), expression)
+    return None
+
+
+def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArray]:
+    paths = tuple(dict.fromkeys(path for e in expressions for path in e.paths))
+    select = ", ".join(f"{e.sql.text} AS v{i}" for i, e in enumerate(expressions))
+    try:
+        return list(engine.query(f"SELECT {select} FROM t", t=duckdb_table(rows, paths)).columns)
+    except engine.QueryError as error:
+        if len(expressions) > 1:
+            # DuckDB does not say which of them it was.
+            return [values for e in expressions for values in _query([e], rows)]
+        raise ExpressionError(
+            f"{expressions[0].text} fails on a row: {error.message}",
+            help="correct the row, or guard the expression with CASE or a try_ function",
+            column=", ".join(sorted(expressions[0].columns)) or None,
+        ) from error
+
+
+def _as_type(values: pa.ChunkedArray, expression: Expression) -> pa.ChunkedArray:
+    return values if values.type == expression.type else values.cast(expression.type)

@@ -1,0 +1,160 @@
+"""Scalar expressions: binding, types, what is refused and how, store assignment, several at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from trilake.errors import ExpressionError, UnsupportedExpressionError
+from trilake.expr import evaluate_all, parse_expression
+
+UTC = pa.timestamp("us", "UTC")
+ROWS = pa.table(
+    {
+        "n": pa.array([1, 2, None], pa.int64()),
+        "s": ["a", None, "c"],
+        "ts": pa.array([0, 10**15, None], UTC),
+        "wall": pa.array([0, 10**15, None], pa.timestamp("us")),
+        "st": pa.array([{"a": 1, "T": None}, None, {"a": 3, "T": 5}], pa.struct([("a", pa.int32()), ("T", UTC)])),
+    }
+)
+NOW = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values"),
+    [
+        ("N", pa.int64(), [1, 2, None]),
+        ("n + 1", pa.int64(), [2, 3, None]),
+        ("year(ts)", pa.int32(), [1970, 2001, None]),
+        ("concat(s, '-', n)", pa.string(), ["a-1", None, None]),
+        ("CAST(ts AS DATE)", pa.date32(), [dt.date(1970, 1, 1), dt.date(2001, 9, 9), None]),
+        ("st.A", pa.int32(), [1, None, 3]),
+        ("5", pa.int32(), [5, 5, 5]),
+        ("NULL", pa.null(), [None, None, None]),
+        ("CASE WHEN n > 1 THEN 'x' ELSE s END", pa.string(), ["a", "x", "c"]),
+        ("current_timestamp()", UTC, [NOW, NOW, NOW]),
+    ],
+)
+def test_types_and_values(text: str, kind: pa.DataType, values: list[object]) -> None:
+    expression = pickle.loads(pickle.dumps(parse_expression(text, ROWS.schema, now=NOW)))
+    assert expression.type == kind
+    found = expression.evaluate(ROWS)
+    assert found.type == kind
+    assert found.to_pylist() == values
+    assert expression.evaluate(ROWS.to_batches()[0]).to_pylist() == values
+    assert expression.evaluate(ROWS.slice(0, 0)).to_pylist() == []
+
+
+def test_a_column_keeps_its_type_and_others_are_instants() -> None:
+    schema = ROWS.schema
+    assert parse_expression("wall", schema).type == pa.timestamp("us")
+    assert parse_expression("coalesce(wall, wall)", schema).type == pa.timestamp("us")
+    assert parse_expression("coalesce(ts, ts)", schema).type == UTC
+    assert parse_expression("st", schema).type == schema.field("st").type
+    assert parse_expression("st", schema).evaluate(ROWS).to_pylist()[1] is None
+
+
+def test_what_is_read() -> None:
+    expression = parse_expression("upper(S) || st.t", ROWS.schema)
+    assert set(expression.paths) == {("s",), ("st", "T")}
+    assert expression.columns == {"s", "st"}
+    assert parse_expression("1 + 1", ROWS.schema).constant == pa.scalar(2, pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("sum(n)", "aggregate"),
+        ("n + rand()", "not deterministic"),
+        ("nope + 1", "no column 'nope'"),
+        ("st.nope", "no column 'nope'"),
+        ("hash(nope)", "no column 'nope'"),
+        ("row_number() OVER (ORDER BY n)", "window|aggregate"),
+        ("(SELECT 1)", "subquery"),
+        ("", "empty"),
+        ("1 / 0", "division by zero"),
+    ],
+)
+def test_what_no_engine_can_do(text: str, match: str) -> None:
+    with pytest.raises(ExpressionError, match=match) as raised:
+        parse_expression(text, ROWS.schema)
+    assert raised.value.code == "INVALID_EXPRESSION"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hash(n)",
+        "xxhash64(n)",
+        "transform(array(n), x -> x + 1)",
+        "n >",
+        "named_struct('a', n)",
+        "CAST(n / 2 AS STRING)",
+    ],
+)
+def test_what_only_spark_can_do_says_so(text: str) -> None:
+    with pytest.raises(UnsupportedExpressionError, match="only Spark can") as raised:
+        parse_expression(text, ROWS.schema)
+    assert raised.value.code == "UNSUPPORTED_EXPRESSION"
+    assert "filter" not in str(raised.value)
+
+
+def test_case_may_matter() -> None:
+    with pytest.raises(ExpressionError):
+        parse_expression("N", ROWS.schema, case_sensitive=True)
+
+
+def test_a_row_that_fails_names_the_expression() -> None:
+    rows = pa.table({"n": [1, 0]})
+    good, bad = parse_expression("n + 1", rows.schema), parse_expression("10 / n", rows.schema)
+    with pytest.raises(ExpressionError, match="10 / n fails on a row: division by zero"):
+        evaluate_all([good, bad], rows)
+
+
+def test_several_at_once_equal_each_alone() -> None:
+    texts = ["n + 1", "n", "upper(s)", "7", "date_format(ts, 'yyyy-MM')", "st.a * 2"]
+    expressions = [parse_expression(t, ROWS.schema) for t in texts]
+    for one, values in zip(expressions, evaluate_all(expressions, ROWS), strict=True):
+        assert values.equals(one.evaluate(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "value"),
+    [
+        ("1.9D", pa.int32(), 1),
+        ("-1.9D", pa.int64(), -1),
+        ("1.005", pa.decimal128(5, 2), Decimal("1.01")),
+        ("-1.005", pa.decimal128(5, 2), Decimal("-1.01")),
+        ("7", pa.int8(), 7),
+        ("7", pa.string(), "7"),
+        ("TRUE", pa.string(), "true"),
+        ("NULL", pa.date32(), None),
+        ("DATE '2020-02-29'", pa.timestamp("us"), dt.datetime(2020, 2, 29)),  # noqa: DTZ001
+        ("TIMESTAMP '2020-02-29 12:00:00'", pa.date32(), dt.date(2020, 2, 29)),
+    ],
+)
+def test_store_assignment(text: str, target: pa.DataType, value: object) -> None:
+    stored = parse_expression(text, ROWS.schema).cast(target)
+    assert stored.type == target
+    assert stored.evaluate(ROWS).to_pylist() == [value] * 3
+
+
+@pytest.mark.parametrize(("text", "target"), [("'1'", pa.int32()), ("n", UTC), ("ts", pa.int64()), ("st", pa.string())])
+def test_types_that_cannot_be_stored(text: str, target: pa.DataType) -> None:
+    with pytest.raises(ExpressionError, match="cannot be stored as"):
+        parse_expression(text, ROWS.schema).cast(target)
+
+
+def test_a_value_out_of_range_is_an_error() -> None:
+    with pytest.raises(ExpressionError, match="fails on a row"):
+        parse_expression("n * 1000", ROWS.schema).cast(pa.int8()).evaluate(ROWS)
+
+
+def test_nested_values_keep_their_types() -> None:
+    stored = parse_expression("coalesce(st, st)", ROWS.schema).cast(ROWS.schema.field("st").type)
+    assert stored.evaluate(ROWS).equals(ROWS["st"])
