@@ -259,12 +259,8 @@ def test_identity_columns_that_move_on_are_no_change_of_metadata() -> None:
     marked = SCHEMA.replace('"metadata":{}},', '"metadata":{"delta.identity.start":1,"delta.identity.step":1}},', 1)
     log = log_of([protocol(1, 6), metadata(marked, ["p"]), add("p=x/x1", **X)])
     base = log.snapshot()
-    moved = replace(
-        base.metadata,
-        schema_string=marked.replace(
-            '"delta.identity.start"', '"delta.identity.highWaterMark":9,"delta.identity.start"'
-        ),
-    )
+    further = marked.replace('"delta.identity.start"', '"delta.identity.highWaterMark":9,"delta.identity.start"')
+    moved = replace(base.metadata, schema_string=further)
     winner = Winner(1, log.parse(log.commits(0)))
     winner = replace(winner, actions=replace(winner.actions, rare=((1, "metaData", moved.to_json()),)))
     assert check(ReadSet(metadata=base.metadata), winner) is None
