@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, parse_commits, parse_rare
+from trilake.delta.checkpoint_stats import stats_text
 from trilake.delta.replay import State, apply, empty_state
 from trilake.delta.segment import SIDECARS, LogSegment
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
-from trilake.expr import engine
 from trilake.storage.base import Store
 
 _BATCH_ROWS = 128 * 1024
@@ -191,11 +191,7 @@ def _file_actions(table: pa.Table, kind: str) -> pa.Table:
         present = pc.is_valid(out["path"])
         out, column = out.filter(present), column.filter(present)
     if "stats_parsed" in have:
-        text = engine.query(
-            "select case when s is null then null else to_json(s)::varchar end as s from t order by i",
-            t=pa.table({"s": pc.struct_field(column, "stats_parsed"), "i": pa.array(range(len(column)), pa.int64())}),
-        )["s"]
-        stats = pc.coalesce(out["stats"], text.cast(pa.string()))
+        stats = pc.coalesce(out["stats"], stats_text(pc.struct_field(column, "stats_parsed")))
         out = out.set_column(out.schema.get_field_index("stats"), out.schema.field("stats"), stats)
     return out
 

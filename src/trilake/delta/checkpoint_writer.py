@@ -1,48 +1,30 @@
-"""Writing checkpoints: the state of a snapshot as one Parquet file, and the hint that points at it.
+"""Writing checkpoints: the state of a snapshot in Parquet, and the hint that points at it.
 
-Protocol: *Checkpoints*, *Requirements for Writers*.  Columnar: the adds are Arrow already, the other actions are a few
-rows.
+Protocol: *Checkpoints*, *Requirements for Writers*.  One file by default; several, by a hash of the path, above
+``part_size`` actions; of version 2 with sidecars where the table asks for it.  Files become visible as a whole and the
+hint is written last, so a writer may die anywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from trilake.delta.actions import ADD, DELETION_VECTOR, REMOVE
+from trilake.delta.checkpoint_parts import FileColumns, Piece, file_schema, rare_actions, slices, split, write_parquet
+from trilake.delta.checkpoint_v2 import wanted, write_v2
 from trilake.delta.last_checkpoint import make_hint
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.runtime import Runtime
-from trilake.delta.segment import LAST_CHECKPOINT, checkpoint_key
+from trilake.delta.schema import from_arrow
+from trilake.delta.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key
+from trilake.errors import InvalidArgumentError
 
-_MAP = pa.map_(pa.string(), pa.string())
-_PROTOCOL = pa.struct(
-    [
-        ("minReaderVersion", pa.int32()),
-        ("minWriterVersion", pa.int32()),
-        ("readerFeatures", pa.list_(pa.string())),
-        ("writerFeatures", pa.list_(pa.string())),
-    ]
-)
-_METADATA = pa.struct(
-    [
-        ("id", pa.string()),
-        ("name", pa.string()),
-        ("description", pa.string()),
-        ("format", pa.struct([("provider", pa.string()), ("options", _MAP)])),
-        ("schemaString", pa.string()),
-        ("partitionColumns", pa.list_(pa.string())),
-        ("configuration", _MAP),
-        ("createdTime", pa.int64()),
-    ]
-)
-_TXN = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
-_DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
+#: Table property: actions of one file of a checkpoint, above which there are several.
+PART_SIZE = "trilake.checkpoint.partSize"
+DEFAULT_PART_SIZE = 5_000_000
+#: A longer description of the checkpoint's columns is left out of the hint, which every reader fetches.
+_MAX_SCHEMA_BYTES = 16 * 1024
 _WEEK_MS = 7 * 24 * 3600 * 1000
 _UNITS_MS = {
     "millisecond": 1,
@@ -64,66 +46,68 @@ def interval_ms(text: str, default: int) -> int:
     return sum(int(n) * _UNITS_MS[unit] for n, unit in parts) if parts else default
 
 
-def write_checkpoint(log: DeltaLog, snapshot: Snapshot, runtime: Runtime) -> None:
-    """Write the checkpoint of ``snapshot`` and point ``_last_checkpoint`` at it.
+def write_checkpoint(log: DeltaLog, snapshot: Snapshot, runtime: Runtime, *, part_size: int | None = None) -> None:
+    """Write the checkpoint of ``snapshot`` and point ``_last_checkpoint`` at it, unless it points at a newer one.
 
-    Tombstones older than ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.
+    Parameters
+    ----------
+    log: the table's log.
+    snapshot: the state to write; its version must be committed.
+    runtime: clock and ids.
+    part_size: most actions of one file; by default the table's property ``trilake.checkpoint.partSize``.
+
+    Tombstones older than ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises
+    ``InvalidArgumentError`` for a size that is no positive number.
     """
     retention = interval_ms(snapshot.property("delta.deletedFileRetentionDuration", "interval 1 week"), _WEEK_MS)
     removes = log.tombstones(snapshot)
     expiry = runtime.clock_ms() - retention
     removes = removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), expiry))
-    table = checkpoint_table(snapshot, removes)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="snappy", use_dictionary=["protocol.minReaderVersion"], store_schema=False)
-    data = sink.getvalue()
-    log.store.put(checkpoint_key(snapshot.version), data)
-    hint = make_hint(
-        snapshot.version, size=table.num_rows, size_in_bytes=data.size, num_add_files=snapshot.adds.num_rows
+    whole = Piece(rare_actions(snapshot), snapshot.adds, removes)
+    parts = max(1, -(-(whole.adds.num_rows + removes.num_rows) // _part_size(snapshot, part_size)))
+    if wanted(snapshot):
+        size, size_in_bytes, pointer = write_v2(log.store, snapshot, whole, parts, runtime)
+        hint = make_hint(
+            snapshot.version,
+            size=size,
+            size_in_bytes=size_in_bytes,
+            num_add_files=whole.adds.num_rows,
+            v2_checkpoint=pointer,
+        )
+    else:
+        hint = _write_classic(log, snapshot, whole, parts)
+    if not _points_further(log, snapshot.version):
+        log.store.put(LAST_CHECKPOINT, hint)
+
+
+def _points_further(log: DeltaLog, version: int) -> bool:
+    """Whether the hint names a newer checkpoint, and one that is there."""
+    newest = log.hint()
+    if newest is None or newest <= version:
+        return False
+    return any(v == newest for v, _ in log.listing(start=newest).checkpoints)
+
+
+def _part_size(snapshot: Snapshot, given: int | None) -> int:
+    text = str(given) if given is not None else snapshot.property(PART_SIZE, str(DEFAULT_PART_SIZE))
+    if not re.fullmatch(r"[1-9]\d{0,17}", text):
+        raise InvalidArgumentError(f"{text!r} is no number of actions for a part of a checkpoint", help="1 or more")
+    return int(text)
+
+
+def _write_classic(log: DeltaLog, snapshot: Snapshot, whole: Piece, parts: int) -> bytes:
+    columns = FileColumns.of(snapshot)
+    schema = file_schema(columns, whole.rare)
+    size_in_bytes = 0
+    for number, piece in enumerate(split(whole, parts), 1):
+        key = checkpoint_key(snapshot.version) if parts == 1 else checkpoint_part_key(snapshot.version, number, parts)
+        size_in_bytes += write_parquet(log.store, key, schema, slices(piece, columns, schema), piece.num_rows)
+    described = from_arrow(schema)
+    return make_hint(
+        snapshot.version,
+        size=whole.num_rows,
+        size_in_bytes=size_in_bytes,
+        num_add_files=whole.adds.num_rows,
+        parts=parts if parts > 1 else None,
+        checkpoint_schema=described.to_json() if len(described.json()) <= _MAX_SCHEMA_BYTES else None,
     )
-    log.store.put(LAST_CHECKPOINT, hint)
-
-
-def checkpoint_table(snapshot: Snapshot, removes: pa.Table) -> pa.Table:
-    """One row an action, one struct column a kind."""
-    state = snapshot.state
-    metadata = snapshot.metadata.to_json()
-    metadata["configuration"] = list(metadata["configuration"].items())
-    metadata["format"] = {
-        "provider": snapshot.metadata.provider,
-        "options": list(snapshot.metadata.format_options.items()),
-    }
-    parts = [
-        _rows("protocol", _PROTOCOL, [snapshot.protocol.to_json()]),
-        _rows("metaData", _METADATA, [metadata]),
-        _rows("txn", _TXN, list(state.txns.values())),
-        _rows("domainMetadata", _DOMAIN, list(state.domains.values())),
-        _files("add", ADD, snapshot.adds),
-        _files("remove", REMOVE, removes),
-    ]
-    order = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"]
-    table = pa.concat_tables(
-        [p for p in parts if p.num_rows or p.column_names[0] != "domainMetadata"], promote_options="default"
-    )
-    return table.select([n for n in order if n in table.column_names])
-
-
-def _rows(name: str, type_: pa.StructType, rows: Sequence[Any]) -> pa.Table:
-    return pa.table({name: pa.array([{f.name: r.get(f.name) for f in type_} for r in rows], type_)})
-
-
-def _files(name: str, type_: pa.StructType, files: pa.Table) -> pa.Table:
-    arrays, fields = [], []
-    for f in type_:
-        column = files[f.name]
-        if f.name == "dataChange":
-            column = pa.chunked_array([pa.repeat(False, len(column))]) if len(column) else column
-        elif f.name == "partitionValues":
-            pass
-        elif f.type != DELETION_VECTOR and column.null_count == len(column) and f.name not in ("stats", "tags"):
-            continue  # a column that no action uses
-        arrays.append(column)
-        fields.append(f)
-    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-    struct = table.to_struct_array() if table.num_rows else pa.chunked_array([], pa.struct(fields))
-    return pa.table({name: struct})

@@ -66,11 +66,27 @@ def read_hint(data: bytes) -> int | None:
         return None
 
 
-def make_hint(version: int, *, size: int, size_in_bytes: int, num_add_files: int, parts: int | None = None) -> bytes:
-    """The content of ``_last_checkpoint`` with its checksum; ``size`` counts actions, ``size_in_bytes`` bytes."""
+def make_hint(
+    version: int,
+    *,
+    size: int,
+    size_in_bytes: int,
+    num_add_files: int,
+    parts: int | None = None,
+    checkpoint_schema: Mapping[str, Any] | None = None,
+    v2_checkpoint: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The content of ``_last_checkpoint`` with its checksum; ``size`` counts actions, ``size_in_bytes`` bytes.
+
+    ``v2_checkpoint`` names the top-level file of a checkpoint of version 2 and its sidecars.
+    """
     hint: dict[str, Any] = {"version": version, "size": size}
     if parts is not None:
         hint["parts"] = parts
     hint |= {"sizeInBytes": size_in_bytes, "numOfAddFiles": num_add_files}
+    if checkpoint_schema is not None:
+        hint["checkpointSchema"] = checkpoint_schema
+    if v2_checkpoint is not None:
+        hint["v2Checkpoint"] = v2_checkpoint
     hint["checksum"] = checksum(hint)
     return orjson.dumps(hint)

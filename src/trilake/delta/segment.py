@@ -6,8 +6,8 @@ Protocol: *Delta Log Entries*, *Checkpoints*, *Log Compaction Files*.  Nothing h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from trilake.errors import LogGapError, TableNotFoundError, VersionNotFoundError
@@ -19,6 +19,7 @@ LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _UUID = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)")
@@ -38,6 +39,26 @@ def checkpoint_key(version: int) -> str:
     return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
+def checkpoint_part_key(version: int, part: int, parts: int) -> str:
+    """Key of part ``part``, from 1, of a checkpoint in ``parts`` files."""
+    return f"{LOG}/{version:020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
+
+
+def v2_checkpoint_key(version: int, unique: str, extension: str) -> str:
+    """Key of the top-level file of a checkpoint of version 2; ``unique`` is a UUID, ``extension`` json or parquet."""
+    return f"{LOG}/{version:020d}.checkpoint.{unique}.{extension}"
+
+
+def checksum_key(version: int) -> str:
+    """Key of the checksum file of a version."""
+    return f"{LOG}/{version:020d}.crc"
+
+
+def compacted_key(start: int, end: int) -> str:
+    """Key of the log compaction file of the versions ``start`` to ``end``, both included."""
+    return f"{LOG}/{start:020d}.{end:020d}.compacted.json"
+
+
 @dataclass(frozen=True)
 class LogListing:
     """The files of a log folder, sorted into kinds."""
@@ -47,6 +68,8 @@ class LogListing:
     compactions: tuple[tuple[int, int, ObjectMeta], ...]
     #: complete checkpoints: (version, files), ascending
     checkpoints: tuple[tuple[int, tuple[ObjectMeta, ...]], ...]
+    #: version checksum files
+    checksums: Mapping[int, ObjectMeta] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -58,6 +81,7 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
     """Sort a listing of ``_delta_log`` into kinds; files of other names are none of ours and are passed over."""
     commits: dict[int, ObjectMeta] = {}
     compactions: list[tuple[int, int, ObjectMeta]] = []
+    checksums: dict[int, ObjectMeta] = {}
     whole: dict[int, list[ObjectMeta]] = {}
     parts: dict[tuple[int, int], dict[int, ObjectMeta]] = {}
     for o in objects:
@@ -74,6 +98,8 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
                 parts.setdefault((int(m[1]), int(m[3])), {})[int(m[2])] = o
         elif (m := _COMPACTED.fullmatch(name)) and o.size > 0:
             compactions.append((int(m[1]), int(m[2]), o))
+        elif (m := _CHECKSUM.fullmatch(name)) and o.size > 0:
+            checksums[int(m[1])] = o
     complete: dict[int, tuple[ObjectMeta, ...]] = {}
     for (version, total), found in parts.items():
         # A writer may have died between two parts: only a full set counts.
@@ -81,7 +107,7 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
             complete[version] = tuple(found[i] for i in range(1, total + 1))
     for version, files in whole.items():
         complete[version] = (files[0],)
-    return LogListing(commits, tuple(compactions), tuple(sorted(complete.items())))
+    return LogListing(commits, tuple(compactions), tuple(sorted(complete.items())), checksums)
 
 
 @dataclass(frozen=True)
