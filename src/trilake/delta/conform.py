@@ -94,7 +94,7 @@ def _unsliced(array: pa.Array) -> pa.Array:
     return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
 
 
-def _as_list(array: pa.Array) -> pa.Array:
+def as_list(array: pa.Array) -> pa.Array:
     """An array of another list layout, which a file's Arrow schema may ask for, as plain lists."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
@@ -106,7 +106,7 @@ def _list(array: pa.Array, source: pa.Field, target: ArrayType, resolver: Resolv
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target.arrow)
     if pa.types.is_fixed_size_list(array.type) or pa.types.is_list_view(array.type):
-        array = _as_list(array)
+        array = as_list(array)
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         raise _mismatch(array, target, path)
     if array.type == target.arrow:

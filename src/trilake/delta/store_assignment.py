@@ -6,22 +6,26 @@ narrower numbers become wider ones and out-of-range values are refused.
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Collection, Sequence
 
-from trilake.delta.conform import decode_dictionary
+import pyarrow as pa
+
+from trilake.delta.conform import as_list, decode_dictionary
+from trilake.delta.constraints import verify_not_null
 from trilake.delta.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 from trilake.errors import SchemaMismatchError
+from trilake.expr.datatypes import normalise
 
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
 
-def check_assignable(source: StructType, target: StructType, *, uri: str) -> None:
+def check_assignable(source: StructType, target: StructType, *, uri: str, filled: Collection[str] = ()) -> None:
     """Refuse rows of schema ``source`` for a table of schema ``target``, naming every column that does not fit.
 
-    Raises ``SchemaMismatchError`` whose text shows both schemas.
+    ``filled`` are columns of the table that get a value where the rows have none.  Raises ``SchemaMismatchError`` whose
+    text shows both schemas.
     """
-    problems = _problems(source, target, "")
+    problems = _problems(source, target, "", filled)
     if problems:
         shown = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
         raise SchemaMismatchError(
@@ -31,13 +35,13 @@ def check_assignable(source: StructType, target: StructType, *, uri: str) -> Non
         )
 
 
-def _problems(source: StructType, target: StructType, prefix: str) -> list[str]:
+def _problems(source: StructType, target: StructType, prefix: str, filled: Collection[str] = ()) -> list[str]:
     out = [f"column {prefix}{f.name!s} is not in the table" for f in source.fields if target.find(f.name) is None]
     for f in target.fields:
         path = prefix + f.name
         given = source.find(f.name)
         if given is None:
-            if not f.nullable:
+            if not f.nullable and f.name not in filled:
                 out.append(f"column {path} must not be null and is missing")
         else:
             out += _type_problems(given.type, f.type, path)
@@ -73,32 +77,40 @@ def _stringy(name: str) -> bool:
 
 
 def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:
-    """The rows in the table's columns and types.  Raises ``SchemaMismatchError`` for a value that does not fit."""
+    """The rows in the table's columns and types.
+
+    Raises ``SchemaMismatchError`` for a value that does not fit, ``ConstraintViolatedError`` (which is one) for a
+    forbidden null.
+    """
     wanted = target.to_arrow_schema()
-    if batch.schema.equals(wanted):
-        _check_not_null(batch, target)
-        return batch
-    lowered = {n.lower(): i for i, n in enumerate(batch.schema.names)}
-    arrays = []
-    for f in target.fields:
-        i = lowered.get(f.name.lower())
-        arrays.append(pa.nulls(batch.num_rows, f.type.arrow) if i is None else _assign(batch.column(i), f.type, f.name))
-    out = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([pa.field(f.name, f.type.arrow) for f in target.fields]))
-    _check_not_null(out, target)
-    return pa.RecordBatch.from_arrays(out.columns, schema=wanted)
+    if not batch.schema.equals(wanted):
+        columns = assign_columns(batch, target)
+        batch = as_batch([columns.get(f.name) for f in target.fields], batch.num_rows, target)
+    verify_not_null(batch, target)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
 
-def _check_not_null(batch: pa.RecordBatch, target: StructType) -> None:
-    for f, column in zip(target.fields, batch.columns, strict=True):
-        if not f.nullable and column.null_count:
-            raise SchemaMismatchError(
-                f"column {f.name!r} must not be null and {column.null_count} rows hold a null there",
-                help="fill or drop those rows",
-                column=f.name,
-            )
+def assign_columns(batch: pa.RecordBatch, target: StructType) -> dict[str, pa.Array]:
+    """The table's columns that a batch has, by their names in the table and of its types.
+
+    Raises ``SchemaMismatchError`` for a value that does not fit.
+    """
+    folded = {n.lower(): i for i, n in enumerate(batch.schema.names)}
+    found = ((f, folded.get(f.name.lower())) for f in target.fields)
+    return {f.name: assign_array(batch.column(i), f.type, f.name) for f, i in found if i is not None}
 
 
-def _assign(array: pa.Array, target: DataType, path: str) -> pa.Array:
+def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructType) -> pa.RecordBatch:
+    """Columns of the table as a batch; null where there is none.  Nullability is not yet claimed."""
+    arrays = [
+        pa.nulls(num_rows, f.type.arrow) if array is None else array
+        for f, array in zip(target.fields, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([pa.field(f.name, f.type.arrow) for f in target.fields]))
+
+
+def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
+    """Values as a column of the table's type.  Raises ``SchemaMismatchError`` for one that would lose something."""
     wanted = target.arrow
     if array.type == wanted:
         return array
@@ -108,9 +120,13 @@ def _assign(array: pa.Array, target: DataType, path: str) -> pa.Array:
         array = decode_dictionary(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
+    if isinstance(target, ArrayType) and _is_list(array.type):
+        return _assign_list(array, target, path)
+    if isinstance(target, MapType) and pa.types.is_map(array.type):
+        return _assign_map(array, target, path)
     try:
         if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
-            return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(wanted)
+            return normalise(array).cast(wanted)  # finer times are rounded down
         if pa.types.is_decimal(wanted) and pa.types.is_integer(array.type):
             return array.cast(pa.decimal128(38, wanted.scale)).cast(wanted)
         return array.cast(wanted)
@@ -130,10 +146,35 @@ def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
         if i is None:
             children.append(pa.nulls(len(array), f.type.arrow))
         else:
-            children.append(_assign(array.field(i), f.type, f"{path}.{f.name}"))
+            children.append(assign_array(array.field(i), f.type, f"{path}.{f.name}"))
     mask = array.is_null() if array.null_count else None
-    for f, child in zip(target.fields, children, strict=True):
-        missing = child.is_null() if mask is None else pc.and_(child.is_null(), pc.invert(mask))
-        if not f.nullable and pc.any(missing).as_py():
-            raise SchemaMismatchError(f"column {path}.{f.name} must not be null", column=f"{path}.{f.name}")
     return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=mask)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(
+        is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_) or is_.is_list_view(type_)
+    )
+
+
+def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
+    # Arrow's own cast would fill with nulls what it does not find by the exact name.
+    plain = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    array = _compact(array.cast(pa.list_(array.type.value_field)) if plain else as_list(array))
+    values = assign_array(array.values, target.element, f"{path}.element")
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(array.offsets, values, type=target.arrow, mask=mask)
+
+
+def _assign_map(array: pa.Array, target: MapType, path: str) -> pa.Array:
+    array = _compact(array)
+    keys = assign_array(array.keys, target.key, f"{path}.key")
+    items = assign_array(array.items, target.value, f"{path}.value")
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(array.offsets, keys, items, type=target.arrow, mask=mask)
+
+
+def _compact(array: pa.Array) -> pa.Array:
+    """The same values at offset 0, and nothing beside them: building an array with a mask needs that."""
+    return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array
