@@ -237,3 +237,8 @@ def _is_flat(arrow: pa.DataType) -> bool:
     return arrow in _NAMES or bool(
         pt.is_timestamp(arrow) or pt.is_decimal128(arrow) or pt.is_decimal256(arrow) or pt.is_fixed_size_binary(arrow)
     )
+
+
+def is_text(arrow: pa.DataType) -> bool:
+    """Whether values are strings."""
+    return arrow in (pa.string(), pa.large_string())

@@ -1,0 +1,105 @@
+"""The page table: where in a data file each field of each batch is.
+
+At its position there is, for each field id from the lowest to the highest of the file and for each batch, an int64
+position and an int64 length; fields without pages have zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trilake.errors import CorruptFileError
+
+Int64s = npt.NDArray[np.int64]
+ENTRY = 16
+
+
+class PageTable:
+    """Positions and lengths of pages, by field id and batch.
+
+    Parameters
+    ----------
+    first_id: field id of the table's first row.
+    cells: shape (fields, batches, 2).
+    """
+
+    def __init__(self, first_id: int, cells: npt.NDArray[np.int64]) -> None:
+        self.first_id = first_id
+        self.cells = cells
+        self._lists: dict[int, tuple[list[int], list[int]]] = {}
+
+    @staticmethod
+    def size(first_id: int, last_id: int, batches: int) -> int:
+        """Bytes of a table.
+
+        >>> PageTable.size(3, 4, 10)
+        320
+        """
+        return ENTRY * (last_id - first_id + 1) * batches
+
+    @classmethod
+    def parse(cls, data: Any, first_id: int, last_id: int, batches: int) -> PageTable:
+        """A table in as many bytes as :meth:`size` says."""
+        cells = np.frombuffer(data, "<i8").astype(np.int64).reshape(last_id - first_id + 1, batches, 2)
+        return cls(first_id, cells)
+
+    def field(self, field_id: int) -> tuple[Int64s, Int64s]:
+        """Positions and lengths of a field's pages, one a batch."""
+        row = self.cells[field_id - self.first_id]
+        return row[:, 0], row[:, 1]
+
+    def lists(self, field_id: int) -> tuple[list[int], list[int]]:
+        """As :meth:`field`, for access one by one."""
+        found = self._lists.get(field_id)
+        if found is None:
+            positions, lengths = self.field(field_id)
+            found = self._lists[field_id] = positions.tolist(), lengths.tolist()
+        return found
+
+    def has(self, field_id: int) -> bool:
+        """Whether the table has a row for the field."""
+        return 0 <= field_id - self.first_id < len(self.cells)
+
+
+class PageTableBuilder:
+    """Collects places of pages in the order they are written."""
+
+    def __init__(self, field_ids: Sequence[int]) -> None:
+        self._first = min(field_ids, default=0)
+        self._places: list[list[tuple[int, int]]] = [
+            [] for _ in range(self._first, max(field_ids, default=self._first - 1) + 1)
+        ]
+
+    def add(self, field_id: int, position: int, length: int) -> None:
+        """Note the page of a field in the batch that comes next for it."""
+        self._places[field_id - self._first].append((position, length))
+
+    def serialise(self, batches: int) -> bytes:
+        """The table; fields without pages get zeros."""
+        none = [(0, 0)] * batches
+        return np.array([p or none for p in self._places], "<i8").tobytes()
+
+
+def check_offsets(offsets: Int64s, limit: int, *, file: str, column: str, batch: int | None, what: str) -> int:
+    """The smallest difference of consecutive offsets, which must not fall and must end by ``limit``.
+
+    Parameters
+    ----------
+    offsets: at least one.
+    limit: the highest there may be.
+    file, column, batch: for the error.
+    what: that the offsets are of.
+
+    Raises ``CorruptFileError``.
+    """
+    least = int(np.diff(offsets).min()) if len(offsets) > 1 else 1
+    # All of them must be in range: differences of numbers that are far out of it would overflow.
+    if least < 0 or offsets.min() < 0 or offsets.max() > limit:
+        raise CorruptFileError(
+            f"the offsets of {what} fall, or lie outside of what they point into", file=file, column=column, batch=batch
+        )
+    return least
