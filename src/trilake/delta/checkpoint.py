@@ -49,6 +49,15 @@ def read_checkpoint_tombstones(store: Store, segment: LogSegment) -> pa.Table:
     return _read_files(store, segment, "remove")[0]
 
 
+def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
+    """Keys of the sidecars that the segment's checkpoint names."""
+    version = segment.checkpoint_version
+    if version is None:
+        return []
+    rare = [a for f in segment.checkpoint_files for a in _read_file(store, f.key, None, version)[1]]
+    return [_sidecar_key(str(d.get("path") or ""), version) for n, d in rare if n == "sidecar"]
+
+
 def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
     return replace(EMPTY_BATCH, rare=tuple((version, n, d) for n, d in rare))
 

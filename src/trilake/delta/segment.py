@@ -24,6 +24,12 @@ _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _UUID = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)")
 
+_OWNED = re.compile(
+    "|".join(
+        p.pattern.replace(r"(\d{20})", "", 1) for p in (_COMMIT, _CHECKSUM, _COMPACTED, _CLASSIC, _PART, _UUID)
+    ).join((r"(\d{20})(?:", r")\Z"))
+)
+
 
 def commit_key(version: int) -> str:
     """Key of a commit file below the table's root.
@@ -57,6 +63,20 @@ def checksum_key(version: int) -> str:
 def compacted_key(start: int, end: int) -> str:
     """Key of the log compaction file of the versions ``start`` to ``end``, both included."""
     return f"{LOG}/{start:020d}.{end:020d}.compacted.json"
+
+
+def first_version(key: str) -> int | None:
+    """The version that a log file is of, the first one where it stands for several; ``None`` for any other name.
+
+    Checkpoints count whether or not they are complete.
+
+    >>> first_version("_delta_log/00000000000000000003.00000000000000000007.compacted.json")
+    3
+    >>> first_version("_delta_log/_last_checkpoint")
+    """
+    folder, _, name = key.rpartition("/")
+    found = _OWNED.match(name) if folder == LOG else None
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
