@@ -18,6 +18,7 @@ decimal, precision above                  bytes       unscaled, 4 to 32 bytes, t
 month_day_nano_interval                   bytes       the 16 bytes of Arrow
 dictionary, run_end_encoded               as the values
 extension                                 as the storage
+union                                     as a struct of lists of 0 or 1 values, a list for each branch
 ========================================  ==========  ================================================================
 
 An int may be stored as fixed32 and a long as fixed64, and the other way round: both directions are read.
@@ -29,59 +30,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.errors import InvalidArgumentError
 from trilake.trevni.layout import ValueType
 
 T = pa.types
-
-
-def is_leaf(type_: pa.DataType) -> bool:
-    """Whether values of this type need one column only.
-
-    Raises ``InvalidArgumentError`` for types without a mapping.
-    """
-    type_ = bare(type_)
-    return not T.is_nested(type_) or value_type(type_) is not None
-
-
-def bare(type_: pa.DataType) -> pa.DataType:
-    """The type without dictionary, run-end encoding and extension."""
-    while True:
-        if isinstance(type_, pa.BaseExtensionType):
-            type_ = type_.storage_type
-        elif T.is_dictionary(type_) or T.is_run_end_encoded(type_):
-            type_ = type_.value_type
-        else:
-            return type_
-
-
-def without_views(type_: pa.DataType) -> pa.DataType:
-    """The type with offsets in the place of views, at all depths: Arrow can neither take from views nor filter them.
-
-    >>> without_views(pa.list_view(pa.string_view()))
-    LargeListType(large_list<item: large_string>)
-    """
-    if T.is_string_view(type_):
-        return pa.large_string()
-    if T.is_binary_view(type_):
-        return pa.large_binary()
-    if T.is_struct(type_):
-        return pa.struct([_field_without_views(type_.field(i)) for i in range(type_.num_fields)])
-    if T.is_map(type_):
-        return pa.map_(_field_without_views(type_.key_field), _field_without_views(type_.item_field), type_.keys_sorted)
-    if T.is_fixed_size_list(type_):
-        return pa.list_(_field_without_views(type_.value_field), type_.list_size)
-    if T.is_list(type_):
-        return pa.list_(_field_without_views(type_.value_field))
-    if T.is_large_list(type_) or T.is_list_view(type_) or T.is_large_list_view(type_):
-        return pa.large_list(_field_without_views(type_.value_field))
-    return type_
-
-
-def _field_without_views(field: pa.Field) -> pa.Field:
-    return field.with_type(without_views(field.type))
 
 
 def value_type(type_: pa.DataType) -> ValueType | None:
@@ -128,19 +81,6 @@ def _is_binary(type_: pa.DataType) -> bool:
     return bool(
         T.is_binary(type_) or T.is_large_binary(type_) or T.is_binary_view(type_) or T.is_fixed_size_binary(type_)
     )
-
-
-def to_bare(array: pa.Array) -> pa.Array:
-    """The array without dictionary, run-end encoding and extension."""
-    while True:
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
-        elif isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_decode()
-        elif isinstance(array, pa.RunEndEncodedArray):
-            array = pc.run_end_decode(array)
-        else:
-            return array
 
 
 def to_values(array: pa.Array) -> pa.Array:
@@ -217,7 +157,7 @@ def _raw(array: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty((0, width), np.uint8)
-    return np.frombuffer(data, np.uint8)[array.offset * width :][: len(array) * width].reshape(-1, width)
+    return np.frombuffer(data, np.uint8)[array.offset * width :][: len(array) * width].reshape(len(array), width)
 
 
 def _fixed_bytes(raw: np.ndarray[Any, np.dtype[np.uint8]], count: int, width: int) -> pa.Array:

@@ -24,7 +24,8 @@ from trilake.errors import SchemaMismatchError, TableNotFoundError
 from trilake.expr import ColumnStats, FileStats, Filter, SkipResult, can_match
 from trilake.storage import ObjectMeta, Store, open_store
 from trilake.storage.uri import Location, parse_location
-from trilake.trevni.arrow_types import bare, from_values
+from trilake.trevni.arrow_forms import bare, filtered
+from trilake.trevni.arrow_types import from_values
 from trilake.trevni.file import TrevniFile
 from trilake.trevni.jobs import visible
 from trilake.trevni.nesting import Node
@@ -375,11 +376,12 @@ class _SplitReader:
         rest = [name for name in wanted if name not in known]
         count = stop - start
         if matching * 4 >= count:
-            others = self._conformed(self._read(rest, range(start, stop)), rest, count).filter(mask)
+            every = self._conformed(self._read(rest, range(start, stop)), rest, count)
+            others = [filtered(column, mask) for column in every.columns]
         else:
             rows = np.flatnonzero(np.asarray(mask.cast(pa.uint8()))) + start
-            others = self._conformed(self._read(rest, rows), rest, matching)
-        arrays = {**{n: known[n].filter(mask) for n in wanted if n in known}, **dict(zip(rest, others.columns))}
+            others = self._conformed(self._read(rest, rows), rest, matching).columns
+        arrays = {**{n: filtered(known[n], mask) for n in wanted if n in known}, **dict(zip(rest, others))}
         fields = [self._schema.field(name) for name in wanted]
         if not fields:
             return _no_columns(matching)

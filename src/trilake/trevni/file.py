@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,7 +25,8 @@ import pyarrow as pa
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.storage import Store
 from trilake.trevni import codecs, order
-from trilake.trevni.arrow_types import to_bare, to_values
+from trilake.trevni.arrow_forms import from_plain, from_plain_chunks, max_rows, plain_type, to_plain
+from trilake.trevni.arrow_types import to_values
 from trilake.trevni.cuts import Cut, Request
 from trilake.trevni.decode import MAX_UNBACKED, Block, Budget, Where
 from trilake.trevni.layout import (
@@ -265,13 +266,15 @@ class TrevniFile:
         nodes = self.select(columns)
         schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
         spans, order = self._spans(rows, nodes)
-        batches = [self.batch(nodes, a, b) for start, stop in spans for a, b in self.pieces(nodes, start, stop)]
+        batches = [self._plain(nodes, a, b) for start, stop in spans for a, b in self.pieces(nodes, start, stop)]
         if not nodes:
             # Arrow needs a column to know how many rows there are.
             count = sum(stop - start for start, stop in spans) if order is None else len(order)
             return pa.table({"rows": pa.nulls(count)}).select([])
-        table = pa.Table.from_batches(batches, schema=schema)
-        return table if order is None else table.take(pa.array(order))
+        table = pa.Table.from_batches(batches, schema=_plain_schema(nodes))
+        table = table if order is None else table.take(pa.array(order))
+        forms = [self._formed(from_plain_chunks, table.column(i), node.field) for i, node in enumerate(nodes)]
+        return pa.Table.from_arrays(forms, schema=schema)
 
     def batches(
         self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None, size: int = 1 << 25
@@ -291,13 +294,28 @@ class TrevniFile:
 
     def batch(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
         """The rows ``start`` to ``stop`` of some fields as one batch."""
+        plain = self._plain(nodes, start, stop)
+        if not nodes:
+            return plain
+        arrays = [self._formed(from_plain, plain.column(i), node.field) for i, node in enumerate(nodes)]
+        schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _plain(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
         cuts = self.cut([c for node in nodes for c in node.columns()], start, stop)
         build = Assembler(cuts, self._header.columns, self.uri)
         if not nodes:
             return pa.RecordBatch.from_arrays([pa.nulls(stop - start)], ["rows"]).select([])
         arrays = [build.array(node, stop - start) for node in nodes]
-        schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=_plain_schema(nodes))
+
+    def _formed(self, convert: Callable[[Any, pa.DataType], Any], values: Any, field: pa.Field) -> Any:
+        try:
+            return convert(values, field.type)
+        except (pa.ArrowException, ValueError, OverflowError) as e:
+            raise CorruptFileError(
+                f"the values are not those of the type {field.type}: {e}", file=self.uri, column=field.name
+            ) from e
 
     def pieces(self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30) -> Iterator[tuple[int, int]]:
         """The rows ``start`` to ``stop`` in pieces that take about ``size`` bytes of payload, each of one row at least.
@@ -308,6 +326,7 @@ class TrevniFile:
         raw = sum(int(t.raw_sizes.sum()) for t in tables)
         # Rows without bytes count too.
         step = max(1, min(self.row_count * size // max(raw, 1), max(size // 16, 1 << 16)))
+        step = min([step, *(max_rows(node.field.type) for node in nodes)])
         while start < stop:
             end = min(stop, start + step)
             while end - start > 1 and any(_raw_bytes(t, start, end) > max(size, 1 << 26) for t in tables):
@@ -366,7 +385,7 @@ class TrevniFile:
         leaf = next((n for n in self.nodes if n.kind == "leaf" and n.column == number), None)
         if leaf is None or isinstance(value, int) or value is None:
             return value
-        return to_values(to_bare(pa.array([value], leaf.field.type)))[0].as_py()
+        return to_values(to_plain(pa.array([value], leaf.field.type)))[0].as_py()
 
     def _spans(self, rows: Any, nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], Any]:
         """The row ranges to read, and where in what was read the rows asked for are (``None``: in order)."""
@@ -520,3 +539,7 @@ def _check_names(field: pa.Field) -> None:
     str(field.name)
     for i in range(field.type.num_fields):
         _check_names(field.type.field(i))
+
+
+def _plain_schema(nodes: Sequence[Node]) -> pa.Schema:
+    return pa.schema([node.field.with_type(plain_type(node.field.type)) for node in nodes])

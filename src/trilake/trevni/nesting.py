@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import CorruptFileError
-from trilake.trevni.arrow_types import bare, from_values, value_type
+from trilake.trevni.arrow_forms import bare, plain_type
+from trilake.trevni.arrow_types import from_values, value_type
 from trilake.trevni.cuts import Cut
 from trilake.trevni.decode import Int32s
 from trilake.trevni.layout import ColumnDescriptor, Header, ValueType
@@ -196,17 +197,17 @@ class Assembler:
         return CorruptFileError(message, file=self._file, column=label)
 
     def array(self, node: Node, slots: int, places: Places | None = None) -> pa.Array:
-        """The node's values, ``slots`` of them, with the type of its field.
+        """The node's values, ``slots`` of them, with the plain form of its field's type.
 
         ``places``, where given, says for each value of the result which of those it is, or -1 for none: null.
         """
         try:
-            return _wrap(self._bare(node, slots, places), node.field.type)
+            return self._plain(node, slots, places)
         except (pa.ArrowException, ValueError, OverflowError) as e:
             raise self._fail(node.column, f"the values are not those of the type {node.field.type}: {e}") from e
 
-    def _bare(self, node: Node, slots: int, places: Places | None) -> pa.Array:
-        type_ = bare(node.field.type)
+    def _plain(self, node: Node, slots: int, places: Places | None) -> pa.Array:
+        type_ = plain_type(node.field.type)
         match node.kind:
             case "leaf":
                 assert node.column is not None
@@ -219,10 +220,10 @@ class Assembler:
             case "optional":
                 there = self._lengths(node, slots)
                 inside = np.where(there == 0, -1, np.cumsum(there, dtype=np.int64) - 1)
-                return self._bare(node.nodes[0], int(there.sum()), _through(places, inside))
+                return self._plain(node.nodes[0], int(there.sum()), _through(places, inside))
             case "masked":
                 there = self._lengths(node, slots)
-                return self._bare(node.nodes[0], slots, _through(places, np.where(there == 0, -1, np.arange(slots))))
+                return self._plain(node.nodes[0], slots, _through(places, np.where(there == 0, -1, np.arange(slots))))
             case _:
                 return self._list(node, type_, slots, places)
 
@@ -249,7 +250,7 @@ class Assembler:
     def _list(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
         lengths = self._lengths(node, slots)
         total = int(lengths.sum(dtype=np.int64))
-        wide = pa.types.is_large_list(type_) or pa.types.is_large_list_view(type_)
+        wide = pa.types.is_large_list(type_)
         if total > 0x7FFFFFFF and not wide:
             raise self._fail(node.column, f"{total} elements are too many for one {type_}; read fewer rows at a time")
         mask = None if places is None else pa.array(places < 0)
@@ -263,10 +264,8 @@ class Assembler:
         np.cumsum(lengths, out=offsets[1:])
         if pa.types.is_map(type_):
             return pa.MapArray.from_arrays(pa.array(offsets), element.field(0), element.field(1), type_, mask=mask)
-        plain = pa.large_list(type_.value_field) if wide else pa.list_(type_.value_field)
         kind = pa.LargeListArray if wide else pa.ListArray
-        found = kind.from_arrays(pa.array(offsets), element, type=plain, mask=mask)
-        return found if type_ == plain else found.cast(type_)
+        return kind.from_arrays(pa.array(offsets), element, type=type_, mask=mask)
 
     def _fixed_list(
         self, node: Node, type_: pa.DataType, lengths: Int32s, places: Places | None, mask: pa.Array | None
@@ -299,21 +298,4 @@ def _placed(values: pa.Array, type_: pa.DataType, places: Places | None) -> pa.A
     """Stored values as values of a type, put where ``places`` says."""
     if places is None:
         return from_values(values, type_)
-    # Arrow cannot take from views.
-    view = pa.types.is_string_view(type_) or pa.types.is_binary_view(type_)
-    found = values if view else from_values(values, type_)
-    found = found.take(pa.array(places, mask=places < 0))
-    return found.cast(type_) if view else found
-
-
-def _wrap(array: pa.Array, type_: pa.DataType) -> Any:
-    """A bare array with dictionary, run-end encoding and extension put on again, outermost last."""
-    if array.type == type_ and not isinstance(type_, pa.BaseExtensionType):
-        return array
-    if isinstance(type_, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(type_, _wrap(array, type_.storage_type))
-    if pa.types.is_dictionary(type_):
-        return _wrap(array, type_.value_type).dictionary_encode().cast(type_)
-    if pa.types.is_run_end_encoded(type_):
-        return pc.run_end_encode(_wrap(array, type_.value_type), run_end_type=type_.run_end_type)
-    return array
+    return from_values(values, type_).take(pa.array(places, mask=places < 0))

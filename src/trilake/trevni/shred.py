@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.trevni.arrow_types import bare, filled, to_bare, to_values, value_type
+from trilake.trevni.arrow_forms import bare, check_form
+from trilake.trevni.arrow_types import filled, to_values, value_type
 from trilake.trevni.encode import ColumnEncoder
 from trilake.trevni.layout import ARRAY, NAME, PARENT, TYPE, VALUES, Metadata, ValueType
 from trilake.trevni.nesting import PRESENCE, Node, element_field
@@ -121,13 +122,11 @@ class Shredder(ABC):
         self._rows = self._slots = 0
 
     def add(self, array: pa.Array, rows: Rows) -> None:
-        """Write the slots of some more rows."""
-        array = to_bare(array)
+        """Write the slots of some more rows; the array is plain."""
         slots = len(array)
         if array.null_count and not pa.types.is_null(self._type):
             self._make_presence()
         if self._presence is not None:
-            # What Arrow cannot filter, such as run ends inside structs, is refused by the writer.
             there = np.asarray(array.is_valid().cast(pa.int8())) if slots else np.empty(0, np.int8)
             values = np.concatenate(([0], np.cumsum(there, dtype=np.int64)))
             self._presence.encoder.add(rows.count, rows.slots, values)
@@ -187,7 +186,10 @@ class LeafShredder(Shredder):
 
 
 class StructShredder(Shredder):
-    """The fields of a struct; those of a list's elements have names without path where they can, as in the spec."""
+    """The fields of a struct; those of a list's elements have names without path where they can, as in the spec.
+
+    Branches of a union have a slash before their names, as in the Avro mapping.
+    """
 
     def __init__(
         self,
@@ -199,9 +201,12 @@ class StructShredder(Shredder):
     ) -> None:
         super().__init__(field, path, parent, make)
         self.inner: list[Shredder] = []
+        union = pa.types.is_union(field.type)
         for i in range(self._type.num_fields):
             inner = self._type.field(i)
-            name = inner.name if short and inner.name and make.free(inner.name) else f"{path}.{inner.name}"
+            name = f"{path}{'/' if union else '.'}{inner.name}"
+            if short and not union and inner.name and make.free(inner.name):
+                name = inner.name
             self.inner.append(shredder(inner, name, parent, make))
 
     def _adopt(self, parent: PhysicalColumn) -> None:
@@ -214,8 +219,9 @@ class StructShredder(Shredder):
             inner._parent = parent
 
     def _add(self, array: pa.Array, rows: Rows) -> None:
-        for inner, values in zip(self.inner, array.flatten(), strict=True):
-            inner.add(values, rows)
+        for i, inner in enumerate(self.inner):
+            # Not .flatten(), which would give a validity bitmap to unions: there are no nulls here.
+            inner.add(array.field(i), rows)
 
     def _columns(self) -> Iterator[PhysicalColumn]:
         for inner in self.inner:
@@ -252,7 +258,6 @@ class ListShredder(Shredder):
             self._column.encoder.add(rows.count, rows.slots, offsets)
             self._inner.add(elements, rows.through(offsets))
         else:
-            elements = to_bare(elements)
             if elements.null_count and self._leaf is not ValueType.NULL and self._mask is None:
                 self._mask = self._make(f"{self._path}?", ValueType.NULL, True, self._column, self._element_number)
                 self._mask.encoder.prefill(self._rows, self._elements)
@@ -343,6 +348,8 @@ def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: Co
 
     Raises ``InvalidArgumentError`` for types that cannot be stored.
     """
+    if parent is None:
+        check_form(field)
     type_ = bare(field.type)
     if pa.types.is_struct(type_):
         return StructShredder(field, path, parent, make)
@@ -353,9 +360,6 @@ def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: Co
 def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
     """Where each list begins and ends in the elements that follow: counted from 0, with one entry more than lists."""
     type_ = array.type
-    if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
-        array = array.cast(pa.large_list(type_.value_field))
-        type_ = array.type
     if pa.types.is_fixed_size_list(type_):
         size = type_.list_size
         # Not .flatten(), which drops what is below nulls: there are none.

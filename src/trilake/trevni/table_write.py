@@ -24,7 +24,7 @@ from trilake.errors import (
 )
 from trilake.storage import Store
 from trilake.trevni import jobs
-from trilake.trevni.arrow_types import bare
+from trilake.trevni.arrow_forms import bare
 from trilake.trevni.codecs import check_checksum, check_codec
 from trilake.trevni.dataset import list_files
 from trilake.trevni.file import TrevniFile

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnknownOptionError
 from trilake.storage import Store
-from trilake.trevni.arrow_types import without_views
+from trilake.trevni.arrow_forms import to_plain
 from trilake.trevni.batches import as_batches
 from trilake.trevni.codecs import check_checksum, check_codec
 from trilake.trevni.encode import BLOCK_SIZE, ColumnEncoder, Spool, column_bytes
@@ -264,11 +264,6 @@ class TrevniWriter:
             if schema is None:
                 raise InvalidArgumentError("a schema is needed unless columns are given")
             self._derive(schema, options)
-        #: What batches are cast to before they are taken apart, where that is something else.
-        self._stored_schema: pa.Schema | None = None
-        if self._schema is not None:
-            stored = pa.schema([f.with_type(without_views(f.type)) for f in self._schema])
-            self._stored_schema = None if stored.equals(self._schema) else stored
         self.rows = 0
         self._done = False
 
@@ -337,13 +332,11 @@ class TrevniWriter:
         for one in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
             assert self._schema is not None
             checked = checked_batch(one, self._schema)
-            if self._stored_schema is not None:
-                checked = checked.cast(self._stored_schema)
             for start in range(0, checked.num_rows, _STEP):
                 part = checked.slice(start, _STEP)
                 rows = Rows(part.num_rows)
                 for shred, values in zip(self._shredders, part.columns, strict=True):
-                    shred.add(values, rows)
+                    shred.add(to_plain(values), rows)
                 self.rows += part.num_rows
 
     def write_columns(self, rows: int, values: Sequence[ColumnValues]) -> None:

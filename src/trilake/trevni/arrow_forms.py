@@ -1,0 +1,301 @@
+"""Plain forms: Arrow arrays without the encodings that Arrow lays over values, and the way back.
+
+Every type has a plain one, in which views are offsets, dictionaries and run-end encodings are decoded, extensions are
+their storage, and a union is a struct of lists of 0 or 1 values, a list for each branch.  Shredding and assembling deal
+with plain arrays only.  Nothing here relies on Arrow to filter, cast or join other types, since it knows how to for
+some of them only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+T = pa.types
+_Places = np.ndarray[Any, np.dtype[np.int64]]
+_Convert = Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+def bare(type_: pa.DataType) -> pa.DataType:
+    """The type without dictionary, run-end encoding, extension and union; what is inside lists and structs stays.
+
+    >>> bare(pa.dense_union([pa.field("a", pa.int32()), pa.field("b", pa.string())]))
+    StructType(struct<a: list<a: int32> not null, b: list<b: string> not null>)
+    """
+    while True:
+        if isinstance(type_, pa.BaseExtensionType):
+            type_ = type_.storage_type
+        elif T.is_union(type_):
+            branches = [type_.field(i) for i in range(type_.num_fields)]
+            return pa.struct([pa.field(branch.name, pa.list_(branch), nullable=False) for branch in branches])
+        elif T.is_dictionary(type_) or T.is_run_end_encoded(type_):
+            type_ = type_.value_type
+        else:
+            return type_
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The plain form of a type, at all depths.
+
+    >>> plain_type(pa.list_view(pa.dictionary(pa.int8(), pa.string_view())))
+    LargeListType(large_list<item: large_string>)
+    """
+    type_ = bare(type_)
+    if T.is_string_view(type_):
+        return pa.large_string()
+    if T.is_binary_view(type_):
+        return pa.large_binary()
+    if T.is_struct(type_):
+        return pa.struct([_plain_field(type_.field(i)) for i in range(type_.num_fields)])
+    if T.is_map(type_):
+        return pa.map_(_plain_field(type_.key_field), _plain_field(type_.item_field), type_.keys_sorted)
+    if T.is_fixed_size_list(type_):
+        return pa.list_(_plain_field(type_.value_field), type_.list_size)
+    if T.is_list(type_):
+        return pa.list_(_plain_field(type_.value_field))
+    if T.is_large_list(type_) or _is_list_view(type_):
+        return pa.large_list(_plain_field(type_.value_field))
+    return type_
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type))
+
+
+def _is_list_view(type_: pa.DataType) -> bool:
+    return bool(T.is_list_view(type_) or T.is_large_list_view(type_))
+
+
+def _is_view(type_: pa.DataType) -> bool:
+    return bool(T.is_string_view(type_) or T.is_binary_view(type_))
+
+
+def check_form(field: pa.Field) -> None:
+    """Raise ``InvalidArgumentError`` for a type that could be written and not be read back as it was."""
+    for type_ in _within(field.type):
+        if T.is_dictionary(type_) and T.is_nested(plain_type(type_.value_type)):
+            raise InvalidArgumentError(
+                f"a dictionary of {type_.value_type} cannot be kept: Arrow has no way to build it again",
+                help="decode the column before writing it",
+                column=field.name,
+            )
+    schema = pa.schema([field])
+    try:
+        kept = pa.ipc.read_schema(schema.serialize()).equals(schema, check_metadata=True)
+    except (pa.ArrowException, ValueError, TypeError):
+        kept = False
+    if not kept:
+        raise InvalidArgumentError(
+            f"the type {field.type} cannot be kept: Arrow's own messages do not bring it back as it was",
+            help="cast the column to a type that they can",
+            column=field.name,
+        )
+
+
+def _within(type_: pa.DataType) -> list[pa.DataType]:
+    """A type and all that it is made of."""
+    found = [type_]
+    if isinstance(type_, pa.BaseExtensionType):
+        found += _within(type_.storage_type)
+    elif T.is_dictionary(type_) or T.is_run_end_encoded(type_):
+        found += _within(type_.value_type)
+    else:
+        for i in range(type_.num_fields):
+            found += _within(type_.field(i).type)
+    return found
+
+
+# --- to plain --------------------------------------------------------------------------------------------------------
+
+
+def to_plain(array: pa.Array) -> pa.Array:
+    """The plain form of an array."""
+    return _to(array, plain_type(array.type))
+
+
+def _to(array: pa.Array, plain: pa.DataType) -> pa.Array:
+    type_ = array.type
+    if type_ == plain and not isinstance(type_, pa.BaseExtensionType):
+        return array
+    if isinstance(array, pa.ExtensionArray):
+        return _to(array.storage, plain)
+    if T.is_dictionary(type_):
+        return _to(array.dictionary, plain).take(array.indices)
+    if T.is_run_end_encoded(type_):
+        at = np.arange(array.offset, array.offset + len(array))
+        runs = np.searchsorted(np.asarray(array.run_ends), at, side="right")
+        return _to(array.values, plain).take(pa.array(runs))
+    if T.is_union(type_):
+        return _from_union(array, plain)
+    if _is_list_view(type_):
+        return _from_list_view(array, plain)
+    return array.cast(plain) if _is_view(type_) else _rebuilt(array, plain, _to)
+
+
+def _rebuilt(array: pa.Array, type_: pa.DataType, convert: _Convert) -> pa.Array:
+    """A list, map or struct with converted children."""
+    if T.is_struct(type_):
+        parts = [convert(array.field(i), type_.field(i).type) for i in range(type_.num_fields)]
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        # No .flatten(), which gives validity bitmaps to unions, which have none.
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null() if array.null_count else None)
+    if T.is_map(type_):
+        parts = [convert(array.keys, type_.key_type), convert(array.items, type_.item_type)]
+        child = pa.StructArray.from_arrays(parts, fields=[type_.key_field, type_.item_field])
+    else:
+        child = convert(array.values, type_.value_type)
+    buffers = array.buffers()[: 1 if T.is_fixed_size_list(type_) else 2]
+    return pa.Array.from_buffers(type_, len(array), buffers, array.null_count, array.offset, [child])
+
+
+def _from_list_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
+    width = np.int64 if T.is_large_list_view(array.type) else np.int32
+    _, starts, sizes, *_ = array.buffers()
+    lengths = _sliced(sizes, width, array).astype(np.int64)
+    mask = array.is_null() if array.null_count else None
+    if mask is not None:
+        lengths[np.asarray(mask)] = 0
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    places = np.arange(int(offsets[-1])) + np.repeat(_sliced(starts, width, array) - offsets[:-1], lengths)
+    elements = _to(array.values, plain.value_type).take(pa.array(places))
+    return pa.LargeListArray.from_arrays(pa.array(offsets), elements, type=plain, mask=mask)
+
+
+def _sliced(buffer: pa.Buffer | None, type_: Any, array: pa.Array) -> np.ndarray[Any, Any]:
+    """The entries of a buffer that belong to an array; Arrow's own accessors forget where a slice begins."""
+    if buffer is None or not len(array):
+        return np.empty(0, type_)
+    return np.frombuffer(buffer, type_, count=len(array) + array.offset)[array.offset :]
+
+
+def _from_union(array: pa.Array, plain: pa.DataType) -> pa.Array:
+    type_ = array.type
+    _, codes_buffer, *starts = array.buffers()[:3]
+    codes = _sliced(codes_buffer, np.int8, array)
+    lists = []
+    for i, code in enumerate(type_.type_codes):
+        mine = codes == code
+        child = _to(array.field(i), plain.field(i).type.value_type)
+        if type_.mode == "dense":
+            values = child.take(pa.array(_sliced(starts[0], np.int32, array)[mine]))
+        else:
+            values = child.filter(pa.array(mine))
+        offsets = np.concatenate(([0], np.cumsum(mine))).astype(np.int32)
+        lists.append(pa.ListArray.from_arrays(pa.array(offsets), values, type=plain.field(i).type))
+    fields = [plain.field(i) for i in range(plain.num_fields)]
+    return pa.StructArray.from_arrays(lists, fields=fields)
+
+
+# --- and back --------------------------------------------------------------------------------------------------------
+
+
+def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """An array of a type from its plain form.
+
+    Raises ``SchemaMismatchError`` where there are too many values for the type's indices, and ``ValueError`` where the
+    array is not what :func:`to_plain` makes of the type.
+    """
+    if array.type == type_ and not isinstance(type_, pa.BaseExtensionType):
+        return array
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, from_plain(array, type_.storage_type))
+    if T.is_dictionary(type_):
+        return _to_dictionary(array, type_)
+    if T.is_run_end_encoded(type_):
+        return _to_runs(array, type_)
+    if T.is_union(type_):
+        return _to_union(array, type_)
+    if _is_list_view(type_):
+        return _to_list_view(array, type_)
+    return array.cast(type_) if _is_view(type_) else _rebuilt(array, type_, from_plain)
+
+
+def from_plain_chunks(chunks: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """The same for a column of a table."""
+    if chunks.type == type_ and not isinstance(type_, pa.BaseExtensionType):
+        return chunks
+    most = max_rows(type_)
+    parts = [chunk.slice(at, most) for chunk in chunks.chunks for at in range(0, len(chunk), most)]
+    return pa.chunked_array([from_plain(part, type_) for part in parts], type_)
+
+
+def filtered(array: pa.Array, mask: pa.Array) -> pa.Array:
+    """The values for which ``mask`` is true, for all types, where Arrow can filter only some."""
+    return from_plain(to_plain(array).filter(mask), array.type)
+
+
+def max_rows(type_: pa.DataType) -> int:
+    """The most rows of one array of a type: run ends may have 16 bits."""
+    short = any(T.is_run_end_encoded(one) and one.run_end_type == pa.int16() for one in _within(type_))
+    return 0x7FFF if short else 1 << 62
+
+
+def _too_many(count: int, what: pa.DataType, type_: pa.DataType) -> SchemaMismatchError:
+    return SchemaMismatchError(f"{what} has no room for {count} in {type_}", help="read fewer rows at a time")
+
+
+def _to_dictionary(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    encoded = array.dictionary_encode()
+    values = encoded.dictionary
+    if len(values) > 1 << (type_.index_type.bit_width - (not str(type_.index_type).startswith("u"))):
+        raise _too_many(len(values), type_.index_type, type_)
+    indices = encoded.indices.cast(type_.index_type)
+    return pa.DictionaryArray.from_arrays(indices, from_plain(values, type_.value_type), ordered=type_.ordered)
+
+
+def _to_runs(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if len(array) > np.iinfo(type_.run_end_type.to_pandas_dtype()).max:
+        raise _too_many(len(array), type_.run_end_type, type_)
+    try:
+        found = pc.run_end_encode(array, run_end_type=type_.run_end_type)
+        ends, values = found.run_ends, found.values
+    except pa.ArrowNotImplementedError:
+        # Arrow cannot compare such values: each is a run.
+        ends, values = pa.array(np.arange(1, len(array) + 1), type_.run_end_type), array
+    return pa.RunEndEncodedArray.from_arrays(ends, from_plain(values, type_.value_type), type=type_)
+
+
+def _to_list_view(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    width = np.int64 if T.is_large_list_view(type_) else np.int32
+    bounds = np.asarray(array.offsets)  # those of a slice
+    if bounds[-1] > np.iinfo(width).max:
+        raise _too_many(int(bounds[-1]), pa.int32(), type_)
+    offsets, sizes = bounds[:-1], np.diff(bounds)
+    kind = pa.LargeListViewArray if T.is_large_list_view(type_) else pa.ListViewArray
+    starts = pa.array(offsets.astype(width))
+    mask = array.is_null() if array.null_count else None
+    elements = from_plain(array.values, type_.value_type)
+    return kind.from_arrays(starts, pa.array(sizes.astype(width)), elements, type=type_, mask=mask)
+
+
+def _to_union(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """What is null, below a null parent, is a null of the first branch."""
+    lists = array.flatten()
+    count = len(array)
+    lengths = np.array([np.asarray(pc.fill_null(pc.list_value_length(one), 0)) for one in lists], np.int64)
+    lengths = lengths.reshape(len(lists), count)
+    there = np.asarray(array.is_valid())
+    if (lengths.sum(axis=0) != there).any() or (lengths > 1).any() or (count and not lists):
+        raise ValueError("a union has one value, of one of its branches")
+    branch = lengths.argmax(axis=0) if lists else np.empty(0, np.int64)
+    codes = pa.py_buffer(np.array(type_.type_codes, np.int8)[branch])
+    places = np.where(lengths == 1, lengths.cumsum(axis=1) - 1, -1)
+    children = [one.flatten() for one in lists]
+    buffers = [None, codes]
+    if type_.mode == "sparse":
+        children = [c.take(pa.array(at, mask=at < 0)) for c, at in zip(children, places, strict=True)]
+    else:
+        if not there.all():
+            # Nulls take their turn in the first branch: offsets must ascend within each.
+            at = places[0][branch == 0]
+            children[0] = children[0].take(pa.array(at, mask=at < 0))
+            places[0] = np.where(branch == 0, (branch == 0).cumsum() - 1, -1)
+        buffers.append(pa.py_buffer(places.max(axis=0, initial=-1).astype(np.int32)))
+    wrapped = [from_plain(child, type_.field(i).type) for i, child in enumerate(children)]
+    return pa.Array.from_buffers(type_, count, buffers, children=wrapped)
