@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -242,8 +243,14 @@ def describe_row(row: Mapping[str, Any], columns: Iterable[str] | None = None) -
     'a = null'
     """
     names = [name for name in row if columns is None or name in columns]
-    shown = [f"{name} = {_cut('null' if row[name] is None else repr(row[name]), _SHOWN)}" for name in names[:20]]
+    shown = [f"{name} = {_cut(_value(row[name]), _SHOWN)}" for name in names[:20]]
     return ", ".join(shown) + (f" and {len(names) - 20} more columns" if len(names) > 20 else "") or "no columns"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ").replace("+00:00", "Z")
+    return "null" if value is None else str(value) if isinstance(value, dt.date | Decimal | bool) else repr(value)
 
 
 def _cut(text: str, length: int) -> str:
