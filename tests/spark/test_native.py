@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 import trilake
 from tests.spark.native_files import listed, numbered, plan, rows, settings, write
-from trilake.spark import native_bases
+from trilake.spark import native_bases, native_manifest
 from trilake.spark.native import NativeFiles, NativeScanError, native_frame, native_refusal
 
 at = dt.datetime.fromisoformat
@@ -230,6 +230,35 @@ def test_a_view_outlives_all_else(spark: SparkSession, tmp_path: Path) -> None:
     native_bases._bases.kept.clear()
     assert [r.s for r in spark.sql("SELECT sum(n) s FROM natively WHERE p > 1").collect()] == [1]
     spark.catalog.dropTempView("natively")
+
+
+def test_a_long_list_is_known_by_what_the_log_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_manifest, "CHECKED_SIZES", 0)
+    path = tmp_path / "t"
+    trilake.write(pa.table({"n": [1, 2, 3], "p": ["a", "b", "b"]}), path, partition_by="p")
+    first = trilake.read(spark, path)
+    with monkeypatch.context() as patch:
+        patch.setattr(native_bases, "mkdtemp", lambda **_: pytest.fail("the list was read again"))
+        again = trilake.read(spark, path)
+        assert rows(again) == rows(first) == [(1, "a"), (2, "b"), (3, "b")]
+        assert first.join(again, first.n == again.n).count() == 3
+        trilake.write(pa.table({"n": [4], "p": ["a"]}), path, mode="append")
+        assert rows(trilake.read(spark, path, version=0)) == rows(first)
+    assert rows(trilake.read(spark, path, filter="p = 'a'")) == [(1, "a"), (4, "a")]
+    assert len(rows(trilake.read(spark, path))) == 4, "another list"
+    other = spark.newSession()
+    assert trilake.read(other, path).sparkSession is other
+
+
+def test_a_long_list_with_vectors(spark: SparkSession, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_manifest, "CHECKED_SIZES", 0)
+    path = shared / "corpus" / "delta" / "golden" / "dv-partitioned-with-checkpoint" / "delta"
+    for version in (None, 1, None):
+        expected = trilake.open(path, version=version).to_arrow().to_pylist()
+        found = trilake.read(spark, path, version=version).toArrow().to_pylist()
+        assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 def with_vectors(folder: Path, names: list[str]) -> NativeFiles:

@@ -6,6 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from hashlib import sha256
+from io import RawIOBase
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -13,13 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from trilake.delta.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.scan import Scan, plan_scan, read_schema, resolve_columns, vector_count
 from trilake.delta.schema import nested_fields
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
-from trilake.spark.native import NativeFiles, NativeScanError, native_frame, native_refusal
+from trilake.spark import native_manifest
+from trilake.spark.native import NativeFiles, NativeScan, NativeScanError, native_frame, native_refusal, native_scan
+from trilake.spark.native_bases import keep, kept
 from trilake.spark.native_refusal import hadoop_uri
 from trilake.spark.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
@@ -98,23 +104,77 @@ def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping
 
 
 def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
+    vectors = _vectors(store, scan)
+    if scan.files.num_rows <= native_manifest.CHECKED_SIZES:
+        # So few files are asked for their sizes each time, which the log does not know.
+        return native_frame(spark, _native_files(store, scan, vectors))
+    key = _digest(store, scan)
+    found: NativeScan | None = kept(spark, key)
+    if found is None:
+        found = native_scan(spark, _native_files(store, scan, vectors), keep=False)
+        keep(spark, key, found, found.size)
+    return found.frame(spark, _native_output(scan), vectors)
+
+
+def _digest(store: Store, scan: Scan) -> bytes:
+    """What says of two scans that they read the same columns of the same files in the same way."""
+    plan = scan.plan
+    how = (
+        store.uri,
+        scan.snapshot.metadata.schema_string,
+        plan.partition_columns,
+        plan.mode,
+        plan.provider,
+        sorted(plan.format_options.items()),
+    )
+    digest = _Digest(repr(how).encode())
+    files = scan.files.select(["path", "size", "partitionValues", "deletionVector"])
+    with pa.PythonFile(digest, "w") as sink, pa.ipc.new_stream(sink, files.schema) as writer:
+        writer.write_table(files)
+    return digest.value
+
+
+class _Digest(RawIOBase):
+    """A hash as a file to write to."""
+
+    def __init__(self, data: bytes) -> None:
+        self.hash = sha256(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        return len(data)
+
+    @property
+    def value(self) -> bytes:
+        """The digest of all that was written."""
+        return self.hash.digest()
+
+
+def _native_output(scan: Scan) -> list[tuple[str, T.StructField]]:
+    schema = read_schema(scan.snapshot.schema)
+    return [(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)]
+
+
+def _native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
     schema = read_schema(scan.snapshot.schema)
     partition = scan.plan.partition_columns
     physical = [f for f in schema.fields if f.name not in partition]
-    files = NativeFiles(
+    return NativeFiles(
         root=store.uri,
         paths=_absolute(store, scan.paths),
         sizes=scan.files["size"],
         read_schema=to_physical_spark(physical, ids=scan.plan.mode == "id"),
         partition_columns={schema.field(n).physical_name: scan.partitions[n] for n in partition},
         partition_types=to_spark(type(schema)(tuple(schema.field(n) for n in partition))),
-        vectors=_vectors(store, scan),
-        output=[(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)],
+        vectors=vectors,
+        output=_native_output(scan),
         provider=scan.plan.provider,
         options=dict(scan.plan.format_options),
         id_mode=scan.plan.mode == "id",
     )
-    return native_frame(spark, files)
 
 
 def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -26,7 +26,7 @@ from trilake.spark.native_partitions import attached, distinct, hive_columns
 from trilake.spark.native_refusal import check_files, native_refusal
 from trilake.spark.native_vectors import ROW_INDEX, Vector, alive
 
-__all__ = ["NativeFiles", "NativeScanError", "native_frame", "native_refusal"]
+__all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
 _FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
@@ -65,6 +65,42 @@ class NativeFiles:
     id_mode: bool = False
 
 
+@dataclass(frozen=True)
+class NativeScan:
+    """Spark's scan of a list of files, which any number of frames can be made from.
+
+    ``columns`` and ``sources`` are the columns it has and their types, by the names that ``NativeFiles.output`` uses;
+    ``key`` is what its rows know of their file, and ``size`` the bytes of the manifest that Spark has read for it.
+    """
+
+    base: DataFrame
+    key: FileKey
+    columns: Mapping[str, Column]
+    sources: Mapping[str, T.StructField]
+    size: int
+    id_mode: bool
+
+    def frame(
+        self,
+        spark: SparkSession,
+        output: Sequence[tuple[str, T.StructField]],
+        vectors: Mapping[int, Vector],
+        address: tuple[str, str] | None = None,
+    ) -> DataFrame:
+        """The rows, as :func:`native_frame` returns them; ``vectors`` and ``address`` must be those of the scan."""
+        if self.id_mode:
+            # Columns are found by id as soon as the schema has ids; without ids in it the setting changes nothing.
+            spark.conf.set(_FIELD_IDS, "true")
+        df, modified = self.base, _modified(self.base)
+        if vectors:
+            in_order = [vectors[i] for i in sorted(vectors)]
+            df = alive(spark, df, in_order, self.key.column("slot", modified))
+        out = [_output(self.columns.get(name), self.sources.get(name), f) for name, f in output]
+        if address is not None:
+            out += [self.key.column("file", modified).alias(address[0]), F.col(ROW_INDEX).alias(address[1])]
+        return df.select(*out)
+
+
 def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``files`` as a DataFrame with the columns of ``output``.
 
@@ -81,11 +117,18 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
     Raises :class:`NativeScanError` where Spark would not return exactly the rows: for a file that it would pass over,
     or deletion vectors that are too large.
     """
-    if files.id_mode:
-        # Columns are found by id as soon as the schema has ids; without ids in it the setting changes nothing.
-        spark.conf.set(_FIELD_IDS, "true")
     if not len(files.paths):
         return _no_rows(spark, files, address)
+    return native_scan(spark, files, address=address).frame(spark, files.output, files.vectors, address)
+
+
+def native_scan(
+    spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None, keep: bool = True
+) -> NativeScan:
+    """The scan that :func:`native_frame` makes its frame from, of at least one file.
+
+    ``keep`` looks for Spark's view of the list among those kept, and keeps it.  Raises :class:`NativeScanError`.
+    """
     check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address is not None)
     folders = _folders(files)
     key, values = _file_key(files, address, inferred=folders is not None)
@@ -93,26 +136,25 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
     row_index = [T.StructField(ROW_INDEX, T.LongType())] if files.vectors or address else []
     types = _partition_types(files)
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
-    df = base_frame(
+    text = manifest(files.paths, sound_sizes(files.paths, files.sizes), key.packed(len(files.paths)))
+    base = base_frame(
         spark,
-        manifest(files.paths, sound_sizes(files.paths, files.sizes), key.packed(len(files.paths))),
+        text,
         files.provider,
         T.StructType([*read.values(), *row_index, *inferred.values()]),
         scan_options(files.options, hive=folders is not None),
+        keep=keep,
     )
-    modified = df.metadataColumn("_metadata").getField("file_modification_time")
-    if files.vectors:
-        in_order = [files.vectors[i] for i in sorted(files.vectors)]
-        df = alive(spark, df, in_order, key.column("slot", modified))
     sources = {**read, **inferred}
     columns = {name: F.col(_quoted(f.name)) for name, f in sources.items()}
     for name, distinct_values in values.items():
-        columns[name] = attached(distinct_values, types[name], key.column("tuple", modified))
+        columns[name] = attached(distinct_values, types[name], key.column("tuple", _modified(base)))
         sources[name] = T.StructField(name, types[name])
-    out = [_output(columns.get(name), sources.get(name), f) for name, f in files.output]
-    if address is not None:
-        out += [key.column("file", modified).alias(address[0]), F.col(ROW_INDEX).alias(address[1])]
-    return df.select(*out)
+    return NativeScan(base, key, columns, sources, len(text), files.id_mode)
+
+
+def _modified(base: DataFrame) -> Column:
+    return base.metadataColumn("_metadata").getField("file_modification_time")
 
 
 def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:

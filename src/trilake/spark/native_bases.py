@@ -1,7 +1,8 @@
 """Spark's view of lists of files, kept for the next frame over the same list.
 
-Spark parses a manifest line by line, some 15 µs each, so the newest frames that read one are kept, as long as they do
-not name too many files.
+Spark parses a manifest line by line, some 30 µs each, so the newest frames that read one are kept, as long as they do
+not name too many files.  Short lists are known again by their manifest, long ones by what it is made of (:func:`kept`
+and :func:`keep`), because making the manifest takes longer than all else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
@@ -27,24 +29,24 @@ _MOST_BYTES = 64 << 20
 @dataclass(frozen=True)
 class _Kept:
     session: weakref.ref[SparkSession]
-    frame: DataFrame
+    value: Any
     size: int
 
 
 class _Bases:
-    """The frames kept, least recently used first."""
+    """What is kept, least recently used first."""
 
     def __init__(self) -> None:
         self.kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
         self.lock = threading.Lock()
 
-    def get(self, key: tuple[object, ...], spark: SparkSession) -> DataFrame | None:
+    def get(self, key: tuple[object, ...], spark: SparkSession) -> Any:
         with self.lock:
             found = self.kept.get(key)
             if found is None or found.session() is not spark:
                 return None
             self.kept.move_to_end(key)
-            return found.frame
+            return found.value
 
     def put(self, key: tuple[object, ...], kept: _Kept) -> None:
         with self.lock:
@@ -56,8 +58,30 @@ class _Bases:
 _bases = _Bases()
 
 
+def kept(spark: SparkSession, key: bytes) -> Any:
+    """What :func:`keep` was given for this session under ``key``, if it still is there; else ``None``."""
+    return _bases.get((id(spark), key), spark)
+
+
+def keep(spark: SparkSession, key: bytes, value: object, size: int) -> None:
+    """Keep something made of a frame for the next use of the same files.
+
+    Parameters
+    ----------
+    key: a digest of everything the value depends on.
+    size: bytes of the frame's manifest.
+    """
+    _bases.put((id(spark), key), _Kept(weakref.ref(spark), value, size))
+
+
 def base_frame(
-    spark: SparkSession, text: bytes, provider: str, schema: T.StructType, options: Mapping[str, str]
+    spark: SparkSession,
+    text: bytes,
+    provider: str,
+    schema: T.StructType,
+    options: Mapping[str, str],
+    *,
+    keep: bool = True,
 ) -> DataFrame:
     """The scan of the files of a manifest.
 
@@ -67,13 +91,16 @@ def base_frame(
     provider: format of the files.
     schema: the columns to read, those that Spark infers from folders included.
     options: of the read, which decide between inferring columns and not.
+    keep: look for the frame among those kept, and keep it.
 
     Frames that share a scan have the same column identities: rename every column before use.
     """
-    key = (id(spark), sha256(text).digest(), provider, schema.json(), tuple(sorted(options.items())))
-    found = _bases.get(key, spark)
-    if found is not None:
-        return found
+    key: tuple[object, ...] = ()
+    if keep:
+        key = (id(spark), sha256(text).digest(), provider, schema.json(), tuple(sorted(options.items())))
+        found: DataFrame | None = _bases.get(key, spark)
+        if found is not None:
+            return found
     # A name that was never used before: Spark takes scans of one folder for the same.
     folder = Path(mkdtemp(prefix="trilake-scan-"))
     try:
@@ -88,7 +115,8 @@ def base_frame(
         weakref.finalize(frame._plan, shutil.rmtree, folder, ignore_errors=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)  # read entirely when the frame was made
-    _bases.put(key, _Kept(weakref.ref(spark), frame, len(text)))
+    if keep:
+        _bases.put(key, _Kept(weakref.ref(spark), frame, len(text)))
     return frame
 
 

@@ -31,7 +31,7 @@ Integers = npt.NDArray[np.int64]
 #: Spark multiplies the modification time, milliseconds in a signed 64-bit integer, by 1,000.
 _KEY_BITS = 53
 #: Up to this many local files are asked for their true size, which takes about 10 µs each.
-_CHECKED_SIZES = 4096
+CHECKED_SIZES = 4096
 #: Spark passes over files with such names, whatever it is told,
 _NEVER_READ = r"/(?:_metadata|_common_metadata)[^/=]*$"
 #: and Hadoop's local file system fails to name the checksum file of such a file.
@@ -167,7 +167,7 @@ def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArr
     Raises ``NativeScanError`` for a size that is none and cannot be replaced.
     """
     sizes = pc.fill_null(sizes.cast(pa.int64()), 0)
-    if len(paths) <= _CHECKED_SIZES and pc.all(pc.starts_with(paths, "/")).as_py():
+    if len(paths) <= CHECKED_SIZES and pc.all(pc.starts_with(paths, "/")).as_py():
         infos = LocalFileSystem().get_file_info(paths.to_pylist())
         true: list[Any] = [i.size for i in infos]  # None for a missing file: Spark's error names it
         # At least 1, because an empty file that should hold rows must be an error too.
