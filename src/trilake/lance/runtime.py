@@ -1,0 +1,29 @@
+"""What protocol logic takes from the world besides storage: time, randomness and waiting.
+
+All are passed in, so that tests can replay any interleaving from a seed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """``clock_ns`` gives ns since the epoch, ``new_id`` a fresh UUID text, ``sleep`` waits for seconds."""
+
+    clock_ns: Callable[[], int] = time.time_ns
+    new_id: Callable[[], str] = _new_id
+    sleep: Callable[[float], None] = time.sleep
+
+    def new_number(self) -> int:
+        """A fresh number of 64 bits, for the names of deletion files."""
+        parsed = uuid.UUID(self.new_id()).int
+        return (parsed >> 64 ^ parsed) & 0xFFFFFFFFFFFFFFFF
