@@ -22,8 +22,9 @@ from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFo
 from trilake.expr import engine
 
 
-def compact_log(log: DeltaLog, start: int, end: int) -> str:
-    """Write the compaction file of the versions ``start`` to ``end``, both included; its key.
+def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
+    """Write the compaction file of the versions ``start`` to ``end``, both included; its key, or ``None`` where
+    the commits change nothing and a file would be empty.
 
     Raises ``InvalidArgumentError`` unless ``0 <= start < end``, ``VersionNotFoundError`` where the log does not hold
     all these commits.  A file that is there already is left as it is: it can only say the same.
@@ -39,9 +40,12 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str:
             help="compact versions that are committed and not yet cleaned up",
             file=log.store.uri,
         )
+    content = compacted(log.parse(commits))
+    if not content:
+        return None
     key = compacted_key(start, end)
     with suppress(ObjectExistsError):
-        log.store.put_if_absent(key, compacted(log.parse(commits)))
+        log.store.put_if_absent(key, content)
     return key
 
 
