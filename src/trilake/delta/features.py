@@ -132,8 +132,8 @@ REGISTRY: dict[str, Feature] = {
             active=_flag("delta.enableIcebergCompatV2"),
             needs=("columnMapping",),
         ),
-        # Names a version before which the log must not be cleaned up as usual.
-        Feature("checkpointProtection", None, 7, writes="never"),
+        # Names a version before which the log is cleaned up as a whole or not at all: see log_cleanup.
+        Feature("checkpointProtection", None, 7),
         # Commits of such a table live in a catalogue first: the file system alone may miss the newest ones.
         Feature(
             "catalogManaged",
