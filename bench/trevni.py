@@ -1,4 +1,6 @@
-"""Trevni files against Parquet files without dictionaries: reading and writing, by codec, in one thread.
+"""Trevni files against Parquet files without dictionaries: reading and writing, by codec, in one thread, and in Spark.
+
+The scans in Spark go through Spark's Python data sources on both sides: Parquet is read by pyarrow.
 
 ``python -m bench trevni`` compares seconds; ``python -m bench.trevni`` prints MB of values a second of CPU time, with
 the speeds that are asked of Trevni.
@@ -9,16 +11,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 from rich.console import Console
 from rich.table import Table
 
+import trilake
 from bench import harness
+from bench.delta import spark
 from bench.harness import Benchmark, Contender, data
 from trilake.trevni import TrevniFile, write
 
@@ -78,7 +85,92 @@ def _scratch(codec: str, name: str) -> Path:
     return files(codec).parent / f".trevni-{codec}-{name}"
 
 
+# --- in Spark --------------------------------------------------------------------------------------------------------
+
+
+class ParquetSource(DataSource):
+    """Parquet files as a Python data source: one task a file, batches of pyarrow's reader."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-parquet"
+
+    def schema(self) -> str:
+        return "id bigint, x double, s string"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _ParquetReader(self.options["path"], schema.names)
+
+
+@dataclass
+class _File(InputPartition):
+    path: str
+
+
+class _ParquetReader(DataSourceReader):
+    def __init__(self, folder: str, columns: list[str]) -> None:
+        self.folder, self.columns = folder, columns
+
+    def partitions(self) -> list[InputPartition]:
+        return [_File(str(path)) for path in sorted(Path(self.folder).glob("*.parquet"))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _File)
+        with pq.ParquetFile(partition.path) as file:
+            yield from file.iter_batches(_BATCH, columns=self.columns, use_threads=False)
+
+
+#: Files of each format, and the rows of Parquet's batches, which is where pyarrow is fastest.
+_FILES, _BATCH = 4, 1 << 17
+
+
+def scan_files(codec: str) -> Path:
+    """A folder with the rows in some Parquet files and another with them in as many Trevni files."""
+
+    def build(folder: Path) -> None:
+        step = -(-ROWS // _FILES)
+        for kind in ("trevni", "parquet"):
+            (folder / kind).mkdir()
+        for i in range(_FILES):
+            part = rows().slice(i * step, step)
+            write(part, folder / "trevni" / f"{i}.trv", codec=codec)
+            path = folder / "parquet" / f"{i}.parquet"
+            pq.write_table(part, path, compression=PARQUET[codec], use_dictionary=False)
+
+    return data(f"trevni-scan-{codec}", build)
+
+
+def _scan(format: str, codec: str, columns: tuple[str, ...]) -> None:
+    session = spark()
+    trilake.register(session)
+    session.dataSource.register(ParquetSource)
+    name, folder = ("bench-parquet", "parquet") if format == "parquet" else ("trilake-trevni", "trevni")
+    df = session.read.format(name).load(str(scan_files(codec) / folder)).select(*columns)
+    df.write.format("noop").mode("overwrite").save()
+
+
+def _scans() -> Iterator[Benchmark]:
+    for codec in PARQUET:
+        for columns in (("id", "x", "s"), ("id", "x")):
+            contenders = [Contender(f, partial(_scan, f, codec, columns)) for f in ("parquet", "trevni")]
+            yield Benchmark(
+                f"scan-{codec}-{len(columns)}",
+                f"scan 5M rows in Spark, {len(columns)} of 3 columns, {codec}",
+                contenders,
+                "parquet",
+                targets={"trevni": 1.5},
+                setup=partial(scan_files, codec),
+                rounds=5,
+            )
+
+
 def benchmarks() -> Iterator[Benchmark]:
+    """Reading, writing, and scanning in Spark, for each codec."""
+    yield from _files_alone()
+    yield from _scans()
+
+
+def _files_alone() -> Iterator[Benchmark]:
     """Reading and writing, a benchmark for each codec."""
     for codec in PARQUET:
         setup = partial(files, codec)
@@ -110,7 +202,7 @@ def main() -> int:
     for column in "job", "codec", "trevni", "asked for", "parquet", "trevni / parquet":
         shown.add_column(column, justify="left" if column in ("job", "codec") else "right")
     missed = 0
-    for benchmark in benchmarks():
+    for benchmark in _files_alone():
         job, _, codec = benchmark.name.partition("-")
         report = harness.run(benchmark.name, benchmark, clock=time.process_time)
         best = {r.contender: MEGABYTES / min(r.seconds) for r in report.results}
