@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.char_varchar import TYPE_STRING
 from trilake.delta.column_mapping import MAX_COLUMN_ID, mapped
 from trilake.delta.schema import StructField, StructType, from_arrow, nested_fields, parse_primitive
 from trilake.delta.schema_merge import merge, merged_metadata, overwritten_metadata
@@ -88,6 +89,15 @@ def test_types_widen_where_that_is_allowed() -> None:
     old = s(a=I8, b=pa.list_(pa.float32()), c=pa.decimal128(10, 2), d=I32, e=I32)
     rows = s(a=I64, b=pa.list_(pa.float64()), c=pa.decimal128(12, 3), d=pa.float64(), e=I8)
     assert str(merge(old, rows, widen=True)) == "struct<a:long,b:array<double>,c:decimal(12,3),d:integer,e:integer>"
+
+
+def test_limits_of_strings_go_along() -> None:
+    limit = {TYPE_STRING: "struct<x:varchar(5)>"}
+    old = StructType((replace(s(a=struct(x=TEXT)).fields[0], metadata=limit),))
+    merged = merge(old, s(a=struct(y=TEXT)))
+    assert merged.field("a").metadata == {TYPE_STRING: "struct<x:varchar(5),y:string>"}
+    assert str(merged) == "struct<a:struct<x:string,y:string>>"
+    assert merge(s(b=I64), old).field("a") == old.field("a")
 
 
 def table(schema: StructType, *partitions: str, **configuration: str) -> Metadata:

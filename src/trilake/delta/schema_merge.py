@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from trilake.delta import type_widening
 from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.char_varchar import TYPE_STRING
 from trilake.delta.column_mapping import MAX_COLUMN_ID, mapped, max_column_id, reuse, strip
 from trilake.delta.features import upgraded
 from trilake.delta.schema import (
@@ -23,6 +24,7 @@ from trilake.delta.schema import (
     all_nullable,
     check_partition_columns,
 )
+from trilake.delta.sql_types import with_limits, without_limits
 from trilake.delta.store_assignment import check_assignable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
@@ -43,8 +45,11 @@ def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str 
     'struct<a:long,b:date>'
     """
     problems: list[str] = []
-    merged = _merge(table, rows, widen, "", problems)
+    limited = any(TYPE_STRING in f.metadata for f in (*table.fields, *rows.fields))
+    before, given = (with_limits(table), with_limits(rows)) if limited else (table, rows)
+    merged = _merge(before, given, widen, "", problems)
     assert isinstance(merged, StructType)
+    merged = without_limits(merged) if limited else merged
     if problems:
         raise SchemaMismatchError(
             f"the schemas cannot be merged: {'; '.join(problems[:10])}. Table: {table}. Rows: {rows}",
