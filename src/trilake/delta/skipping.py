@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.generated_partitions import derived_partition_filter
 from trilake.delta.log import Snapshot
 from trilake.delta.replay import decoded_paths
 from trilake.delta.statistics import StatisticsReader
@@ -33,8 +34,22 @@ def skip_files(snapshot: Snapshot, filter: Filter | None) -> Skipped:
     """Decide for every file of the snapshot whether it can hold a row for which ``filter`` is true."""
     if filter is None:
         return Skipped(None)
-    result = can_match(filter, _reader(snapshot, snapshot.adds).file_stats())
+    stats = _reader(snapshot, snapshot.adds).file_stats()
+    result = can_match(filter, stats)
+    derived = derived_partition_filter(filter, snapshot.schema, snapshot.metadata.partition_columns)
+    if derived is not None:
+        result = _both(result, can_match(derived, stats))
     return Skipped(result.keep, result)
+
+
+def _both(first: SkipResult, second: SkipResult) -> SkipResult:
+    """Only files that neither leaves out; what ``first`` proves of all rows of a file, ``second`` need not."""
+    if len(first.reasons) + len(second.reasons) > np.iinfo(np.int16).max:
+        return first  # reasons are numbered in 16 bits
+    keep = first.keep & second.keep
+    number = second.reason.astype(np.int64) + len(first.reasons)
+    reason = np.where(first.keep & ~second.keep, number, first.reason).astype(np.int16)
+    return SkipResult(keep, first.every_row & keep, reason, first.reasons + second.reasons)
 
 
 def _reader(snapshot: Snapshot, adds: pa.Table) -> StatisticsReader:

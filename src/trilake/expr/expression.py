@@ -53,6 +53,19 @@ class Expression:
         """
         return evaluate_all([self], rows)[0]
 
+    def of_values(self, values: pa.Array) -> pa.Array:
+        """What an expression of one column is for ``values`` of that column.
+
+        Raises :class:`~trilake.errors.ExpressionError` as :meth:`evaluate` does, and for one of more columns.
+        """
+        if len(self.paths) != 1:
+            raise ExpressionError(f"{self.text} reads {len(self.paths)} columns, not one")
+        rows = Rows(len(values), lambda path: types.normalise(pa.chunked_array([values])))
+        found = _without_engine(self, rows)
+        if found is None:
+            found = _as_type(_query([self], rows)[0], self)
+        return found.combine_chunks()
+
     def cast(self, target: pa.DataType) -> Expression:
         """The expression with its values as a column of type ``target`` stores them, by Spark's ANSI rules.
 

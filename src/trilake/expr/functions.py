@@ -145,7 +145,11 @@ def _date_format(call: Call) -> Sql:
         else:
             out += letters
         pattern = pattern[len(letters) :]
-    return Sql(f"strftime({call.timestamp(0)}, {quote(out)})", "VARCHAR")
+    t = call.timestamp(0)
+    # Beyond these years Spark writes eras and signs.
+    refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({t} AS VARCHAR)")
+    outside = f"{t} < TIMESTAMP '0001-01-01' OR {t} >= TIMESTAMP '10000-01-01'"
+    return Sql(f"(CASE WHEN {outside} THEN {refuse} ELSE strftime({t}, {quote(out)}) END)", "VARCHAR")
 
 
 def _abs(call: Call) -> Sql:
