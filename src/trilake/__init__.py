@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from trilake.api import explain, open, read, register, write
+    from trilake.delta.optimistic import Transaction
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
     from trilake.spark.delta_table import DeltaTable
@@ -31,6 +32,7 @@ _HOME = {
     "DeltaTable": "trilake.spark.delta_table",
     "Explanation": "trilake.table",
     "Table": "trilake.table",
+    "Transaction": "trilake.delta.optimistic",
     "TrilakeError": "trilake.errors",
     "WriteResult": "trilake.delta.write",
 }
@@ -39,6 +41,7 @@ __all__ = [
     "DeltaTable",
     "Explanation",
     "Table",
+    "Transaction",
     "TrilakeError",
     "WriteResult",
     "__version__",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from trilake.delta.conflicts import parse_level
 from trilake.delta.log import DeltaLog
 from trilake.delta.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable, TimestampLike
@@ -137,6 +138,9 @@ def write(
     storage_options: Mapping[str, str] | None = None,
     replace_where: str | None = None,
     partition_overwrite: Literal["static", "dynamic"] = "static",
+    schema_mode: Literal["merge", "overwrite"] | None = None,
+    txn: tuple[str, int] | None = None,
+    isolation: str | None = None,
     user_metadata: str | None = None,
     data_format: str | None = None,
 ) -> WriteResult:
@@ -155,9 +159,15 @@ def write(
         :func:`trilake.trevni.table_write.write_options`.
     format: ``"delta"``, or ``"trevni"`` for a folder of Trevni files, which has no versions and no log: files of a
         write become visible one by one, when all of them are written.
-    replace_where: with ``mode="overwrite"``, a predicate over partition columns: only rows for which it is true are
-        replaced, and all rows written must satisfy it.
+    replace_where: with ``mode="overwrite"``, a predicate: only rows for which it is true are replaced, and all rows
+        written must satisfy it.
     partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of.
+    schema_mode: ``"merge"`` adds the columns that ``data`` has and the table lacks (and widens types where the table
+        allows type widening); ``"overwrite"``, with ``mode="overwrite"``, gives the table the schema of ``data``, and
+        ``partition_by`` where that is given.
+    txn: an application id and the version of it that this write stands for.  A table that has that version, or a newer
+        one, is left as it is: a write that is repeated happens once.
+    isolation: ``"WriteSerializable"`` (the default, or the table's ``delta.isolationLevel``) or ``"Serializable"``.
     user_metadata: a text kept in the table's history.
     data_format: format of a new Delta table's data files, ``"parquet"`` by default, or ``"trevni"``: only this library
         reads such a table.
@@ -175,24 +185,23 @@ def write(
     parsed = parse_mode(mode)
     options = dict(storage_options or {})
     if _format(format).name == "trevni":
-        if partition_overwrite != "static" or (replace_where, user_metadata, data_format) != (None, None, None):
+        log_only = (replace_where, schema_mode, txn, isolation, user_metadata, data_format)
+        if partition_overwrite != "static" or any(value is not None for value in log_only):
             raise InvalidArgumentError(
-                "replace_where, partition_overwrite, user_metadata and data_format need a table with a log",
+                "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata and data_format need a"
+                " table with a log",
                 help='leave them out, or write format="delta"',
             )
         return _write_trevni(data, uri, parsed, _names(partition_by), properties or {}, options)
-    if replace_where is not None and (parsed != "overwrite" or partition_overwrite == "dynamic"):
-        raise InvalidArgumentError(
-            "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'",
-        )
-    if partition_overwrite not in ("static", "dynamic"):
-        raise InvalidArgumentError(f"partition_overwrite is {partition_overwrite!r}", help="it is static or dynamic")
     common: dict[str, Any] = {
         "mode": parsed,
         "partition_by": _names(partition_by),
         "properties": properties,
         "replace_where": replace_where,
         "partition_overwrite": partition_overwrite,
+        "schema_mode": schema_mode,
+        "txn": txn,
+        "isolation": None if isolation is None else parse_level(isolation),
         "user_metadata": user_metadata,
         "data_format": data_format,
     }

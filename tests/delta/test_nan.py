@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trilake
+from trilake.delta.file_plan import FilePlan
 from trilake.delta.schema import from_arrow
-from trilake.delta.write_files import FilePlan, write_files
+from trilake.delta.write_files import write_files
 from trilake.storage import open_store
 
 
@@ -35,7 +36,7 @@ def test_a_first_nan_begins_another_file(tmp_path: Path) -> None:
     plan = FilePlan(from_arrow(schema), (), "job", buffer_size=0)
     batches = [pa.record_batch({"x": [v]}) for v in (1.0, 2.0, float("nan"), float("nan"), 3.0)]
     store = open_store(str(tmp_path))
-    adds = write_files(store, plan, batches)
+    adds = write_files(store, plan, batches).actions
     rows = [pq.read_table(tmp_path / a["path"])["x"].to_pylist() for a in adds]
     assert [len(r) for r in rows] == [2, 3]
     assert [has_bounds(tmp_path / a["path"], 0) for a in adds] == [True, False]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.delta.tables import metadata, rows, table_of
+from trilake.delta.file_plan import encode_path
 from trilake.delta.partitions import format_values, hive_directory, parse_values, typed_partitions
 from trilake.delta.schema import PrimitiveType, StructField, parse_schema
-from trilake.delta.write_files import encode_path
 from trilake.errors import CorruptLogError
 from trilake.storage.memory import MemoryStore
 

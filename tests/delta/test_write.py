@@ -147,15 +147,14 @@ def test_replace_where(uri: str) -> None:
     result = trilake.write(new, uri, mode="overwrite", replace_where="p = 'x'")
     assert (result.files_removed, result.files_added) == (1, 1)
     assert [r["n"] for r in _check(uri)] == [2, 4, 9]
-    with pytest.raises(SchemaMismatchError, match="violate replace_where"):
+    with pytest.raises(SchemaMismatchError, match="violates replace_where"):
         trilake.write(PARTS, uri, mode="overwrite", replace_where="p = 'x'")
-    with pytest.raises(SchemaMismatchError, match="violate replace_where"):
+    with pytest.raises(SchemaMismatchError, match="violates replace_where"):
         # Not true is enough: the predicate is null for a null.
         trilake.write(PARTS.slice(3), uri, mode="overwrite", replace_where="p <> 'x'")
     store = open_store(uri)
     assert len(_files(store)) == 4  # nothing of the refused writes is left
-    with pytest.raises(InvalidArgumentError, match=r"n.*no partition columns"):
-        trilake.write(new, uri, mode="overwrite", replace_where="n = 9")
+    assert trilake.write(new, uri, mode="overwrite", replace_where="n = 9").files_removed == 1
     with pytest.raises(InvalidArgumentError, match="replace_where"):
         trilake.write(new, uri, mode="append", replace_where="p = 'x'")
     trilake.write(new.slice(0, 0), uri, mode="overwrite", replace_where="p is null or p = 'y'")
@@ -383,10 +382,18 @@ def test_properties() -> None:
     assert trilake.open(uri).version == 1
 
 
-@pytest.mark.parametrize("key", ["delta.apendOnly", "delta.columnMapping.mode", "delta.constraints.c", "DELTA.x"])
-def test_unknown_properties_are_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [
+        ("delta.apendOnly", UnknownOptionError),
+        ("delta.columnMapping.mode", InvalidArgumentError),
+        ("delta.constraints.c", InvalidArgumentError),
+        ("DELTA.x", UnknownOptionError),
+    ],
+)
+def test_properties_that_cannot_be_are_refused(key: str, error: type[TrilakeError]) -> None:
     store = MemoryStore()
-    with pytest.raises(UnknownOptionError, match=key.replace(".", r"\.")):
+    with pytest.raises(error, match=key.replace(".", r"\.")):
         trilake.write(AB, store.uri, properties={key: "x"})
     assert not list(store.list())
 
@@ -401,26 +408,16 @@ def test_the_change_feed_and_deletion_vectors_raise_the_protocol(uri: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("action", "schema_extra", "named"),
+    ("action", "named"),
     [
-        (protocol(1, 7, writerFeatures=["teleportation"]), {}, "teleportation"),
-        (protocol(1, 8), {}, "writer version 8"),
-        (protocol(3, 7, readerFeatures=["catalogManaged"], writerFeatures=["catalogManaged"]), {}, "catalogManaged"),
-        (protocol(1, 7, writerFeatures=["icebergCompatV1"]), {}, "icebergCompatV1"),
-        (protocol(1, 3), {"delta__constraints__c": "a > 0"}, "checkConstraints"),
-        (protocol(2, 5), {"delta__columnMapping__mode": "name"}, "columnMapping"),
-        (protocol(1, 7, writerFeatures=["rowTracking"]), {"delta__enableRowTracking": "true"}, "rowTracking"),
-        (
-            protocol(1, 7, writerFeatures=["inCommitTimestamp"]),
-            {"delta__enableInCommitTimestamps": "true"},
-            "inCommitTimestamp",
-        ),
+        (protocol(1, 7, writerFeatures=["teleportation"]), "teleportation"),
+        (protocol(1, 8), "writer version 8"),
+        (protocol(3, 7, readerFeatures=["catalogManaged"], writerFeatures=["catalogManaged"]), "catalogManaged"),
+        (protocol(1, 7, writerFeatures=["icebergCompatV1"]), "icebergCompatV1"),
     ],
 )
-def test_features_that_cannot_be_kept_are_refused_by_name(
-    action: dict[str, Any], schema_extra: dict[str, str], named: str
-) -> None:
-    log = log_of([action, metadata(**schema_extra), add("f")])
+def test_features_that_cannot_be_kept_are_refused_by_name(action: dict[str, Any], named: str) -> None:
+    log = log_of([action, metadata(), add("f")])
     with pytest.raises(UnsupportedProtocolError, match=named):
         trilake.write(pa.table({"a": [1]}), log.store.uri, mode="append")
     assert len(_files(log.store)) == 0

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from trilake.delta.write_files import dictionary_columns
+from trilake.delta.file_writer import dictionary_columns
 from trilake.storage import open_store
 
 COUNT = 150_000

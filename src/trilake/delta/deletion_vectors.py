@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,6 +203,42 @@ def file_bytes(bitmaps: list[bytes]) -> tuple[bytes, list[int]]:
         offsets.append(len(out))
         out += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     return bytes(out), offsets
+
+
+#: Bytes of vectors in one file at most: offsets are 32-bit numbers.
+_FILE_LIMIT = 1 << 30
+
+
+def store_vectors(store: Store, bitmaps: Sequence[BitMap64], new_id: Callable[[], str]) -> list[dict[str, Any]]:
+    """Write vectors into as few files as can be; for each the ``deletionVector`` field of its ``add``."""
+    out: list[dict[str, Any]] = []
+    waiting: list[tuple[bytes, int]] = []
+
+    def flush() -> None:
+        name = uuid.UUID(new_id())
+        content, offsets = file_bytes([data for data, _ in waiting])
+        store.put(f"deletion_vector_{name}.bin", content)
+        path = z85_encode(name.bytes)
+        for (data, cardinality), offset in zip(waiting, offsets, strict=True):
+            out.append(
+                {
+                    "storageType": "u",
+                    "pathOrInlineDv": path,
+                    "offset": offset,
+                    "sizeInBytes": len(data),
+                    "cardinality": cardinality,
+                }
+            )
+        waiting.clear()
+
+    for bitmap in bitmaps:
+        data = serialize(bitmap)
+        if waiting and sum(len(d) + 8 for d, _ in waiting) + len(data) > _FILE_LIMIT:
+            flush()
+        waiting.append((data, len(bitmap)))
+    if waiting:
+        flush()
+    return out
 
 
 def row_indexes(bitmap: BitMap64) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -9,52 +9,132 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trilake.delta.schema import DataType, StructType
+
 #: Characters kept of a string bound, as the reference implementation does.
 STRING_PREFIX = 32
 _LAST_CHARACTER = "\U0010ffff"
 
 
+@dataclass(frozen=True)
+class StatisticsPlan:
+    """Which columns of a table get statistics.
+
+    ``count`` is how many leading columns do (``delta.dataSkippingNumIndexedCols``, 32 by default, negative for all);
+    ``named`` are physical paths of columns instead (``delta.dataSkippingStatsColumns``), a struct standing for all that
+    is in it.
+    """
+
+    count: int = 32
+    named: tuple[tuple[str, ...], ...] | None = None
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str], schema: StructType) -> StatisticsPlan:
+        """From a table's properties; a value that is none counts as the default."""
+        text = configuration.get("delta.dataSkippingStatsColumns", "").strip()
+        if text:
+            paths = (_physical(schema, column) for column in split_names(text))
+            return cls(named=tuple(p for p in paths if p is not None))
+        try:
+            return cls(int(configuration.get("delta.dataSkippingNumIndexedCols", "32")))
+        except ValueError:
+            return cls()
+
+    def wanted(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
+        """For each Parquet leaf column of a file its path where it gets statistics, else ``None``."""
+        out: list[tuple[str, ...] | None] = []
+        for number, column in enumerate(_columns(schema)):
+            for path in column:
+                if self.named is not None:
+                    inside = path is not None and any(path[: len(n)] == n for n in self.named)
+                else:
+                    inside = self.count < 0 or number < self.count
+                out.append(path if inside else None)
+        return out
+
+
+def split_names(text: str) -> list[tuple[str, ...]]:
+    """Column names of a list, each as a path; backquotes protect dots and commas.
+
+    >>> split_names("a, b.c, `x,y`.z")
+    [('a',), ('b', 'c'), ('x,y', 'z')]
+    """
+    out: list[list[str]] = [[""]]
+    quoted = False
+    for c in text:
+        if c == "`":
+            quoted = not quoted
+        elif quoted or c not in ".,":
+            out[-1][-1] += c
+        elif c == ".":
+            out[-1][-1] = out[-1][-1].strip()
+            out[-1].append("")
+        else:
+            out.append([""])
+    return [tuple(part.strip() for part in path) for path in out if any(path)]
+
+
+def _physical(schema: StructType, path: tuple[str, ...]) -> tuple[str, ...] | None:
+    names: list[str] = []
+    level: DataType = schema
+    for name in path:
+        found = level.find(name) if isinstance(level, StructType) else None
+        if found is None:
+            return None
+        names.append(found.physical_name)
+        level = found.type
+    return tuple(names)
+
+
 def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
     """For each Parquet leaf column of ``schema`` its path, or ``None`` inside lists and maps, which have no
     statistics."""
-    return [p for f in schema for p in _leaves(f.type, (f.name,))]
+    return [path for column in _columns(schema) for path in column]
 
 
-def _leaves(t: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...] | None]:
+def _columns(schema: pa.Schema) -> Iterator[list[tuple[str, ...] | None]]:
+    """The columns that statistics count, each with the paths of its Parquet leaves: a list or map is one column."""
+    for f in schema:
+        yield from _columns_of(f.type, (f.name,))
+
+
+def _columns_of(t: pa.DataType, path: tuple[str, ...]) -> Iterator[list[tuple[str, ...] | None]]:
     if pa.types.is_struct(t):
         for f in t:
-            yield from _leaves(f.type, (*path, f.name))
+            yield from _columns_of(f.type, (*path, f.name))
     elif pa.types.is_map(t):
-        yield from (None for _ in [*_leaves(t.key_type, path), *_leaves(t.item_type, path)])
+        yield [None] * (_leaf_count(t.key_type) + _leaf_count(t.item_type))
     elif pa.types.is_list(t):
-        yield from (None for _ in _leaves(t.value_type, path))
+        yield [None] * _leaf_count(t.value_type)
     else:
-        yield path
+        yield [path]
+
+
+def _leaf_count(t: pa.DataType) -> int:
+    return sum(len(column) for column in _columns_of(t, ()))
 
 
 def file_statistics(
-    metadata: pq.FileMetaData, schema: pa.Schema, *, with_nan: frozenset[tuple[str, ...]], indexed: int
+    metadata: pq.FileMetaData, schema: pa.Schema, *, with_nan: frozenset[tuple[str, ...]], which: StatisticsPlan
 ) -> str:
     """The JSON text of a file's statistics.
 
-    ``schema`` is the one it was written with, ``with_nan`` the paths of columns that hold a NaN, ``indexed`` how many
-    leaf columns get statistics (``delta.dataSkippingNumIndexedCols``; negative for all).
+    ``schema`` is the one it was written with, ``with_nan`` the paths of columns that hold a NaN, ``which`` says which
+    columns get statistics.
     """
     minimum: dict[str, Any] = {}
     maximum: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-    paths = leaf_paths(schema)
-    if indexed >= 0:
-        paths = paths[:indexed]
-    for index, path in enumerate(paths):
+    for index, path in enumerate(which.wanted(schema)):
         if path is None:
             continue
         statistics = [g.column(index).statistics for g in groups]

@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,11 +45,35 @@ def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:
     return out
 
 
+#: Indexes of rows in their file.
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+
+
 def read_task(store: Store, task: FileTask, plan: ReadPlan, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
     """The rows of one file: deleted rows dropped, columns conformed, the filter applied.
 
     Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError``: never fewer rows.
     """
+    for _, batch in _read_rows(store, task, plan, threads, positions=False):
+        if plan.filter is not None:
+            batch = plan.filter.apply(batch)
+        if batch.num_rows:
+            yield batch.select(list(plan.output))
+
+
+def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """The rows of one file that are not deleted, each with its index in the file; the filter only prunes row groups.
+
+    The batches hold all of ``plan.fields``.  Raises as :func:`read_task` does.
+    """
+    for positions, batch in _read_rows(store, task, plan, False, positions=True):
+        assert positions is not None
+        yield positions, batch
+
+
+def _read_rows(
+    store: Store, task: FileTask, plan: ReadPlan, threads: bool, *, positions: bool
+) -> Iterator[tuple[Positions | None, pa.RecordBatch]]:
     deleted = row_indexes(task.vector.load(store)) if task.vector is not None else None
     selected = row_indexes(BitMap64.deserialize(task.selected)) if task.selected is not None else None
     place, key = locate(store, task.path)
@@ -57,18 +82,17 @@ def read_task(store: Store, task: FileTask, plan: ReadPlan, *, threads: bool = F
     try:
         for start, raw in read_data_file(place, key, plan, threads=threads):
             rows = start + raw.num_rows
+            places = np.arange(start, rows, dtype=np.int64) if positions else None
             if deleted is not None and (mask := keep_mask(deleted, start, raw.num_rows)) is not None:
-                raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(mask.to_numpy(False))))
+                kept = mask.to_numpy(False)
+                raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(kept)))
+                places = places[kept] if places is not None else None
             if selected is not None:
+                assert places is None  # a change feed has no use for them
                 mask = keep_mask(selected, start, raw.num_rows)
                 raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
-            if not raw.num_rows:
-                continue
-            batch = conform_batch(raw, list(plan.fields), plan.resolver, constants)
-            if plan.filter is not None:
-                batch = plan.filter.apply(batch)
-            if batch.num_rows:
-                yield batch.select(list(plan.output))
+            if raw.num_rows:
+                yield places, conform_batch(raw, list(plan.fields), plan.resolver, constants)
     except ObjectNotFoundError as e:
         raise MissingFileError(
             "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version

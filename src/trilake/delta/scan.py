@@ -13,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.actions import Metadata
 from trilake.delta.conform import Resolver
 from trilake.delta.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.log import Snapshot
@@ -132,13 +133,20 @@ def plan_scan(
 
 def read_plan(snapshot: Snapshot, columns: Sequence[str] | None, filter: Filter | None) -> ReadPlan:
     """The plan alone, without choosing files."""
-    schema, metadata = read_schema(snapshot.schema), snapshot.metadata
-    output = resolve_columns(schema, columns, snapshot.uri)
+    return metadata_plan(snapshot.metadata, snapshot.uri, snapshot.version, columns, filter)
+
+
+def metadata_plan(
+    metadata: Metadata, uri: str, version: int, columns: Sequence[str] | None = None, filter: Filter | None = None
+) -> ReadPlan:
+    """How to read files of a table with this metadata, also those that no version names yet."""
+    schema = read_schema(metadata.schema)
+    output = resolve_columns(schema, columns, uri)
     needed = set(output) | (set(filter.columns) if filter is not None else set())
     partition = tuple(schema.field(c).name for c in metadata.partition_columns)
     return ReadPlan(
-        uri=snapshot.uri,
-        version=snapshot.version,
+        uri=uri,
+        version=version,
         fields=tuple(f for f in schema.fields if f.name in needed),
         output=tuple(output),
         partition_columns=partition,

@@ -1,4 +1,4 @@
-"""First writes: create, append, overwrite, error-if-exists and ignore.
+"""Writing rows: create, append, overwrite (all, some partitions, what a predicate matches), error-if-exists and ignore.
 
 A write travels in three steps, which may run in three places: :func:`plan_write` on the driver, ``write_files``
 wherever the rows are, :func:`finish_write` on the driver again.  Only the last one commits.
@@ -7,34 +7,39 @@ wherever the rows are, :func:`finish_write` on the driver again.  Only the last 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from trilake.delta.actions import Metadata
-from trilake.delta.conflicts import ReadSet
-from trilake.delta.features import check_writable, protocol_for
+from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.conflicts import DEFAULT_LEVEL, IsolationLevel, parse_level
+from trilake.delta.features import check_writable
+from trilake.delta.file_plan import WRITERS, FilePlan, WrittenFiles
+from trilake.delta.identity import updated_schema
+from trilake.delta.identity_rebase import IdentityRebase
 from trilake.delta.log import DeltaLog, Head, Snapshot
+from trilake.delta.overwrite import NOTHING, Replaced, replace_files
+from trilake.delta.removal import Runner, run_here
+from trilake.delta.replay import empty_state
+from trilake.delta.row_rules import RowRules
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import parse_table_filter
-from trilake.delta.schema import StructType, check_partition_columns
-from trilake.delta.skipping import matching_partitions
-from trilake.delta.store_assignment import check_assignable
-from trilake.delta.transaction import CommitPlan, commit, remove_action
-from trilake.delta.write_files import WRITERS, FilePlan, write_files
+from trilake.delta.schema import StructType
+from trilake.delta.transaction import CommitPlan, commit
+from trilake.delta.write_files import write_files
+from trilake.delta.write_schema import check_partitioning, check_properties, evolved, new_table
 from trilake.errors import (
     ConflictError,
     InvalidArgumentError,
     SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
-    UnknownOptionError,
     WriteFailedError,
 )
+from trilake.expr import Filter, parse_filter
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
 MODES: dict[str, Mode] = {
@@ -45,25 +50,15 @@ MODES: dict[str, Mode] = {
     "overwrite": "overwrite",
     "ignore": "ignore",
 }
-#: Properties of the ``delta.`` namespace that a write may set, each kept by every write this library does.
-PROPERTIES = {
-    "delta.appendOnly",
-    "delta.checkpointInterval",
-    "delta.dataSkippingNumIndexedCols",
-    "delta.deletedFileRetentionDuration",
-    "delta.enableChangeDataFeed",
-    "delta.enableDeletionVectors",
-    "delta.logRetentionDuration",
-    "delta.randomizeFilePrefixes",
-    "delta.targetFileSize",
-    "delta.autoOptimize.autoCompact",
-    "delta.autoOptimize.optimizeWrite",
-}
 
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What the caller asks for; see :func:`trilake.write`."""
+    """What the caller asks for; see :func:`trilake.write`.
+
+    ``txn`` is an application id and the version of it that this write stands for: a table that has that version, or a
+    newer one, is left as it is.
+    """
 
     mode: Mode
     schema: StructType
@@ -71,25 +66,62 @@ class WriteRequest:
     properties: Mapping[str, str] | None = None
     replace_where: str | None = None
     partition_overwrite: Literal["static", "dynamic"] = "static"
+    schema_mode: Literal["merge", "overwrite"] | None = None
+    txn: tuple[str, int] | None = None
+    isolation: IsolationLevel | None = None
     user_metadata: str | None = None
     operation: str = "WRITE"
     #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
     data_format: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("partition_overwrite", self.partition_overwrite, ("static", "dynamic")),
+            ("schema_mode", self.schema_mode, (None, "merge", "overwrite")),
+        ):
+            if value not in allowed:
+                shown = " or ".join(map(str, allowed))
+                raise InvalidArgumentError(f"{name} is {value!r}", help=f"it is {shown}")
+        dynamic = self.partition_overwrite == "dynamic"
+        if self.replace_where is not None and (self.mode != "overwrite" or dynamic):
+            raise InvalidArgumentError(
+                "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'"
+            )
+        if self.schema_mode == "overwrite" and (self.mode != "overwrite" or dynamic or self.replace_where is not None):
+            raise InvalidArgumentError(
+                "a schema is overwritten together with all rows: mode='overwrite' without replace_where and without"
+                " partition_overwrite='dynamic'",
+                help="use schema_mode='merge' to add columns",
+            )
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the write may remove files that are there."""
+        return self.mode == "overwrite"
 
 
 @dataclass(frozen=True)
 class WritePlan:
     """A write ready to run: ``files`` goes to whoever holds the rows.
 
-    ``base`` is the version it stands on, ``None`` for a new table, with its files where the write replaces some;
-    ``nothing`` says that there is nothing to do (``mode="ignore"`` on a table that exists).
+    ``metadata`` and ``protocol`` are those that the table will have.  ``base`` is the version it stands on, ``None``
+    for a new table, with its files where the write replaces some; ``nothing`` says that there is nothing to do.
     """
 
     request: WriteRequest
     files: FilePlan
     metadata: Metadata
+    protocol: Protocol
     base: Head | None
     nothing: bool = False
+
+    def to_travel(self) -> WritePlan:
+        """The plan without the files of a table, of which there may be a million; :func:`resume_write` reads them
+        again."""
+        if not isinstance(self.base, Snapshot):
+            return self
+        base = self.base
+        return replace(self, base=Head(base.uri, base.version, replace(base.state, **_NO_FILES), base.segment))
 
 
 @dataclass(frozen=True)
@@ -106,6 +138,9 @@ class WriteResult:
     bytes_added: int = 0
 
 
+_NO_FILES: dict[str, Any] = {"adds": empty_state().adds, "removes": empty_state().removes}
+
+
 def parse_mode(mode: str) -> Mode:
     """A save mode by its name in trilake or Spark.  Raises ``InvalidArgumentError``."""
     found = MODES.get(mode.lower())
@@ -116,44 +151,87 @@ def parse_mode(mode: str) -> Mode:
     return found
 
 
-def plan_write(log: DeltaLog, request: WriteRequest, runtime: Runtime | None = None) -> WritePlan:
+def plan_write(
+    log: DeltaLog, request: WriteRequest, runtime: Runtime | None = None, *, spark: bool = False
+) -> WritePlan:
     """Look at the table, if there is one, and decide how its files are to be written.
 
+    ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot.
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime = runtime or Runtime()
+    uri = log.store.uri
     try:
-        base: Head | None = _read_base(log, request)
+        # Only a write that replaces files needs to know them.
+        base: Head | None = log.snapshot() if request.replaces else log.head()
     except TableNotFoundError:
         base = None
     if base is None:
-        return _plan_create(log, request, runtime)
-    if request.mode == "error":
-        raise TableExistsError("a Delta table is there already", file=log.store.uri, version=base.version)
-    metadata = base.metadata
-    provider = metadata.provider.lower()
-    plan = FilePlan(
-        base.schema, metadata.partition_columns, runtime.new_id(), metadata.configuration, provider=provider
+        if request.replace_where is not None:
+            raise TableNotFoundError("replace_where needs a table, and there is none", file=uri)
+        protocol, metadata = new_table(
+            request.schema,
+            partition_by=request.partition_by or (),
+            properties=request.properties,
+            provider=(request.data_format or "parquet").lower(),
+            runtime=runtime,
+        )
+        version = 0
+    else:
+        if request.mode == "error":
+            raise TableExistsError("a Delta table is there already", file=uri, version=base.version)
+        protocol, metadata, version = base.protocol, base.metadata, base.version
+        if request.mode == "ignore" or _seen(base, request):
+            files = FilePlan(base.schema, metadata.partition_columns, runtime.new_id())
+            return WritePlan(request, files, metadata, protocol, base, nothing=True)
+        check_writable(protocol, metadata, uri=uri, version=version)
+        _check_existing(base, request, uri)
+        protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
+    _check_written(metadata.provider.lower(), uri)
+    files = FilePlan(
+        metadata.schema,
+        metadata.partition_columns,
+        runtime.new_id(),
+        metadata.configuration,
+        provider=metadata.provider.lower(),
+        rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark),
+        required=_required(request, metadata),
     )
-    if request.mode == "ignore":
-        return WritePlan(request, plan, metadata, base, nothing=True)
-    check_writable(base.protocol, metadata, uri=log.store.uri, version=base.version)
-    _check_written(provider, log.store.uri)
+    return WritePlan(request, files, metadata, protocol, base)
+
+
+def _seen(base: Head, request: WriteRequest) -> bool:
+    """Whether the table has this write already."""
+    if request.txn is None:
+        return False
+    app_id, version = request.txn
+    found = base.state.txns.get(app_id)
+    return found is not None and int(found.get("version") or 0) >= version
+
+
+def _required(request: WriteRequest, metadata: Metadata) -> Filter | None:
+    if request.replace_where is None:
+        return None
+    return parse_filter(request.replace_where, metadata.schema.to_arrow_schema())
+
+
+def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
+    metadata, provider = base.metadata, base.metadata.provider.lower()
     if request.data_format is not None and request.data_format.lower() != provider:
         raise InvalidArgumentError(
             f"the table's files are {provider}, the write says {request.data_format!r}",
             help="leave data_format out: it is set when a table is created",
-            file=log.store.uri,
+            file=uri,
         )
-    if request.mode == "overwrite" and base.property("delta.appendOnly", "false").lower() == "true":
+    if request.replaces and base.property("delta.appendOnly", "false").lower() == "true":
         raise InvalidArgumentError(
             "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
             help='use mode="append"',
-            file=log.store.uri,
+            file=uri,
         )
-    _check_same(request, metadata, log.store.uri)
-    check_assignable(request.schema, base.schema, uri=log.store.uri)
-    return WritePlan(request, plan, metadata, base)
+    if request.schema_mode != "overwrite":
+        check_partitioning(request.partition_by, metadata, uri)
+    check_properties(request.properties, metadata, uri)
 
 
 def _check_written(provider: str, uri: str) -> None:
@@ -167,80 +245,22 @@ def _check_written(provider: str, uri: str) -> None:
         )
 
 
-def _read_base(log: DeltaLog, request: WriteRequest, version: int | None = None) -> Head:
-    """The version a write stands on; only a write that replaces files needs to know them."""
-    return log.snapshot(version) if request.mode == "overwrite" else log.head(version)
-
-
-def _plan_create(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> WritePlan:
-    if request.replace_where is not None:
-        raise TableNotFoundError("replace_where needs a table, and there is none", file=log.store.uri)
-    if not request.schema.fields:
-        raise SchemaMismatchError("a table needs at least one column", file=log.store.uri)
-    void = [f.name for f in request.schema.fields if str(f.type) == "void"]
-    if len(void) == len(request.schema.fields):
-        raise SchemaMismatchError("no column has a type", help="cast the columns before writing", file=log.store.uri)
-    properties = _checked_properties(request.properties)
-    partition = check_partition_columns(request.schema, request.partition_by or ())
-    provider = (request.data_format or "parquet").lower()
-    _check_written(provider, log.store.uri)
-    metadata = Metadata(
-        id=runtime.new_id(),
-        schema_string=request.schema.json(),
-        partition_columns=partition,
-        configuration=properties,
-        provider=provider,
-        created_time=runtime.clock_ms(),
-    )
-    files = FilePlan(request.schema, partition, runtime.new_id(), properties, provider=provider)
-    return WritePlan(request, files, metadata, None)
-
-
-def _checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
-    out = {}
-    for key, value in (properties or {}).items():
-        if key.lower().startswith("delta."):
-            match = next((p for p in PROPERTIES if p.lower() == key.lower()), None)
-            if match is None:
-                raise UnknownOptionError(
-                    f"table property {key!r} is unknown or cannot be set on write",
-                    help=f"properties of the delta namespace are {', '.join(sorted(PROPERTIES))}",
-                )
-            key = match
-        out[key] = str(value)
-    return out
-
-
-def _check_same(request: WriteRequest, metadata: Metadata, uri: str) -> None:
-    if request.partition_by is not None:
-        wanted = [c.lower() for c in request.partition_by]
-        if wanted != [c.lower() for c in metadata.partition_columns]:
-            raise SchemaMismatchError(
-                f"the table is partitioned by {list(metadata.partition_columns)},"
-                f" the write by {list(request.partition_by)}",
-                help="leave partition_by out, or name the table's own partition columns",
-                file=uri,
-            )
-    for key, value in _checked_properties(request.properties).items():
-        if metadata.configuration.get(key) != value:
-            raise InvalidArgumentError(
-                f"the table has {key}={metadata.configuration.get(key)!r}, the write says {value!r}",
-                help="properties are set when a table is created; leave them out of later writes",
-                file=uri,
-            )
-
-
-def resume_write(
-    log: DeltaLog, request: WriteRequest, files: FilePlan, metadata: Metadata, base: int | None
-) -> WritePlan:
-    """A plan again, from the parts of it that travelled with a job: the snapshot it stood on is read anew."""
-    return WritePlan(request, files, metadata, None if base is None else _read_base(log, request, base))
+def resume_write(log: DeltaLog, plan: WritePlan) -> WritePlan:
+    """A plan again that travelled with a job."""
+    if plan.base is None or not plan.request.replaces:
+        return plan
+    return replace(plan, base=log.snapshot(plan.base.version))
 
 
 def finish_write(
-    log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime | None = None
+    log: DeltaLog,
+    plan: WritePlan,
+    written: Iterable[WrittenFiles],
+    runtime: Runtime | None = None,
+    *,
+    run: Runner = run_here,
 ) -> WriteResult:
-    """Commit the files of a write.
+    """Commit the files of a write; ``run`` is who looks into files that lose some of their rows.
 
     Raises as :func:`trilake.delta.transaction.commit` does.  Where it is certain that nothing was committed, the files
     are deleted at once: nobody else knows their names.
@@ -248,17 +268,55 @@ def finish_write(
     if plan.nothing:
         assert plan.base is not None
         return WriteResult(plan.base.version)
+    parts = list(written)
+    adds = [a for part in parts for a in part.actions]
+    new: list[Mapping[str, Any]] = [{"add": a} for a in adds]
     try:
-        return _commit_files(log, plan, adds, runtime or Runtime())
+        runtime = runtime or Runtime()
+        replaced = _replaced(log, plan, adds, runtime, run)
+        new += replaced.actions
+        return _commit_files(log, plan, parts, adds, replaced, runtime)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError):
-        log.store.delete([unquote(str(a["path"])) for a in adds])
+        log.store.delete(_own_files(new))
         raise
 
 
-def _commit_files(log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> WriteResult:
-    request, now = plan.request, runtime.clock_ms()
-    removed, read = _removed_files(plan, adds)
-    removes = [] if removed is None else [remove_action(a, now) for a in removed.to_pylist()]
+def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Keys of the files that a write made: not those it only gave a vector, which are the table's."""
+    found = [a.get("cdc") or a.get("add") for a in actions]
+    return [unquote(str(f["path"])) for f in found if f is not None and not f.get("deletionVector")]
+
+
+def _replaced(
+    log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime, run: Runner
+) -> Replaced:
+    base, request = plan.base, plan.request
+    if base is None or not request.replaces:
+        return NOTHING
+    assert isinstance(base, Snapshot)
+    where = parse_table_filter(request.replace_where, base) if plan.files.required is not None else None
+    return replace_files(
+        log,
+        base,
+        plan.files,
+        plan.metadata,
+        adds,
+        where=where,
+        dynamic=request.partition_overwrite == "dynamic",
+        runtime=runtime,
+        run=run,
+    )
+
+
+def _commit_files(
+    log: DeltaLog,
+    plan: WritePlan,
+    parts: Sequence[WrittenFiles],
+    adds: Sequence[Mapping[str, Any]],
+    replaced: Replaced,
+    runtime: Runtime,
+) -> WriteResult:
+    request, base = plan.request, plan.base
     rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     size = sum(int(a["size"]) for a in adds)
     parameters: dict[str, Any] = {
@@ -267,93 +325,57 @@ def _commit_files(log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, An
     }
     if request.replace_where is not None:
         parameters["predicate"] = request.replace_where
-    create = plan.base is None
+    if request.partition_overwrite == "dynamic" and request.replaces:
+        parameters["isDynamicPartitionOverwrite"] = "true"
+    metadata = moved_on(plan.metadata, parts)
     result = commit(
         log,
-        plan.base,
+        base,
         CommitPlan(
             operation=request.operation,
             parameters=parameters,
-            file_actions=[*removes, *({"add": a} for a in adds)],
-            metadata=plan.metadata if create else None,
-            protocol=protocol_for(plan.metadata) if create else None,
+            file_actions=[*replaced.actions, *({"add": a} for a in adds)],
+            metadata=metadata if base is None or metadata != base.metadata else None,
+            protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,
             metrics={
                 "numFiles": len(adds),
                 "numOutputRows": rows,
                 "numOutputBytes": size,
-                "numRemovedFiles": len(removes),
+                **replaced.metrics,
             },
             user_metadata=request.user_metadata,
-            read=read,
+            read=replace(
+                replaced.read,
+                isolation=_level(request, plan.metadata),
+                metadata=None if base is None else base.metadata,
+            ),
+            txns={} if request.txn is None else dict([request.txn]),
+            rebase=None if base is None or replaced.actions else _rebase(log, plan, parts, runtime),
         ),
         runtime,
     )
-    return WriteResult(result.version, len(adds), len(removes), rows, size)
+    return WriteResult(result.version, len(adds), len(replaced.read.removed), rows, size)
 
 
-def _removed_files(plan: WritePlan, adds: Sequence[Mapping[str, Any]]) -> tuple[pa.Table | None, ReadSet]:
-    """The files that the write replaces, and what it thereby read."""
-    base, request = plan.base, plan.request
-    if base is None or request.mode != "overwrite":
-        return None, ReadSet()
-    assert isinstance(base, Snapshot)
-    files = base.adds
-    if request.replace_where is not None:
-        keep, partitions = _replaced_partitions(plan, base, adds)
-        files = files.filter(keep)
-        return files, ReadSet(partitions=partitions, removed=frozenset(files["path"].to_pylist()))
-    if request.partition_overwrite == "dynamic" and base.metadata.partition_columns:
-        partitions = tuple({tuple(a["partitionValues"].items()): a["partitionValues"] for a in adds}.values())
-        mask = pc.is_in(_partition_keys(files), _partition_keys(_adds_table(adds)).combine_chunks()) if adds else None
-        files = files.filter(mask) if mask is not None else files.slice(0, 0)
-        return files, ReadSet(partitions=partitions, removed=frozenset(files["path"].to_pylist()))
-    return files, ReadSet(whole_table=True, removed=frozenset(files["path"].to_pylist()))
+def _rebase(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime) -> IdentityRebase | None:
+    """How the write goes on when another one took the identity values that it generated."""
+    if plan.base is None or plan.metadata != plan.base.metadata:
+        return None
+    return IdentityRebase.of(log, plan.files, plan.metadata, parts, runtime)
 
 
-def _adds_table(adds: Sequence[Mapping[str, Any]]) -> pa.Table:
-    values = pa.array([list(a["partitionValues"].items()) for a in adds], pa.map_(pa.string(), pa.string()))
-    return pa.table({"partitionValues": values})
+def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
+    """The metadata after identity columns moved on as far as the written files say."""
+    marks = [p.marks for p in parts if p.marks]
+    if not marks:
+        return metadata
+    return replace(metadata, schema_string=updated_schema(metadata.schema, marks).json())
 
 
-def _partition_keys(files: pa.Table) -> pa.ChunkedArray:
-    """Partition values of files as one comparable text each."""
-    texts = [orjson.dumps(sorted((k, v or None) for k, v in row or ())).decode() for row in _distinct_rows(files)]
-    return pa.chunked_array([pa.array(texts, pa.string())])
-
-
-def _distinct_rows(files: pa.Table) -> list[Any]:
-    rows: list[Any] = files["partitionValues"].to_pylist()
-    return rows
-
-
-def _replaced_partitions(
-    plan: WritePlan, base: Snapshot, adds: Sequence[Mapping[str, Any]]
-) -> tuple[pa.Array, tuple[Mapping[str, str | None], ...]]:
-    predicate = parse_table_filter(plan.request.replace_where, base)
-    assert predicate is not None
-    outside = set(predicate.columns) - set(base.metadata.partition_columns)
-    if outside:
-        raise InvalidArgumentError(
-            f"replace_where names {', '.join(sorted(outside))}, which are no partition columns",
-            help=f"the partition columns are {', '.join(base.metadata.partition_columns) or 'none'}",
-            file=base.uri,
-        )
-    if adds:
-        inside = matching_partitions(base, _adds_table(adds), predicate)
-        if not pc.all(inside).as_py():
-            wrong = next(a for a, ok in zip(adds, inside.to_pylist(), strict=True) if not ok)
-            raise SchemaMismatchError(
-                f"rows of partition {wrong['partitionValues']} violate replace_where ({plan.request.replace_where})",
-                help="filter the rows before writing, or widen the predicate",
-                file=base.uri,
-            )
-    keep = matching_partitions(base, base.adds, predicate)
-    distinct: dict[str, Mapping[str, str | None]] = {}
-    for values in base.adds.filter(keep)["partitionValues"].to_pylist():
-        distinct.setdefault(orjson.dumps(values).decode(), dict(values))
-    for a in adds:
-        distinct.setdefault(orjson.dumps(list(a["partitionValues"].items())).decode(), a["partitionValues"])
-    return keep, tuple(distinct.values())
+def _level(request: WriteRequest, metadata: Metadata) -> IsolationLevel:
+    if request.isolation is not None:
+        return parse_level(request.isolation)
+    return parse_level(metadata.configuration.get("delta.isolationLevel", DEFAULT_LEVEL))
 
 
 def write_arrow(
@@ -368,7 +390,7 @@ def write_arrow(
     plan = plan_write(log, request, runtime)
     if plan.nothing:
         return finish_write(log, plan, [], runtime)
-    return finish_write(log, plan, write_files(log.store, plan.files, batches, runtime=runtime), runtime)
+    return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)
 
 
 def files_of_job(log: DeltaLog, job_id: str) -> list[str]:

@@ -24,13 +24,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from trilake.delta.actions import Metadata
 from trilake.delta.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_change_task
+from trilake.delta.conflicts import parse_level
+from trilake.delta.file_plan import WrittenFiles
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.read import read_task
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
 from trilake.delta.write import WriteRequest, files_of_job, finish_write, plan_write, resume_write
-from trilake.delta.write_files import FilePlan, write_files
+from trilake.delta.write_files import write_files
 from trilake.errors import InvalidArgumentError
 from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
@@ -54,7 +55,18 @@ READ_OPTIONS = (
     "endingTimestamp",
     "pushFilters",
 )
-WRITE_OPTIONS = ("partitionBy", "replaceWhere", "partitionOverwriteMode", "userMetadata", "dataFormat")
+WRITE_OPTIONS = (
+    "partitionBy",
+    "replaceWhere",
+    "partitionOverwriteMode",
+    "mergeSchema",
+    "overwriteSchema",
+    "txnAppId",
+    "txnVersion",
+    "isolationLevel",
+    "userMetadata",
+    "dataFormat",
+)
 _CHANGE_COLUMNS = T.StructType(
     [
         T.StructField("_change_type", T.StringType()),
@@ -96,23 +108,7 @@ class DeltaDataSource(DataSource):
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DeltaWriter:
         options = Options(self.options, WRITE_OPTIONS, properties=True)
-        partition_mode = (options.get("partitionOverwriteMode") or "static").lower()
-        if partition_mode not in ("static", "dynamic"):
-            raise InvalidArgumentError(
-                f"partitionOverwriteMode is {partition_mode!r}", help="it must be static or dynamic"
-            )
-        partition_by = options.get("partitionBy")
-        request = WriteRequest(
-            mode="overwrite" if overwrite else "append",
-            schema=from_spark(schema),
-            partition_by=tuple(c.strip() for c in partition_by.split(",")) if partition_by else None,
-            properties=options.properties or None,
-            replace_where=options.get("replaceWhere") if overwrite else None,
-            partition_overwrite="dynamic" if partition_mode == "dynamic" else "static",
-            user_metadata=options.get("userMetadata"),
-            data_format=options.get("dataFormat"),
-        )
-        return DeltaWriter(table_path(self.options), options.store, request)
+        return DeltaWriter(table_path(self.options), options.store, _write_request(options, schema, overwrite))
 
     def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
         options = Options(self.options, known)
@@ -130,6 +126,30 @@ class TrilakeDeltaDataSource(DeltaDataSource):
 def _rows_schema(snapshot: Snapshot) -> T.StructType:
     """The schema of the rows as Spark must declare them: nullable throughout, like what files can give."""
     return to_spark(read_schema(snapshot.schema))
+
+
+def _write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
+    partition_by, mode = options.get("partitionBy"), (options.get("partitionOverwriteMode") or "static").lower()
+    if mode not in ("static", "dynamic"):
+        raise InvalidArgumentError(f"partitionOverwriteMode is {mode!r}", help="it must be static or dynamic")
+    app_id, version, isolation = options.get("txnAppId"), options.integer("txnVersion"), options.get("isolationLevel")
+    if (app_id is None) != (version is None):
+        raise InvalidArgumentError("txnAppId and txnVersion belong together", help="pass both or neither")
+    replaced = overwrite and options.flag("overwriteSchema")
+    merged = options.flag("mergeSchema") and not replaced
+    return WriteRequest(
+        mode="overwrite" if overwrite else "append",
+        schema=from_spark(schema),
+        partition_by=tuple(c.strip() for c in partition_by.split(",")) if partition_by else None,
+        properties=options.properties or None,
+        replace_where=options.get("replaceWhere") if overwrite else None,
+        partition_overwrite="dynamic" if mode == "dynamic" and overwrite else "static",
+        schema_mode="overwrite" if replaced else "merge" if merged else None,
+        txn=None if app_id is None or version is None else (app_id, version),
+        isolation=None if isolation is None else parse_level(isolation),
+        user_metadata=options.get("userMetadata"),
+        data_format=options.get("dataFormat"),
+    )
 
 
 def _feed(options: Options) -> bool:
@@ -221,20 +241,17 @@ class ChangeReader(DataSourceReader):
 
 @dataclass
 class AddedFiles(WriterCommitMessage):
-    """The ``add`` actions of one task."""
+    """What one task wrote."""
 
-    adds: list[dict[str, Any]]
+    written: WrittenFiles
 
 
 class DeltaWriter(DataSourceArrowWriter):
     """Writes rows in tasks, commits once on the driver."""
 
     def __init__(self, path: str, store: Mapping[str, str], request: WriteRequest) -> None:
-        self.path, self.store, self.request = path, store, request
-        plan = plan_write(self._log(), request)
-        self.files: FilePlan = plan.files
-        self.metadata: Metadata = plan.metadata
-        self.base: int | None = None if plan.base is None else plan.base.version
+        self.path, self.store = path, store
+        self.plan = plan_write(self._log(), request).to_travel()
 
     def _log(self) -> DeltaLog:
         return DeltaLog(open_store(self.path, dict(self.store)))
@@ -242,15 +259,17 @@ class DeltaWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> AddedFiles:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        return AddedFiles(write_files(open_store(self.path, dict(self.store)), self.files, iterator, task=task))
+        if self.plan.nothing:
+            return AddedFiles(WrittenFiles(()))
+        return AddedFiles(write_files(open_store(self.path, dict(self.store)), self.plan.files, iterator, task=task))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        adds = [a for m in messages if isinstance(m, AddedFiles) for a in m.adds]
         log = self._log()
-        finish_write(log, resume_write(log, self.request, self.files, self.metadata, self.base), adds)
+        finish_write(log, resume_write(log, self.plan), [m.written for m in messages if isinstance(m, AddedFiles)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted; and its own error, which
         # says why the job failed, must not be hidden behind another one.
-        left = files_of_job(self._log(), self.files.job_id)
-        _log.warning("write job %s failed and leaves %d files behind: %s", self.files.job_id, len(left), left[:5])
+        job = self.plan.files.job_id
+        left = files_of_job(self._log(), job)
+        _log.warning("write job %s failed and leaves %d files behind: %s", job, len(left), left[:5])

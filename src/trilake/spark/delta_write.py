@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
 
-import orjson
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from trilake.delta.file_plan import FilePlan
 from trilake.delta.log import DeltaLog
 from trilake.delta.write import WriteRequest, WriteResult, finish_write, job_failed, plan_write
-from trilake.delta.write_files import FilePlan, write_files
+from trilake.delta.write_files import write_files
 from trilake.spark.providers import install_providers
+from trilake.spark.runner import SparkRunner
 from trilake.storage import open_store
 
 install_providers()  # here, because Spark's tasks import this module and nothing to its right
@@ -26,26 +28,36 @@ def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: 
     ``WriteFailedError`` where a task failed: then no version was committed, and the error says what was left behind.
     """
     log = DeltaLog(open_store(uri, dict(store)))
-    plan = plan_write(log, request)
+    plan = plan_write(log, request, spark=True)
     if plan.nothing:
         return finish_write(log, plan, [])
-    files, options = plan.files, dict(store)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _run_task(uri, options, files, batches)
-
+    job = _WriteTask(uri, dict(store), plan.files)
     try:
-        rows = df.mapInArrow(run, "adds binary").collect()
+        rows = _computed(df, plan.files).mapInArrow(job, "written binary").collect()
     except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise job_failed(log, plan, e) from e
-    adds = [a for row in rows for a in orjson.loads(bytes(row.adds))]
-    return finish_write(log, plan, adds)
+    written = [pickle.loads(row.written) for row in rows]
+    return finish_write(log, plan, written, run=SparkRunner(df.sparkSession))
 
 
-def _run_task(
-    uri: str, options: Mapping[str, str], files: FilePlan, batches: Iterator[pa.RecordBatch]
-) -> pa.RecordBatch:
-    context = TaskContext.get()
-    task = 0 if context is None else context.partitionId()
-    adds: list[dict[str, Any]] = write_files(open_store(uri, dict(options)), files, batches, task=task)
-    return pa.RecordBatch.from_arrays([pa.array([orjson.dumps(adds)], pa.binary())], ["adds"])
+def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
+    """The rows with the columns that only Spark can compute."""
+    if files.rules is not None:
+        for stage in files.rules.spark_stages():
+            df = df.selectExpr(*stage)
+    return df
+
+
+@dataclass(frozen=True)
+class _WriteTask:
+    """What one task of a write does, as it travels."""
+
+    uri: str
+    options: Mapping[str, str]
+    files: FilePlan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        written = write_files(open_store(self.uri, dict(self.options)), self.files, batches, task=task)
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(written)], pa.binary())], ["written"])

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from trilake.delta.conform import needed_file_columns
 from trilake.delta.data_files import PROVIDERS, FileBatches, no_columns
+from trilake.delta.file_plan import WRITERS, FilePlan, RowFile
 from trilake.delta.scan import ReadPlan
-from trilake.delta.write_files import WRITERS, FilePlan, RowFile
 from trilake.errors import UnsupportedProtocolError
 from trilake.storage.base import Store
 

@@ -1,0 +1,97 @@
+"""The metadata and protocol that a table has after a write: made for a new table, or grown from those it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from trilake.delta import row_tracking
+from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.column_mapping import mapped
+from trilake.delta.features import protocol_for, upgrade_protocol
+from trilake.delta.log import Head
+from trilake.delta.properties import parse_properties
+from trilake.delta.runtime import Runtime
+from trilake.delta.schema import StructType, check_partition_columns
+from trilake.delta.schema_merge import merged_metadata, overwritten_metadata
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+
+def new_table(
+    schema: StructType,
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str] | None,
+    provider: str,
+    runtime: Runtime,
+    description: str | None = None,
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a new table.
+
+    Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for partition
+    columns, names or properties that no table can have.
+    """
+    if not schema.fields:
+        raise SchemaMismatchError("a table needs at least one column")
+    if all(str(f.type) == "void" for f in schema.fields):
+        raise SchemaMismatchError("no column has a type", help="cast the columns before writing")
+    asked = parse_properties(properties or {})
+    metadata = Metadata(
+        id=runtime.new_id(),
+        schema_string=schema.json(),
+        partition_columns=check_partition_columns(schema, tuple(partition_by)),
+        configuration=asked.values,
+        description=description,
+        provider=provider,
+        created_time=runtime.clock_ms(),
+    )
+    metadata = row_tracking.with_columns(mapped(metadata, new_id=runtime.new_id), runtime)
+    protocol = protocol_for(metadata, asked.features)
+    if asked.reader is not None or asked.writer is not None:
+        protocol = upgrade_protocol(protocol, asked.reader or 1, asked.writer or 2)
+    return protocol, metadata
+
+
+def evolved(
+    base: Head,
+    rows: StructType,
+    mode: Literal["merge", "overwrite"] | None,
+    partition_by: Sequence[str] | None,
+    runtime: Runtime,
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a table after rows of schema ``rows`` are written with that schema mode.
+
+    Raises ``SchemaMismatchError`` where the rows do not fit.
+    """
+    if mode == "merge":
+        return merged_metadata(
+            base.protocol, base.metadata, rows, version=base.version + 1, uri=base.uri, new_id=runtime.new_id
+        )
+    if mode == "overwrite":
+        return overwritten_metadata(
+            base.protocol, base.metadata, rows, partition_columns=partition_by, uri=base.uri, new_id=runtime.new_id
+        )
+    return base.protocol, base.metadata
+
+
+def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:
+    """Raise ``SchemaMismatchError`` where a write names other partition columns than the table has."""
+    if partition_by is None:
+        return
+    if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
+        raise SchemaMismatchError(
+            f"the table is partitioned by {list(metadata.partition_columns)}, the write by {list(partition_by)}",
+            help="leave partition_by out, or name the table's own partition columns",
+            file=uri,
+        )
+
+
+def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, uri: str) -> None:
+    """Raise ``InvalidArgumentError`` where a write states a property that the table has otherwise."""
+    for key, value in parse_properties(properties or {}).values.items():
+        if metadata.configuration.get(key) != value:
+            raise InvalidArgumentError(
+                f"the table has {key}={metadata.configuration.get(key)!r}, the write says {value!r}",
+                help="properties are set when a table is created; change them with trilake.alter",
+                file=uri,
+            )

@@ -1,0 +1,154 @@
+"""Overwriting the rows that match a predicate: which files are touched, how, and what the change feed says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trilake
+from tests.delta.tables import rows
+from trilake.delta.log import DeltaLog
+from trilake.errors import ConcurrentAppendError, FilterError, InvalidArgumentError, SchemaMismatchError
+from trilake.storage import open_store
+from trilake.storage.faults import FaultStore
+from trilake.storage.memory import MemoryStore
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def _rows(*ids: int, p: str = "x") -> pa.Table:
+    return pa.table({"id": list(ids), "p": [p] * len(ids)}, schema=pa.schema([("id", pa.int64()), ("p", pa.string())]))
+
+
+def _three_files(uri: str, properties: Mapping[str, str]) -> None:
+    trilake.write(_rows(1, 2, 3), uri, properties=properties)
+    trilake.write(_rows(4, 5, 6), uri, mode="append")
+    trilake.write(_rows(7, 8, 9), uri, mode="append")
+
+
+def _ids(uri: str) -> list[int]:
+    return sorted(trilake.open(uri).to_arrow()["id"].to_pylist())
+
+
+def _last(uri: str) -> dict[str, list[Any]]:
+    log = DeltaLog(open_store(uri))
+    version = log.snapshot().version
+    batch = log.parse(log.commits(version, version))
+    return {k: getattr(batch, k).to_pylist() for k in ("add", "remove", "cdc")} | {
+        "info": [i for _, i in batch.of("commitInfo")]
+    }
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["cow", "dv", "cdf", "dv-cdf"])
+def test_only_files_with_matching_rows_are_touched(tmp_path: Path, properties: Mapping[str, str]) -> None:
+    uri = str(tmp_path)
+    _three_files(uri, properties)
+    before = set(trilake.open(uri).files()["path"].to_pylist())
+    trilake.write(_rows(60, 61), uri, mode="overwrite", replace_where="id between 3 and 3 or id > 50")
+    assert _ids(uri) == [1, 2, 4, 5, 6, 7, 8, 9, 60, 61]
+    kept = before & set(trilake.open(uri).files()["path"].to_pylist())
+    assert len(kept) == (3 if properties.get("delta.enableDeletionVectors") else 2)
+    last = _last(uri)
+    metrics = last["info"][0]["operationMetrics"]
+    assert (metrics["numDeletedRows"], metrics["numOutputRows"]) == ("1", "2")
+    assert metrics["numCopiedRows"] == ("0" if properties.get("delta.enableDeletionVectors") else "2")
+    if properties.get("delta.enableChangeDataFeed"):
+        assert bool(last["cdc"]) != bool(properties.get("delta.enableDeletionVectors"))
+        changes = trilake.open(uri).changes(3, 3).to_pylist()  # type: ignore[attr-defined]
+        assert sorted((c["_change_type"], c["id"]) for c in changes) == [("delete", 3), ("insert", 60), ("insert", 61)]
+    else:
+        assert not last["cdc"]
+    if properties.get("delta.enableDeletionVectors"):
+        vectored = next(a for a in last["add"] if a["deletionVector"])
+        assert vectored["deletionVector"]["cardinality"] == 1
+        assert '"tightBounds":false' in vectored["stats"]
+        # A second removal in the same file joins the first.
+        trilake.write(_rows(), uri, mode="overwrite", replace_where="id = 1")
+        assert _ids(uri) == [2, 4, 5, 6, 7, 8, 9, 60, 61]
+        trilake.write(_rows(), uri, mode="overwrite", replace_where="id = 2")
+        assert _last(uri)["add"] == []  # the last row of the file: the file goes
+
+
+def test_whole_files_go_by_their_statistics(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    _three_files(uri, {})
+    store = FaultStore(open_store(uri))
+    from trilake.delta.schema import from_arrow
+    from trilake.delta.write import WriteRequest, write_arrow
+
+    new = _rows(5)
+    request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id >= 4 and id <= 6")
+    write_arrow(DeltaLog(store), new.schema, new.to_batches(), request)
+    assert _ids(uri) == [1, 2, 3, 5, 7, 8, 9]
+    assert store.count("open_input") == 0
+
+
+def test_rows_that_break_the_predicate(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    _three_files(uri, {})
+    with pytest.raises(SchemaMismatchError, match=r"a row with id = 2.* violates replace_where \(id = 1\)"):
+        trilake.write(_rows(1, 2), uri, mode="overwrite", replace_where="id = 1")
+    with pytest.raises(FilterError):
+        trilake.write(_rows(1), uri, mode="overwrite", replace_where="nope = 1")
+    with pytest.raises(InvalidArgumentError, match="schema_mode"):
+        trilake.write(_rows(1), uri, mode="overwrite", replace_where="id = 1", schema_mode="overwrite")
+    assert _ids(uri) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert len([o for o in open_store(uri).list() if o.key.endswith(".parquet")]) == 3
+
+
+def test_an_append_into_the_predicate_conflicts() -> None:
+    inner = MemoryStore()
+    trilake.write(_rows(1, 2), inner.uri)
+    trilake.write(_rows(3), inner.uri, mode="append")
+    done: list[int] = []
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and key.endswith("02.json") and not done:
+            done.append(1)
+            trilake.write(_rows(1), inner.uri, mode="overwrite", replace_where="id = 1")
+
+    from trilake.delta.schema import from_arrow
+    from trilake.delta.write import WriteRequest, write_arrow
+
+    new = _rows(2)
+    request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id = 2")
+    with pytest.raises(trilake.TrilakeError) as caught:
+        write_arrow(DeltaLog(FaultStore(inner, before=before)), new.schema, new.to_batches(), request)
+    assert isinstance(caught.value, ConcurrentAppendError)
+    assert _ids(inner.uri) == [1, 2, 3]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)), min_size=1, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_any_ranges_in_turn(files: list[list[int]], ranges: list[tuple[int, int]], vectors: bool, feed: bool) -> None:
+    properties = {**(VECTORS if vectors else {}), **(FEED if feed else {})}
+    uri = MemoryStore().uri
+    trilake.write(_rows(*files[0]), uri, properties=properties)
+    for ids in files[1:]:
+        trilake.write(_rows(*ids), uri, mode="append")
+    expected = sorted(i for ids in files for i in ids)
+    for low, width in ranges:
+        new = [low] * (width % 3)
+        trilake.write(_rows(*new), uri, mode="overwrite", replace_where=f"id >= {low} and id <= {low + width}")
+        after = sorted([i for i in expected if not low <= i <= low + width] + new)
+        assert _ids(uri) == after
+        if feed:
+            table = trilake.open(uri)
+            changes = table.changes(table.version, table.version)  # type: ignore[attr-defined]
+            replayed = list(expected)
+            for c in sorted(changes.to_pylist(), key=lambda c: c["_change_type"]):
+                replayed.remove(c["id"]) if c["_change_type"] == "delete" else replayed.append(c["id"])
+            assert sorted(replayed) == after
+        expected = after
+    assert rows(trilake.open(uri).to_arrow().select(["id"])) == rows(pa.table({"id": pa.array(expected, pa.int64())}))
