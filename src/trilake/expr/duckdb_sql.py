@@ -165,6 +165,11 @@ def literal(value: Literal) -> Sql:
     return Sql(f"make_timestamp(({v!r})::BIGINT)", "TIMESTAMP")
 
 
+def counted(text: str) -> Sql:
+    """What DuckDB counts in bigint and Spark in int."""
+    return Sql(f"CAST({text} AS INTEGER)", "INTEGER")
+
+
 def fail(message: str, shown: str | None = None) -> str:
     """An expression that raises; ``shown`` is a string expression whose value is put after the message."""
     return f"error({quote(message)})" if shown is None else f"error({quote(message + ' ')} || {shown})"

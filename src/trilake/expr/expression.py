@@ -135,9 +135,15 @@ def parse_expression(
     from trilake.expr.scalar import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
-    sql, paths, column = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
-    found = _bind_type(sql, paths, schema, text) if column is None else _column_type(column, schema)
-    return _make(text, sql, paths, found, column)
+    found = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
+    if found.column is not None:
+        return _make(text, found.sql, found.paths, _column_type(found.column, schema), found.column)
+    kind = _bind_type(found.sql, found.paths, schema, text)
+    return _make(text, found.sql, found.paths, types.TIMESTAMP if found.instants and _is_time(kind) else kind)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind))
 
 
 def _make(text: str, sql: Sql, paths: tuple[Path, ...], target: pa.DataType, column: Path | None = None) -> Expression:

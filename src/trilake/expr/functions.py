@@ -15,8 +15,10 @@ from sqlglot import exp
 from trilake.errors import FilterError
 from trilake.expr.arithmetic import arithmetic, positive_modulo
 from trilake.expr.casts import TYPES, cast
-from trilake.expr.duckdb_sql import Sql, common_type, decimal_parameters, fail, quote
+from trilake.expr.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
+from trilake.expr.duckdb_sql import Sql, common_type, counted, decimal_parameters, fail, quote
 from trilake.expr.literals import Kind
+from trilake.expr.regex import to_re2
 from trilake.expr.texts import concat, lower, rlike, substring, upper
 
 if TYPE_CHECKING:
@@ -83,74 +85,6 @@ _MAX_LENGTH = 10_000
 
 Handler = Callable[[Call], Sql]
 
-_FIELDS = {
-    **dict.fromkeys(["year", "y", "years", "yr", "yrs"], "year({d})"),
-    **dict.fromkeys(["quarter", "qtr"], "quarter({d})"),
-    **dict.fromkeys(["month", "mon", "mons", "months"], "month({d})"),
-    **dict.fromkeys(["week", "w", "weeks", "weekofyear"], "weekofyear({d})"),
-    **dict.fromkeys(["day", "d", "days", "dayofmonth"], "day({d})"),
-    **dict.fromkeys(["dayofweek", "dow"], "(dayofweek({d}) + 1)"),
-    **dict.fromkeys(["dayofweek_iso", "dow_iso"], "isodow({d})"),
-    "weekday": "(isodow({d}) - 1)",
-    **dict.fromkeys(["doy", "dayofyear"], "dayofyear({d})"),
-    **dict.fromkeys(["hour", "h", "hours", "hr", "hrs"], "hour({t})"),
-    **dict.fromkeys(["minute", "m", "min", "mins", "minutes"], "minute({t})"),
-}
-_UNITS = {
-    **dict.fromkeys(["year", "yyyy", "yy"], "year"),
-    "quarter": "quarter",
-    **dict.fromkeys(["month", "mon", "mm"], "month"),
-    "week": "week",
-    **dict.fromkeys(["day", "dd"], "day"),
-    "hour": "hour",
-    "minute": "minute",
-    "second": "second",
-    "millisecond": "milliseconds",
-    "microsecond": "microseconds",
-}
-_PATTERN_LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
-
-
-def extract(field: str, call: Call, index: int) -> Sql:
-    """``extract(field FROM source)``."""
-    template = _FIELDS.get(field.lower())
-    if template is None:
-        raise FilterError(f"filters cannot extract the field {field!r}", help=f"there are {', '.join(_FIELDS)}")
-    text = template.format(t=call.timestamp(index)) if "{t}" in template else template.format(d=call.date(index))
-    return _integer(text)
-
-
-def _integer(text: str) -> Sql:
-    """What DuckDB counts in bigint and Spark in int."""
-    return Sql(f"CAST({text} AS INTEGER)", "INTEGER")
-
-
-def _truncate(call: Call, unit: int, value: int, target: str) -> Sql:
-    name = str(call.constant(unit)).lower()
-    days = ("year", "quarter", "month", "week")
-    if name not in _UNITS or (target == "DATE" and _UNITS[name] not in days):
-        raise FilterError(f"filters cannot truncate to {name!r}", help=f"there are {', '.join(_UNITS)}")
-    source = call.timestamp(value) if target == "TIMESTAMP" else call.date(value)
-    return Sql(f"CAST(date_trunc('{_UNITS[name]}', {source}) AS {target})", target)
-
-
-def _date_format(call: Call) -> Sql:
-    pattern, out = str(call.constant(1)), ""
-    while pattern:
-        letters = pattern[: len(pattern) - len(pattern.lstrip(pattern[0]))]
-        if letters in _PATTERN_LETTERS:
-            out += _PATTERN_LETTERS[letters]
-        elif letters.isalnum() or letters[0] in "'[]{}#%":
-            raise FilterError(f"filters cannot format dates by {letters!r}", help="use yyyy MM dd HH mm ss")
-        else:
-            out += letters
-        pattern = pattern[len(letters) :]
-    t = call.timestamp(0)
-    # Beyond these years Spark writes eras and signs.
-    refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({t} AS VARCHAR)")
-    outside = f"{t} < TIMESTAMP '0001-01-01' OR {t} >= TIMESTAMP '10000-01-01'"
-    return Sql(f"(CASE WHEN {outside} THEN {refuse} ELSE strftime({t}, {quote(out)}) END)", "VARCHAR")
-
 
 def _abs(call: Call) -> Sql:
     call.number(0)
@@ -164,7 +98,7 @@ def _sqrt(call: Call) -> Sql:
 
 def _length(call: Call) -> Sql:
     name = "octet_length" if call.args[0].family == "binary" else "length"
-    return _integer(f"{name}({call.family(0, 'string', 'binary')})")
+    return counted(f"{name}({call.family(0, 'string', 'binary')})")
 
 
 def _substring(call: Call) -> Sql:
@@ -193,7 +127,7 @@ def _floor(name: str) -> Handler:
         x = call.args[0]
         call.number(0)
         if x.family == "integer":
-            return x
+            return cast(x, "BIGINT")
         if x.family == "decimal":
             return call.translator.typed(f"{name}({x.text})")
         # Spark gives a bigint, in which NaN is 0.
@@ -260,7 +194,7 @@ def _pad(name: str) -> Handler:
 
 def _size(call: Call) -> Sql:
     x = call.family(0, "array", "map")
-    return _integer(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})")
+    return counted(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})")
 
 
 def _array_contains(call: Call) -> Sql:
@@ -320,7 +254,7 @@ def _simple(template: str, result: str, *kinds: str) -> Handler:
 
     def handle(call: Call) -> Sql:
         text = template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds)))
-        return _integer(text) if result == "INTEGER" else Sql(text, result)
+        return counted(text) if result == "INTEGER" else Sql(text, result)
 
     return handle
 
@@ -335,6 +269,58 @@ def _null_test(template: str) -> Handler:
 
 def _cast_function(target: str) -> Handler:
     return lambda c: cast(c.args[0], target)
+
+
+def _concat_ws(call: Call) -> Sql:
+    """Parts that are null are left out."""
+    call.string(0)
+    if any(a.family in ("array", "map", "struct", "binary") for a in call.args):
+        raise FilterError(f"{call.name} can join texts only here")
+    return Sql(f"concat_ws({', '.join(cast(a, 'VARCHAR').text for a in call.args)})", "VARCHAR")
+
+
+def _split(call: Call) -> Sql:
+    separator = call.constant(1)
+    if not isinstance(separator, str) or not separator or set(separator) & set("\\^$.|?*+()[]{}"):
+        raise FilterError(f"{call.name} needs a separator that is a plain text")
+    return Sql(f"string_split({call.string(0)}, {quote(separator)})", "VARCHAR[]")
+
+
+def _split_part(call: Call) -> Sql:
+    part = call.constant(2)
+    if not part or not isinstance(part, int) or not call.constant(1):
+        raise FilterError(f"{call.name} needs a separator and a number that is not 0")
+    return Sql(f"split_part({call.string(0)}, {call.string(1)}, {part})", "VARCHAR")
+
+
+def _regexp_extract(call: Call) -> Sql:
+    group = call.constant(2) if len(call.args) > 2 else 1
+    if not isinstance(group, int) or not 0 <= group <= 9:
+        raise FilterError(f"{call.name} needs the number of a group from 0 to 9")
+    return Sql(f"regexp_extract({call.string(0)}, {quote(to_re2(str(call.constant(1))))}, {group})", "VARCHAR")
+
+
+def _translate(call: Call) -> Sql:
+    source, target = str(call.constant(1)), str(call.constant(2))
+    if len(set(source)) < len(source):
+        raise FilterError(f"{call.name} has a character twice")
+    return Sql(f"translate({call.string(0)}, {quote(source)}, {quote(target)})", "VARCHAR")
+
+
+def _from_unixtime(call: Call) -> Sql:
+    time = f"make_timestamp(CAST({call.integer(0)} AS BIGINT) * 1000000)"
+    return format_pattern(time, str(call.constant(1)) if len(call.args) > 1 else "yyyy-MM-dd HH:mm:ss")
+
+
+def _to_date(target: str) -> Handler:
+    """``to_date`` and ``to_timestamp``, with and without a pattern."""
+
+    def handle(call: Call) -> Sql:
+        if len(call.args) > 1:
+            return parse_by_pattern(call, target)
+        return Sql(call.date(0) if target == "DATE" else call.timestamp(0), target)
+
+    return handle
 
 
 def _sha2(call: Call) -> Sql:
@@ -388,6 +374,11 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "btrim": (1, 1, _trim("trim")),
     "ltrim": (1, 1, _trim("ltrim")),
     "rtrim": (1, 1, _trim("rtrim")),
+    "concat_ws": (1, 255, _concat_ws),
+    "split": (2, 2, _split),
+    "split_part": (3, 3, _split_part),
+    "regexp_extract": (2, 3, _regexp_extract),
+    "translate": (3, 3, _translate),
     "concat": (0, 255, lambda c: concat(list(c.args))),
     **dict.fromkeys(["substring", "substr"], (2, 3, _substring)),
     "left": (2, 2, _simple("left({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
@@ -398,8 +389,8 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "lpad": (2, 3, _pad("lpad")),
     "rpad": (2, 3, _pad("rpad")),
     "instr": (2, 2, _simple("instr({}, {})", "INTEGER", "string", "string")),
-    "locate": (2, 2, lambda c: _integer(f"instr({c.string(1)}, {c.string(0)})")),
-    "position": (2, 2, lambda c: _integer(f"instr({c.string(1)}, {c.string(0)})")),
+    "locate": (2, 2, lambda c: counted(f"instr({c.string(1)}, {c.string(0)})")),
+    "position": (2, 2, lambda c: counted(f"instr({c.string(1)}, {c.string(0)})")),
     "startswith": (2, 2, _simple("starts_with({}, {})", "BOOLEAN", "string", "string")),
     "endswith": (2, 2, _simple("ends_with({}, {})", "BOOLEAN", "string", "string")),
     "contains": (2, 2, _simple("contains({}, {})", "BOOLEAN", "string", "string")),
@@ -408,6 +399,7 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
         (2, 2, lambda c: Sql(rlike(c.string(0), str(c.constant(1))), "BOOLEAN")),
     ),
     "md5": (1, 1, lambda c: Sql(f"md5({c.family(0, 'string', 'binary')})", "VARCHAR")),
+    **dict.fromkeys(["sha", "sha1"], (1, 1, lambda c: Sql(f"sha1({c.family(0, 'string', 'binary')})", "VARCHAR"))),
     "sha2": (2, 2, _sha2),
     # dates and times
     **{
@@ -424,14 +416,17 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "add_months": (2, 2, _simple("CAST({} + to_months(CAST({} AS INTEGER)) AS DATE)", "DATE", "date", "integer")),
     "last_day": (1, 1, _simple("last_day({})", "DATE", "date")),
     "make_date": (3, 3, _simple("make_date({}, {}, {})", "DATE", "integer", "integer", "integer")),
-    "to_date": (1, 1, _simple("{}", "DATE", "date")),
-    "to_timestamp": (1, 1, _simple("{}", "TIMESTAMP", "timestamp")),
+    "to_date": (1, 2, _to_date("DATE")),
+    "to_timestamp": (1, 2, _to_date("TIMESTAMP")),
+    "from_unixtime": (1, 2, _from_unixtime),
+    "dayname": (1, 1, _simple("left(dayname({}), 3)", "VARCHAR", "date")),
+    "monthname": (1, 1, _simple("left(monthname({}), 3)", "VARCHAR", "date")),
     "to_timestamp_ntz": (1, 1, _simple("{}", "TIMESTAMP", "timestamp")),
-    "date_trunc": (2, 2, lambda c: _truncate(c, 0, 1, "TIMESTAMP")),
-    "trunc": (2, 2, lambda c: _truncate(c, 1, 0, "DATE")),
+    "date_trunc": (2, 2, lambda c: truncate(c, 0, 1, "TIMESTAMP")),
+    "trunc": (2, 2, lambda c: truncate(c, 1, 0, "DATE")),
     **dict.fromkeys(["date_part", "datepart"], (2, 2, lambda c: extract(str(c.constant(0)), c, 1))),
-    "date_format": (2, 2, _date_format),
-    "unix_date": (1, 1, lambda c: _integer(f"({c.family(0, 'date')} - DATE '1970-01-01')")),
+    "date_format": (2, 2, date_format),
+    "unix_date": (1, 1, lambda c: counted(f"({c.family(0, 'date')} - DATE '1970-01-01')")),
     "unix_micros": (1, 1, lambda c: Sql(f"epoch_us({c.family(0, 'timestamp')})", "BIGINT")),
     "unix_millis": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000), "BIGINT")),
     "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
@@ -31,10 +32,31 @@ _WORDS = [
 _ONE_ROW = "an expression sees one row at a time"
 
 
-def translate_scalar(
-    text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime
-) -> tuple[Sql, tuple[Path, ...], Path | None]:
-    """The translation of an expression, the columns it reads, and the column that it is if it is nothing more.
+#: Functions whose values are instants, whatever their arguments are.
+_INSTANTS = frozenset(
+    ("date_trunc", "to_timestamp", "timestamp", "timestamp_micros", "timestamp_millis", "timestamp_seconds", "now")
+)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A translated expression: the columns it reads, the one that it is if it is nothing more, and whether instants are
+    made in it."""
+
+    sql: Sql
+    paths: tuple[Path, ...]
+    column: Path | None
+    instants: bool
+
+
+def _makes_instant(node: exp.Expression) -> bool:
+    if isinstance(node, exp.Cast):
+        return bool(node.to.this.value in ("TIMESTAMPTZ", "TIMESTAMPLTZ"))
+    return node.name.lower() in _INSTANTS
+
+
+def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> Scalar:
+    """The translation of an expression.
 
     Raises as :func:`trilake.expr.parse_expression` does.
     """
@@ -44,13 +66,16 @@ def translate_scalar(
             help='an expression is Spark SQL such as "year(day)"',
         )
 
-    def build() -> tuple[Sql, tuple[Path, ...], Path | None]:
+    def build() -> Scalar:
         root = parse_text(text)
         _check(root, schema, case_sensitive)
         translator = Translator(schema, case_sensitive=case_sensitive, now=now)
         column = translator.column(root)
         sql, paths = translator.scalar(root)
-        return sql, paths, None if column is None else column.path
+        instants = any(
+            _makes_instant(node) for node in cast(Iterator[exp.Expression], root.find_all(exp.Cast, exp.Anonymous))
+        )
+        return Scalar(sql, paths, None if column is None else column.path, instants)
 
     try:
         try:
