@@ -21,7 +21,7 @@ import fastavro.write
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.storage import Store
-from trilake.trevni.avro_schema import AvroSchema, SchemaLike
+from trilake.trevni.avro_schema import AvroSchema, SchemaLike, branch_name, is_named_branch
 from trilake.trevni.encode import BLOCK_SIZE
 from trilake.trevni.file import TrevniFile
 from trilake.trevni.layout import ColumnDescriptor, ValueType
@@ -67,8 +67,10 @@ _RANGES = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 
 class _Walk:
     """Builds the shape of a schema; with a file, over those of the columns that the file has."""
 
-    def __init__(self, schema: AvroSchema, file: TrevniFile | None = None, tagged: bool = False) -> None:
-        self.schema, self.sheet, self._tagged = schema, Sheet(), tagged
+    def __init__(
+        self, schema: AvroSchema, file: TrevniFile | None = None, *, tagged: bool = False, named: bool = False
+    ) -> None:
+        self.schema, self.sheet, self._tagged, self._named = schema, Sheet(), tagged, named
         self._file = file
         self._by_name: dict[str, int] = {}
         if file is not None:
@@ -163,7 +165,13 @@ class _Walk:
                 branches.append(Branch(None, Default(None), tag, _nobody))
                 continue
             stream, inner = self._array(name, branch, parent)
-            branches.append(Branch(stream, inner, tag, _Accepts(self.schema, branch)))
+            if self._named and is_named_branch(self.schema, schema, branch):
+                branches.append(Branch(stream, _Named(inner), branch_name(branch), _nobody))
+                continue
+            accepts = _Accepts(self.schema, branch)
+            # A Python float is a double; only what can be nothing else becomes a float.
+            last = kind == "float" and any(self.schema.kind(other) == "double" for other in schema)
+            branches.append(Branch(stream, inner, tag, _nobody if last else accepts))
         foreign = self._foreign(path, parent, {b.stream.name for b in branches if b.stream is not None})
         tagged = (lambda branch: True) if self._tagged else None
         return Choice(branches, path or "union", nothing=nothing, tagged=tagged, foreign=foreign)
@@ -237,6 +245,19 @@ class _Walk:
 
 def _nobody(value: Any) -> bool:
     return False
+
+
+class _Named(Shape):
+    """A branch whose values come as records of one field, see ``with_named_branches``."""
+
+    def __init__(self, inner: Shape) -> None:
+        self._inner = inner
+
+    def write(self, value: Any) -> None:
+        self._inner.write(value["v"])
+
+    def read(self) -> Any:
+        return self._inner.read()
 
 
 def _text(value: Any) -> Any:
@@ -396,6 +417,7 @@ def write_avro(
     checksum: str | None = None,
     metadata: Mapping[str, bytes | str] | None = None,
     block_size: int = BLOCK_SIZE,
+    named: bool = False,
 ) -> int:
     """Write Avro records to a Trevni file and return how many.
 
@@ -403,6 +425,8 @@ def write_avro(
     ----------
     records: values of the schema, as fastavro takes them.
     schema: any Avro schema that is not recursive, parsed or as JSON text.
+    named: values of unions with several branches are ``(name, {"v": value})`` where the branch is a simple type, with
+        the names of :func:`trilake.trevni.avro_schema.with_named_branches`.
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
@@ -410,7 +434,7 @@ def write_avro(
     not have it.
     """
     parsed = AvroSchema(schema)
-    walk = _Walk(parsed)
+    walk = _Walk(parsed, named=named)
     with TrevniWriter(
         path,
         None,
@@ -448,5 +472,5 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    walk = _Walk(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged)
+    walk = _Walk(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged=tagged)
     return read_records(opened, walk.shape, walk.bound)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import fastavro
 import fastavro.schema
 
 from trilake.errors import InvalidArgumentError
 
-#: A schema as fastavro takes it, or its JSON text.
-SchemaLike = str | dict[str, Any] | list[Any]
+#: A schema as fastavro takes it, its JSON text, or one that is parsed.
+SchemaLike: TypeAlias = "str | dict[str, Any] | list[Any] | AvroSchema"
 
 
 class AvroSchema:
@@ -23,6 +24,10 @@ class AvroSchema:
 
     def __init__(self, schema: SchemaLike) -> None:
         self.named: dict[str, Any] = {}
+        self.root: Any
+        if isinstance(schema, AvroSchema):
+            self.named, self.root = schema.named, schema.root
+            return
         try:
             given = _loaded(schema)
             self.root = fastavro.parse_schema(given, self.named)
@@ -60,6 +65,53 @@ class AvroSchema:
         schema = self.resolve(schema)
         kind = self.kind(schema)
         return str(schema["name"]) if kind in ("record", "error", "enum", "fixed") else kind
+
+
+def branch_name(branch: Any) -> str:
+    """The name of the record that stands in for a union's branch of a simple type, see :func:`with_named_branches`."""
+    return f"trilake.branch_{zlib.crc32(json.dumps(branch, sort_keys=True).encode()):08x}"
+
+
+def is_named_branch(schema: AvroSchema, union: Sequence[Any], branch: Any) -> bool:
+    """Whether a branch of a union needs a stand-in: its values may be those of another branch."""
+    several = sum(schema.kind(other) != "null" for other in union) > 1
+    return several and schema.kind(branch) in _UNNAMED
+
+
+def with_named_branches(schema: AvroSchema) -> Any:
+    """The schema with a record of one field ``v`` in the place of each simple type that is one of several branches.
+
+    The bytes of values are the same, and decoders can say of which branch a value is.
+    """
+    return _named(schema, schema.root, set())
+
+
+_UNNAMED = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
+def _named(schema: AvroSchema, part: Any, seen: set[str]) -> Any:
+    if isinstance(part, list):
+        return [_named_branch(schema, part, branch, seen) for branch in part]
+    if isinstance(part, str):
+        return part
+    found = {key: value for key, value in part.items() if not key.startswith("__")}
+    for key in ("items", "values", "type"):
+        if isinstance(found.get(key), dict | list):
+            found[key] = _named(schema, found[key], seen)
+    if "fields" in found:
+        # Defaults play no part in decoding, and may not fit the stand-ins.
+        found["fields"] = [{"name": f["name"], "type": _named(schema, f["type"], seen)} for f in found["fields"]]
+    return found
+
+
+def _named_branch(schema: AvroSchema, union: Sequence[Any], branch: Any, seen: set[str]) -> Any:
+    if not is_named_branch(schema, union, branch):
+        return _named(schema, branch, seen)
+    name = branch_name(branch)
+    if name in seen:
+        return name
+    seen.add(name)
+    return {"type": "record", "name": name, "fields": [{"name": "v", "type": _named(schema, branch, seen)}]}
 
 
 def _loaded(schema: SchemaLike) -> Any:
