@@ -15,7 +15,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, parquet, protocol, remove, rows
-from trilake.delta.checkpoint_writer import interval_ms, write_checkpoint
+from trilake.delta.checkpoint_writer import write_checkpoint
 from trilake.delta.log import DeltaLog
 from trilake.delta.runtime import Runtime
 from trilake.delta.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
@@ -92,12 +92,11 @@ def test_old_tombstones_are_left_out() -> None:
     assert log.tombstones(log.snapshot())["path"].to_pylist() == ["new"]
 
 
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [("interval 1 week", 604_800_000), ("INTERVAL 2 days 3 hours", 183_600_000), ("7 days", 604_800_000), ("x", 5)],
-)
-def test_durations(text: str, ms: int) -> None:
-    assert interval_ms(text, 5) == ms
+def test_a_retention_that_is_none_keeps_all_tombstones() -> None:
+    meta = metadata(delta__deletedFileRetentionDuration="6 months 1 day")
+    log = log_of([protocol(), meta], [remove("old", deletionTimestamp=1)])
+    write_checkpoint(log, log.snapshot(), Runtime(clock_ms=lambda: 10**15))
+    assert log.tombstones(log.snapshot())["path"].to_pylist() == ["old"]
 
 
 # --- other kinds -----------------------------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.checkpoint_parts import FileColumns, Piece, file_schema, rare_actions, slices, split, write_parquet
 from trilake.delta.checkpoint_v2 import wanted, write_v2
 from trilake.delta.last_checkpoint import make_hint
 from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.properties import duration_ms
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import from_arrow
 from trilake.delta.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key
@@ -25,25 +27,6 @@ PART_SIZE = "trilake.checkpoint.partSize"
 DEFAULT_PART_SIZE = 5_000_000
 #: A longer description of the checkpoint's columns is left out of the hint, which every reader fetches.
 _MAX_SCHEMA_BYTES = 16 * 1024
-_WEEK_MS = 7 * 24 * 3600 * 1000
-_UNITS_MS = {
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
-
-
-def interval_ms(text: str, default: int) -> int:
-    """A duration property such as ``interval 30 days`` in ms.
-
-    >>> interval_ms("interval 1 week", 0)
-    604800000
-    """
-    parts = re.findall(r"(\d+)\s*(millisecond|second|minute|hour|day|week)s?", text.lower())
-    return sum(int(n) * _UNITS_MS[unit] for n, unit in parts) if parts else default
 
 
 def write_checkpoint(log: DeltaLog, snapshot: Snapshot, runtime: Runtime, *, part_size: int | None = None) -> None:
@@ -59,10 +42,7 @@ def write_checkpoint(log: DeltaLog, snapshot: Snapshot, runtime: Runtime, *, par
     Tombstones older than ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises
     ``InvalidArgumentError`` for a size that is no positive number.
     """
-    retention = interval_ms(snapshot.property("delta.deletedFileRetentionDuration", "interval 1 week"), _WEEK_MS)
-    removes = log.tombstones(snapshot)
-    expiry = runtime.clock_ms() - retention
-    removes = removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), expiry))
+    removes = _without_expired(log.tombstones(snapshot), snapshot, runtime.clock_ms())
     whole = Piece(rare_actions(snapshot), snapshot.adds, removes)
     parts = max(1, -(-(whole.adds.num_rows + removes.num_rows) // _part_size(snapshot, part_size)))
     if wanted(snapshot):
@@ -78,6 +58,14 @@ def write_checkpoint(log: DeltaLog, snapshot: Snapshot, runtime: Runtime, *, par
         hint = _write_classic(log, snapshot, whole, parts)
     if not _points_further(log, snapshot.version):
         log.store.put(LAST_CHECKPOINT, hint)
+
+
+def _without_expired(removes: pa.Table, snapshot: Snapshot, now_ms: int) -> pa.Table:
+    try:
+        retention = duration_ms(snapshot.property("delta.deletedFileRetentionDuration", "interval 1 week"))
+    except InvalidArgumentError:
+        return removes  # not known for certain: they do no harm
+    return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention))
 
 
 def _points_further(log: DeltaLog, version: int) -> bool:

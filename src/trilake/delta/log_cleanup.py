@@ -19,19 +19,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trilake.delta.checkpoint import read_checkpoint_rare, sidecar_keys
-from trilake.delta.checkpoint_writer import interval_ms, write_checkpoint
-from trilake.delta.features import check_writable
+from trilake.delta.checkpoint_writer import write_checkpoint
+from trilake.delta.features import MAX_WRITER, REGISTRY, writer_features
 from trilake.delta.in_commit_timestamps import FIELD
 from trilake.delta.log import DeltaLog, Head, in_commit_timestamps_from
+from trilake.delta.properties import duration_ms
 from trilake.delta.runtime import Runtime
-from trilake.delta.segment import LOG, SIDECARS, LogListing, LogSegment, choose_segment, first_version, sort_listing
-from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, TrilakeError, VersionNotFoundError
+from trilake.delta.segment import (
+    LOG,
+    SIDECARS,
+    LogListing,
+    LogSegment,
+    choose_segment,
+    first_version,
+    may_name_sidecars,
+    sort_listing,
+)
+from trilake.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    LogGapError,
+    TrilakeError,
+    UnsupportedProtocolError,
+    VersionNotFoundError,
+)
 from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")
 
 DAY_MS = 24 * 3600 * 1000
-_RETENTION_MS = 30 * DAY_MS
 _PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 #: Keys of one call to the store.
 _BATCH = 500
@@ -84,13 +100,13 @@ def cleanup_log(
     retention_ms: how long history is kept; by default the table's ``delta.logRetentionDuration`` (30 days).
 
     ``delta.enableExpiredLogCleanup`` is for the cleanup that follows a checkpoint; this call was asked for.  Raises
-    ``UnsupportedProtocolError`` where the table may not be written, ``InvalidArgumentError`` for a negative retention,
-    and what reading the log raises.
+    ``UnsupportedProtocolError`` where the table has a feature that is unknown here, ``InvalidArgumentError`` for a
+    retention that is none, and what reading the log raises.
     """
     head = log.head()
-    check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+    _check_known(head)
     if retention_ms is None:
-        retention_ms = interval_ms(head.property("delta.logRetentionDuration", "interval 30 days"), _RETENTION_MS)
+        retention_ms = _retention(head)
     if retention_ms < 0:
         raise InvalidArgumentError("a retention is not negative", retention_ms=retention_ms)
     now = runtime.clock_ms()
@@ -108,13 +124,32 @@ def cleanup_log(
     return CleanupResult((*keys, *sidecars), base, cutoff)
 
 
+def _check_known(head: Head) -> None:
+    """Refuse a table with a feature that is not known by name: it may forbid what is done here.
+
+    Whether rows could be written does not matter.
+    """
+    names = [n for n in writer_features(head.protocol) if n not in REGISTRY]
+    if names or head.protocol.min_writer_version > MAX_WRITER:
+        raise UnsupportedProtocolError(
+            f"the log may not be cleaned up here: writer version {head.protocol.min_writer_version}"
+            + (f" with the unknown features {', '.join(names)}" if names else ""),
+            help="use a newer trilake, or the engine that set the features",
+            file=head.uri,
+            version=head.version,
+        )
+
+
+def _retention(head: Head) -> int:
+    return duration_ms(head.property("delta.logRetentionDuration", "interval 30 days"))
+
+
 def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
     """Whether the oldest commit of the log is older than the retention: without that, there is nothing to clean up.
 
     Looks at the beginning of the listing only.
     """
-    retention = interval_ms(head.property("delta.logRetentionDuration", "interval 30 days"), _RETENTION_MS)
-    cutoff = cutoff_time(runtime.clock_ms(), retention)
+    cutoff = cutoff_time(runtime.clock_ms(), _retention(head))
     for o in log.store.list(LOG):
         listing = sort_listing([o])
         for version in listing.commits:
@@ -223,7 +258,7 @@ def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], ol
     named: set[str] = set()
     for o in objects:
         version = first_version(o.key)
-        if version is None or o.key in deleted or ".checkpoint." not in o.key or o.size == 0:
+        if version is None or o.key in deleted or not may_name_sidecars(o.key) or o.size == 0:
             continue
         try:
             named.update(sidecar_keys(log.store, LogSegment(version, version, (o,), ())))

@@ -79,6 +79,12 @@ def first_version(key: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def may_name_sidecars(key: str) -> bool:
+    """Whether a log file is a checkpoint of a kind that can have sidecars: parts of one have none."""
+    name = key.removeprefix(f"{LOG}/")
+    return _CLASSIC.fullmatch(name) is not None or _UUID.fullmatch(name) is not None
+
+
 @dataclass(frozen=True)
 class LogListing:
     """The files of a log folder, sorted into kinds."""
