@@ -152,3 +152,15 @@ def test_any_ranges_in_turn(files: list[list[int]], ranges: list[tuple[int, int]
             assert sorted(replayed) == after
         expected = after
     assert rows(trilake.open(uri).to_arrow().select(["id"])) == rows(pa.table({"id": pa.array(expected, pa.int64())}))
+
+
+def test_columns_that_must_not_be_null_are_copied(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), False), pa.field("s", pa.struct([pa.field("x", pa.int32(), False)]))]
+    )
+    rows_ = [{"id": i, "s": {"x": i}} for i in range(4)]
+    uri = str(tmp_path)
+    trilake.write(pa.Table.from_pylist(rows_, schema=schema), uri, properties=FEED)
+    trilake.write(pa.Table.from_pylist(rows_[:1], schema=schema), uri, mode="overwrite", replace_where="id < 2")
+    assert rows(trilake.open(uri).to_arrow()) == [rows_[0], rows_[2], rows_[3]]
+    assert trilake.open(uri).changes(1, 1).num_rows == 3  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from trilake.delta.identity import HIGH_WATER_MARK, shift_identity, shifts, upda
 from trilake.delta.log import DeltaLog
 from trilake.delta.read import read_task
 from trilake.delta.runtime import Runtime
-from trilake.delta.scan import FileTask, metadata_plan
+from trilake.delta.scan import FileTask, metadata_plan, read_schema
 from trilake.delta.transaction import CommitPlan
 from trilake.delta.write_files import TaskWriter
 
@@ -66,7 +66,8 @@ class IdentityRebase:
 
     def _moved(self, adds: Sequence[Mapping[str, Any]], by: Mapping[str, int]) -> list[dict[str, Any]]:
         plan = metadata_plan(self.standing, self.log.store.uri, 0)
-        with TaskWriter(self.log.store, replace(self.files, rules=None, required=None), 0, self.runtime) as writer:
+        files = replace(self.files, schema=read_schema(self.files.schema), rules=None, required=None)
+        with TaskWriter(self.log.store, files, 0, self.runtime) as writer:
             for add in adds:
                 task = FileTask(unquote(add["path"]), add["size"], add["partitionValues"])
                 for batch in read_task(self.log.store, task, plan):

@@ -27,7 +27,7 @@ from trilake.delta.file_plan import FilePlan
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.read import Positions, read_positions, read_task
 from trilake.delta.runtime import Runtime
-from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_plan
+from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
 from trilake.delta.schema import PrimitiveType, StructField
 from trilake.delta.skipping import skip_files
 from trilake.delta.statistics import record_counts
@@ -182,7 +182,7 @@ def _wide(snapshot: Snapshot) -> ReadPlan:
 def _rewrite_plan(snapshot: Snapshot, job_id: str) -> FilePlan:
     metadata = snapshot.metadata
     return FilePlan(
-        snapshot.schema,
+        read_schema(snapshot.schema),  # as rows are read: a file may lack a column that must not be null
         tuple(snapshot.schema.field(c).name for c in metadata.partition_columns),
         job_id,
         metadata.configuration,
@@ -260,7 +260,14 @@ def with_change_type(rows: pa.RecordBatch, kind: str) -> pa.RecordBatch:
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:
     """Change files that say the rows of new data files were inserted: for a commit that has change files at all."""
-    changes = replace(files, action="cdc", extra=(pa.field(CHANGE_TYPE, pa.string()),), rules=None, required=None)
+    changes = replace(
+        files,
+        schema=read_schema(files.schema),
+        action="cdc",
+        extra=(pa.field(CHANGE_TYPE, pa.string()),),
+        rules=None,
+        required=None,
+    )
     with TaskWriter(store, changes, 0, Runtime()) as feed:
         for task in tasks:
             for batch in read_task(store, task, snapshot_plan):

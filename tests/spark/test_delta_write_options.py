@@ -1,0 +1,133 @@
+"""Options of ``df.write.format("delta")`` under delta-spark's names, and rules of tables that Spark writes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from tests.delta.tables import log_of, metadata, protocol, rows
+from trilake.delta.identity import identity_metadata
+from trilake.delta.log import DeltaLog
+from trilake.delta.schema import PrimitiveType, StructField, StructType
+from trilake.errors import ConstraintViolatedError, TrilakeError, WriteFailedError
+from trilake.storage import open_store
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    trilake.register(spark)
+    return spark
+
+
+def _save(df: Any, path: Path, mode: str = "append", **options: Any) -> None:
+    writer = df.write.format("delta").mode(mode)
+    for key, value in options.items():
+        writer = writer.option(key, value)
+    writer.save(str(path))
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return rows(trilake.open(path).to_arrow())
+
+
+def test_schemas_grow_and_are_replaced(session: SparkSession, tmp_path: Path) -> None:
+    _save(session.createDataFrame([(1,)], "a int"), tmp_path)
+    wider = session.createDataFrame([(2, "x")], "a int, b string")
+    with pytest.raises(PySparkException, match=r"column b is not in the table.*Table: struct<a:integer>"):
+        _save(wider, tmp_path)
+    _save(wider, tmp_path, mergeSchema="true")
+    assert _rows(tmp_path) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+    other = session.createDataFrame([("y",)], "c string")
+    _save(other, tmp_path, "overwrite", overwriteSchema=True)
+    assert _rows(tmp_path) == [{"c": "y"}]
+    assert session.read.format("delta").option("versionAsOf", 1).load(str(tmp_path)).count() == 2
+
+
+def test_a_predicate_replaces_rows(session: SparkSession, tmp_path: Path) -> None:
+    _save(session.range(10, numPartitions=3), tmp_path)
+    _save(session.range(3, 5), tmp_path, "overwrite", replaceWhere="id >= 3 and id < 8")
+    assert [r["id"] for r in _rows(tmp_path)] == [0, 1, 2, 3, 4, 8, 9]
+    with pytest.raises(PySparkException, match="violates replace_where"):
+        _save(session.range(100, 101), tmp_path, "overwrite", replaceWhere="id < 8")
+    # The other way in looks into the files with Spark's tasks.
+    result = trilake.write(session.range(0), tmp_path, mode="overwrite", replace_where="id % 2 = 0")
+    assert result.files_removed >= 2
+    assert [r["id"] for r in _rows(tmp_path)] == [1, 3, 9]
+
+
+def test_a_write_that_is_repeated_happens_once(session: SparkSession, tmp_path: Path) -> None:
+    df = session.range(3)
+    _save(df, tmp_path)
+    for _ in range(2):
+        _save(df, tmp_path, txnAppId="job", txnVersion=7)
+    _save(df, tmp_path, txnAppId="job", txnVersion=6)
+    _save(df, tmp_path, txnAppId="job", txnVersion=8, userMetadata="eighth", isolationLevel="serializable")
+    assert trilake.open(tmp_path).count() == 9
+    info = DeltaLog(open_store(str(tmp_path))).commit_info(2)
+    assert (info["userMetadata"], info["isolationLevel"]) == ("eighth", "Serializable")
+    with pytest.raises(PySparkException, match="belong together"):
+        _save(df, tmp_path, txnAppId="job")
+
+
+def _identity_table(path: Path) -> None:
+    schema = StructType(
+        (
+            StructField("id", PrimitiveType("long"), False, identity_metadata()),
+            StructField("n", PrimitiveType("long")),
+            StructField("twice", PrimitiveType("long"), True, {"delta.generationExpression": "n * 2"}),
+        )
+    )
+    actions = [protocol(1, 6), metadata(schema.json(), delta__constraints__small="n < 1000")]
+    log_of(actions, store=open_store(str(path)))
+
+
+@pytest.mark.parametrize("way", ["format", "write"])
+def test_rules_of_the_table_hold_for_every_task(session: SparkSession, tmp_path: Path, way: str) -> None:
+    _identity_table(tmp_path)
+
+    def write(df: Any) -> None:
+        if way == "format":
+            _save(df, tmp_path)
+        else:
+            trilake.write(df, tmp_path, mode="append")
+
+    for _ in range(2):
+        write(session.range(0, 200, numPartitions=5).select(F.col("id").alias("n")))
+    found = trilake.open(tmp_path).to_arrow()
+    assert found.num_rows == 400
+    assert len(set(found["id"].to_pylist())) == 400
+    assert all(r["twice"] == 2 * r["n"] for r in found.to_pylist())
+    bad = session.range(999, 1001, numPartitions=2).select(F.col("id").alias("n"))
+    with pytest.raises((PySparkException, WriteFailedError), match=r"CHECK constraint small .* n = 1000"):
+        write(bad)
+    assert trilake.open(tmp_path).version == 2
+
+
+def test_what_only_spark_can_evaluate(session: SparkSession, tmp_path: Path) -> None:
+    text = "aes_encrypt(s, '0000111122223333', 'ECB') is not null and length(s) < 5"
+    schema = StructType((StructField("s", PrimitiveType("string")),))
+    log_of([protocol(1, 3), metadata(schema.json(), delta__constraints__odd=text)], store=open_store(str(tmp_path)))
+    trilake.write(session.createDataFrame([("abc",)], "s string"), tmp_path, mode="append")
+    assert _rows(tmp_path) == [{"s": "abc"}]
+    with pytest.raises((WriteFailedError, ConstraintViolatedError), match="odd"):
+        trilake.write(session.createDataFrame([("abcdefg",)], "s string"), tmp_path, mode="append")
+    with pytest.raises(TrilakeError, match="only Spark"):
+        trilake.write(pa.table({"s": ["x"]}), tmp_path, mode="append")
+    assert _rows(tmp_path) == [{"s": "abc"}]
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns(session: SparkSession, tmp_path: Path, mode: str) -> None:
+    df = session.createDataFrame([(1, "x", [(1,)])], "`a b` int, p string, l array<struct<`c,d`: int>>")
+    trilake.write(df, tmp_path, partition_by="p", properties={"delta.columnMapping.mode": mode})
+    _save(df, tmp_path)
+    expected = [(1, "x", [(1,)])] * 2
+    for read in (session.read.format("delta").load(str(tmp_path)), trilake.read(session, tmp_path)):
+        assert [(r["a b"], r["p"], [tuple(e) for e in r["l"]]) for r in read.collect()] == expected
