@@ -142,6 +142,12 @@ class UnsupportedProtocolError(TrilakeError):
     code = "UNSUPPORTED_PROTOCOL"
 
 
+class FeatureInUseError(TrilakeError):
+    """A table feature cannot be dropped yet: the table, or its history, still needs it; the help says what is left."""
+
+    code = "FEATURE_IN_USE"
+
+
 class CorruptLogError(TrilakeError):
     """The table's log is damaged: a commit, checkpoint or manifest that does not say what it must."""
 

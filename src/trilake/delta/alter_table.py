@@ -1,0 +1,388 @@
+"""``Alter``: changes of a table's columns, properties, constraints and protocol, each one commit.
+
+The life of a change::
+
+    newest version --> pure change (alter, alter_properties) --> rows that are there satisfy it? --> commit
+          ^                                                                                          |
+          +--------------------- another writer changed schema or properties meanwhile --------------+
+
+A change is a statement about the table as it is, so when another writer changed the table's metadata first, it is
+worked out again on what that writer left, as if it had been asked for later.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta import alter, alter_properties, feature_removal, row_tracking
+from trilake.delta.alter import Change, Condition, NewColumn
+from trilake.delta.checkpoint_writer import write_checkpoint
+from trilake.delta.conflicts import ReadSet
+from trilake.delta.constraints import describe_row, parse_check, verify_checks
+from trilake.delta.features import check_writable, has_feature
+from trilake.delta.log import DeltaLog, Head, Snapshot
+from trilake.delta.log_cleanup import DAY_MS, cleanup_log
+from trilake.delta.read import read_tasks
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan import plan_scan
+from trilake.delta.schema import DataType, StructField, StructType, from_arrow
+from trilake.delta.schema_edit import FIRST, Path, PathLike, Position, parse_path
+from trilake.delta.sql_types import parse_sql_type
+from trilake.delta.transaction import CommitPlan, commit
+from trilake.errors import (
+    ConcurrentAppendError,
+    ConstraintViolatedError,
+    InvalidArgumentError,
+    MetadataChangedError,
+    ProtocolChangedError,
+    UnsupportedExpressionError,
+)
+
+#: A type as callers may give it: SQL text, an Arrow type or one of the protocol's own.
+TypeLike: TypeAlias = str | pa.DataType | DataType
+#: Columns as callers may give them: a schema, fields, or types by path.
+ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
+#: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
+FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
+
+_ATTEMPTS = 20
+
+
+class Alter:
+    """Changes one table.  Each method is one commit and returns the version it made.
+
+    Where nothing would change, nothing is committed and the newest version is returned.
+
+    Parameters
+    ----------
+    log: the table's log.
+    runtime: clock, ids and waiting.
+    find_violation: evaluates conditions that the embedded engine cannot, as Spark does; without it such conditions are
+        refused.
+
+    Raises, besides what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may not
+    be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> trilake.write(pa.table({"n": [1, 2]}), "memory://doc-alter", mode="overwrite").version
+    0
+    >>> table = Alter(DeltaLog(open_store("memory://doc-alter")))
+    >>> table.add_columns({"note": "string"}), table.add_constraint("positive", "n > 0")
+    (1, 2)
+    """
+
+    def __init__(
+        self, log: DeltaLog, *, runtime: Runtime | None = None, find_violation: FindViolation | None = None
+    ) -> None:
+        self.log, self.runtime, self.find_violation = log, runtime or Runtime(), find_violation
+
+    # --- columns -----------------------------------------------------------------------------------------------------
+
+    def add_columns(self, columns: ColumnsLike, *, first: bool = False, after: str | None = None) -> int:
+        """Add columns; rows that are there read as null in them.
+
+        Parameters
+        ----------
+        columns: a schema, fields, or types by path: ``{"note": "string", "address.zip": "varchar(10)"}``.
+        first, after: where the columns go among their neighbours, in the order given; at the end by default.
+
+        Raises ``InvalidArgumentError`` for names that are taken and columns that old rows have no value for.
+        """
+        fields = _new_columns(columns)
+        placed, position = [], _position(first, after)
+        for c in fields:
+            placed.append(NewColumn(c.field, c.parent, position))
+            position = Position(c.field.name) if position is not None else None
+        return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, placed, new_id=self.runtime.new_id))
+
+    def rename_column(self, path: PathLike, new_name: str) -> int:
+        """Rename a column, nested or not; no file is rewritten.
+
+        Raises ``InvalidArgumentError`` without column mapping, for a name that is taken, and where a constraint or
+        generated column mentions the column.
+        """
+        return self._run(lambda h: alter.rename_column(h.protocol, h.metadata, path, new_name))
+
+    def drop_columns(self, *paths: PathLike) -> int:
+        """Drop columns, nested or not; no file is rewritten.  Raises as :meth:`rename_column`."""
+        return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
+
+    def move_column(self, path: PathLike, *, first: bool = False, after: str | None = None) -> int:
+        """Put a column first, or after one of its neighbours."""
+        position = _position(first, after)
+        if position is None:
+            raise InvalidArgumentError("say first=True, or after which column")
+        return self._run(lambda h: alter.move_column(h.protocol, h.metadata, path, position))
+
+    def change_type(self, path: PathLike, type: TypeLike) -> int:
+        """Widen the type of a column, element, key or value; no file is rewritten.
+
+        Raises ``InvalidArgumentError`` where the one type cannot become the other, or without
+        ``delta.enableTypeWidening``.
+        """
+        field = _field("", type)
+        limit = field.metadata.get("__CHAR_VARCHAR_TYPE_STRING")
+        return self._run(
+            lambda h: alter.change_type(h.protocol, h.metadata, path, field.type, version=h.version + 1, limit=limit)
+        )
+
+    def set_nullable(self, path: PathLike) -> int:
+        """Allow nulls in a column (``DROP NOT NULL``)."""
+        return self._run(lambda h: alter.set_nullable(h.protocol, h.metadata, path))
+
+    def set_not_null(self, path: PathLike) -> int:
+        """Forbid nulls in a column.  Raises ``ConstraintViolatedError`` where a row holds one."""
+        return self._run(lambda h: alter.set_not_null(h.protocol, h.metadata, path))
+
+    def comment(self, comment: str | None, path: PathLike | None = None) -> int:
+        """Describe a column, or the table where no column is named; ``None`` removes the text."""
+        if path is None:
+            return self._run(lambda h: alter_properties.set_description(h.protocol, h.metadata, comment))
+        return self._run(lambda h: alter.comment_column(h.protocol, h.metadata, path, comment))
+
+    def set_default(self, column: PathLike, expression: str) -> int:
+        """Give a column a default, which rows to come take where they leave the column out.
+
+        Raises ``ExpressionError`` for an expression that reads columns or does not fit the column.
+        """
+        now = self._now()
+        return self._run(lambda h: alter.set_default(h.protocol, h.metadata, column, expression, now=now))
+
+    def drop_default(self, column: PathLike) -> int:
+        """Take a column's default away."""
+        return self._run(lambda h: alter.drop_default(h.protocol, h.metadata, column))
+
+    # --- properties and constraints ----------------------------------------------------------------------------------
+
+    def set_properties(self, properties: Mapping[str, object]) -> int:
+        """Set table properties, with the table features that they need.
+
+        Turning on ``delta.enableRowTracking`` gives row ids to the files that are there first, which takes up to two
+        commits more.  Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace,
+        ``InvalidArgumentError`` for a value that cannot be.
+        """
+
+        def change(h: Head) -> Change:
+            return alter_properties.set_properties(h.protocol, h.metadata, properties, new_id=self.runtime.new_id)
+
+        head = self._head()
+        wanted = change(head).metadata.configuration
+        key = row_tracking.ENABLED
+        if wanted.get(key) == "true" and head.property(key, "false").lower() != "true":
+            self._give_row_ids()
+        return self._run(change)
+
+    def unset_properties(self, *keys: str, if_exists: bool = False) -> int:
+        """Remove table properties.  Raises ``InvalidArgumentError`` for one that is not set."""
+        return self._run(lambda h: alter_properties.unset_properties(h.protocol, h.metadata, keys, if_exists=if_exists))
+
+    def add_constraint(self, name: str, expression: str) -> int:
+        """Add a CHECK constraint.
+
+        Raises ``ConstraintViolatedError`` with the values of the first row that breaks it, ``InvalidArgumentError`` for
+        a name that is taken, ``ExpressionError`` for an expression that is no condition over the table's columns.
+        """
+        now = self._now()
+        return self._run(lambda h: alter_properties.add_constraint(h.protocol, h.metadata, name, expression, now=now))
+
+    def drop_constraint(self, name: str, *, if_exists: bool = False) -> int:
+        """Remove a CHECK constraint."""
+        return self._run(lambda h: alter_properties.drop_constraint(h.protocol, h.metadata, name, if_exists=if_exists))
+
+    # --- protocol ----------------------------------------------------------------------------------------------------
+
+    def add_feature(self, name: str) -> int:
+        """Add a table feature and those it needs.  Raises ``UnsupportedProtocolError`` for an unknown one."""
+        return self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, name))
+
+    def upgrade_protocol(self, reader: int, writer: int) -> int:
+        """Raise the protocol's versions.  Raises ``InvalidArgumentError`` for versions that do not exist."""
+        return self._run(lambda h: alter_properties.raise_versions(h.protocol, h.metadata, reader, writer))
+
+    def drop_feature(self, name: str, *, truncate_history: bool = False) -> int:
+        """Take a table feature away.
+
+        A feature that readers must know is turned off first, in a commit of its own, and goes once no version that can
+        still be read needs it; ``truncate_history`` removes what is older than a day from the log for that.
+
+        Raises ``FeatureInUseError`` that says what is left to do.
+        """
+        base = self._head()
+        spelled, row = feature_removal.removal(base.protocol, name)
+        snapshot = self.log.snapshot()
+        if row.in_history is not None:
+            used = row.in_use(self.log, snapshot) is not None
+            version = self._run(lambda h: _turn_off(h, row, used=used))
+            snapshot = self.log.snapshot(version)
+            if truncate_history or version > base.version:
+                # Log cleanup can cut off the history only where a checkpoint is.
+                write_checkpoint(self.log, snapshot, self.runtime)
+            if truncate_history:
+                cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
+        trace = row.in_use(self.log, snapshot) or feature_removal.history_trace(self.log, spelled, row)
+        if trace is not None:
+            raise feature_removal.in_use(spelled, trace)
+        change = feature_removal.removed(
+            snapshot.protocol, snapshot.metadata, spelled, row, truncate_history=truncate_history
+        )
+        files = feature_removal.bare_files(snapshot, row)
+        return self._commit(snapshot, change, files=files, whole=True)
+
+    # --- how a change happens ----------------------------------------------------------------------------------------
+
+    def _now(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.runtime.clock_ms() / 1000, dt.UTC)
+
+    def _head(self, *, files: bool = False) -> Head:
+        head = self.log.snapshot() if files else self.log.head()
+        check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+        return head
+
+    def _run(self, work_out: Callable[[Head], Change]) -> int:
+        """Work a change out on the newest version and commit it, again where others changed the metadata first."""
+        for attempt in range(_ATTEMPTS):
+            head = self._head()
+            change = work_out(head)
+            if not change.changes(head.protocol, head.metadata):
+                return head.version
+            if change.conditions:
+                head = self._head(files=True)
+                change = work_out(head)
+                assert isinstance(head, Snapshot)
+                for condition in change.conditions:
+                    self._check(head, condition)
+            try:
+                return self._commit(head, change, whole=bool(change.conditions))
+            except (MetadataChangedError, ProtocolChangedError, ConcurrentAppendError):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self.runtime.sleep(min(0.01 * attempt, 0.1))
+        raise AssertionError("the last attempt raises")
+
+    def _commit(
+        self, base: Head, change: Change, *, files: Sequence[Mapping[str, Any]] = (), whole: bool = False
+    ) -> int:
+        plan = CommitPlan(
+            operation=change.operation,
+            parameters=change.parameters,
+            file_actions=files,
+            metadata=change.metadata if change.metadata != base.metadata else None,
+            protocol=change.protocol if change.protocol != base.protocol else None,
+            read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
+            domains=change.domains,
+        )
+        return commit(self.log, base, plan, self.runtime).version
+
+    def _check(self, snapshot: Snapshot, condition: Condition) -> None:
+        """Raise ``ConstraintViolatedError`` where a row of the table does not satisfy a condition."""
+        what = f"{condition.kind} {condition.name} ({condition.text})"
+        check = parse_check(condition.kind, condition.name, condition.text, snapshot.schema, self._now())
+        if check.condition is None:
+            if self.find_violation is None:
+                raise UnsupportedExpressionError(
+                    f"only Spark can evaluate {what} on the rows that are there",
+                    help="make this change through Spark",
+                )
+            row = self.find_violation(snapshot, condition.text)
+            if row is not None:
+                raise ConstraintViolatedError(
+                    f"{what} is violated by a row with {describe_row(row)}",
+                    help="correct or delete such rows first; nothing was committed",
+                    constraint=condition.name,
+                )
+            return
+        columns = [f.name for f in snapshot.schema.fields if f.name in check.condition.columns]
+        scan = plan_scan(snapshot, columns or None)
+        for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
+            verify_checks([check], batch)
+
+    def _give_row_ids(self) -> None:
+        """Make the table one whose files all have row ids, as the property promises: feature first, then the files."""
+        self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, "rowTracking"))
+        for attempt in range(_ATTEMPTS):
+            snapshot = self.log.snapshot()
+            files = feature_removal.without_row_ids(snapshot)
+            if not files:
+                return
+            same = Change(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
+            try:
+                self._commit(snapshot, same, files=files, whole=True)
+                return
+            except (MetadataChangedError, ProtocolChangedError, ConcurrentAppendError):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+
+
+def _turn_off(head: Head, row: feature_removal.Removal, *, used: bool) -> Change:
+    """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
+    off = row.turned_off(head.metadata)
+    if not used:
+        off = row.metadata(off)
+    keys = sorted(set(head.metadata.configuration) - set(off.configuration))
+    parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
+    return Change(head.protocol, off, "UNSET TBLPROPERTIES", parameters)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _position(first: bool, after: str | None) -> Position | None:
+    if first and after is not None:
+        raise InvalidArgumentError("a column goes first, or after another, not both")
+    return FIRST if first else None if after is None else Position(after)
+
+
+def _field(name: str, kind: TypeLike) -> StructField:
+    if isinstance(kind, str):
+        parsed, metadata = parse_sql_type(kind)
+        return StructField(name, parsed, metadata=metadata)
+    if isinstance(kind, pa.DataType):
+        return from_arrow(pa.schema([pa.field(name, kind)])).fields[0]
+    return StructField(name, kind)
+
+
+def _new_columns(columns: ColumnsLike) -> list[NewColumn]:
+    if isinstance(columns, pa.Schema):
+        return [NewColumn(f) for f in from_arrow(columns).fields]
+    if isinstance(columns, StructType):
+        return [NewColumn(f) for f in columns.fields]
+    if isinstance(columns, Mapping):
+        paths = [(parse_path(p), kind) for p, kind in columns.items()]
+        return [NewColumn(_field(path[-1], kind), path[:-1]) for path, kind in paths]
+    if isinstance(columns, str | pa.Field | StructField):
+        raise InvalidArgumentError("columns are a schema, a list of fields, or types by name")
+    out = []
+    for f in columns:
+        if isinstance(f, pa.Field):
+            out.append(NewColumn(from_arrow(pa.schema([f])).fields[0]))
+        elif isinstance(f, StructField):
+            out.append(NewColumn(f))
+        else:
+            raise InvalidArgumentError(f"{f!r} is no field", help="give pyarrow fields, or types by name")
+    return out
+
+
+def clustering_columns(head: Head) -> list[Path]:
+    """The clustering columns, as display paths; empty for a table without."""
+    domain = head.state.domains.get(feature_removal.CLUSTERING_DOMAIN)
+    if domain is None or domain.get("removed") or not has_feature(head.protocol, "clustering"):
+        return []
+    out = []
+    for physical in orjson.loads(domain.get("configuration") or "{}").get("clusteringColumns") or []:
+        t: DataType = head.schema
+        path: list[str] = []
+        for name in physical:
+            found = next((f for f in t.fields if f.physical_name == name), None) if isinstance(t, StructType) else None
+            if found is None:
+                break
+            path.append(found.name)
+            t = found.type
+        else:
+            out.append(tuple(path))
+    return out
