@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -136,7 +137,7 @@ def test_times_never_decrease() -> None:
         _append(store, 1, Runtime(clock_ms=clock))
     times = _times(store)
     assert len(times) == 4
-    assert all(a < b for a, b in zip(times, times[1:], strict=False))
+    assert all(a < b for a, b in pairwise(times))
     first = bytes(store.read("_delta_log/00000000000000000003.json")).split(b"\n")[0]
     assert json.loads(first)["commitInfo"]["inCommitTimestamp"] == times[3]  # in the first line, where readers look
 
