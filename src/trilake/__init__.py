@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from trilake.api import explain, open, read, register, write
+    from trilake.api import alter, explain, open, read, register, write
     from trilake.delta.optimistic import Transaction
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
 #: and loads nothing of Spark before a name that needs it.
 _HOME = {
+    "alter": "trilake.api",
     "explain": "trilake.api",
     "open": "trilake.api",
     "read": "trilake.api",
@@ -45,6 +46,7 @@ __all__ = [
     "TrilakeError",
     "WriteResult",
     "__version__",
+    "alter",
     "explain",
     "open",
     "read",

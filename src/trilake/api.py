@@ -29,6 +29,8 @@ from trilake.table import Explanation, FilterLike, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from trilake.delta.alter_table import Alter
+
 
 install_providers()
 
@@ -342,6 +344,27 @@ def explain(
     if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
         return table.explain(filter)
     return explain_read(spark, table, filter)
+
+
+def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Alter:
+    """Change the columns, constraints, properties and features of a Delta table: each method is one commit.
+
+    Raises ``TableNotFoundError`` where there is no Delta table.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"n": [1]}), "memory://doc-api-alter", mode="overwrite")
+    >>> trilake.alter("memory://doc-api-alter").add_constraint("positive", "n > 0")
+    1
+    >>> trilake.write(pa.table({"n": [-1]}), "memory://doc-api-alter", mode="append")
+    Traceback (most recent call last):
+    trilake.errors.ConstraintViolatedError: ... CHECK constraint positive (n > 0) is violated by a row with n = -1...
+    """
+    from trilake.delta.alter_table import Alter
+
+    log = DeltaLog(open_store(uri, dict(storage_options or {})))
+    if not log.exists():
+        raise TableNotFoundError("no Delta table to alter", file=log.store.uri)
+    return Alter(log)
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:

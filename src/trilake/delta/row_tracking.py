@@ -7,14 +7,12 @@ at the moment of the commit, so two writers never share one and neither has to f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.actions import Protocol
 from trilake.delta.replay import State
-from trilake.delta.runtime import Runtime
 from trilake.errors import CorruptLogError, WriteFailedError
 
 FEATURE = "rowTracking"
@@ -43,18 +41,6 @@ def high_water_mark(state: State) -> int:
             f"the metadata domain {DOMAIN} does not say its {_MARK}",
             help="row ids cannot be assigned without it; restore the log from a copy",
         ) from e
-
-
-def with_columns(metadata: Metadata, runtime: Runtime) -> Metadata:
-    """The metadata with names for the columns that keep row ids, where row tracking is on and they have none."""
-    configuration = metadata.configuration
-    if configuration.get(ENABLED, "false").lower() != "true" or ID_COLUMN in configuration:
-        return metadata
-    names = {
-        ID_COLUMN: f"_row-id-col-{runtime.new_id()}",
-        VERSION_COLUMN: f"_row-commit-version-col-{runtime.new_id()}",
-    }
-    return replace(metadata, configuration={**configuration, **names})
 
 
 def assign(actions: Sequence[Mapping[str, Any]], state: State, version: int) -> list[Mapping[str, Any]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from trilake.delta import row_tracking
 from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.alter_properties import prepared
 from trilake.delta.column_mapping import mapped
 from trilake.delta.features import protocol_for, upgrade_protocol
 from trilake.delta.log import Head
@@ -45,7 +45,7 @@ def new_table(
         provider=provider,
         created_time=runtime.clock_ms(),
     )
-    metadata = row_tracking.with_columns(mapped(metadata, new_id=runtime.new_id), runtime)
+    metadata = mapped(prepared(None, metadata, new_id=runtime.new_id), new_id=runtime.new_id)
     protocol = protocol_for(metadata, asked.features)
     if asked.reader is not None or asked.writer is not None:
         protocol = upgrade_protocol(protocol, asked.reader or 1, asked.writer or 2)
