@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import orjson
 
+from trilake.delta import row_tracking
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.alter import STATS_COLUMNS, Change, Condition
 from trilake.delta.column_mapping import change_mode
@@ -18,18 +19,12 @@ from trilake.delta.constraints import PREFIX, parse_check
 from trilake.delta.features import add_feature as with_feature
 from trilake.delta.features import has_feature, required, upgrade_protocol, upgraded
 from trilake.delta.properties import FEATURE, column_list, parse_keys, parse_properties
-from trilake.delta.row_tracking import ENABLED as ROW_TRACKING
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema_edit import spelled
 from trilake.errors import InvalidArgumentError
 
 #: Columns that the change data feed adds to the table's own.
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-#: Where rows that move keep their ids and versions, as properties that name columns of the files.
-ROW_ID_COLUMNS = {
-    "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-",
-    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-",
-}
 _COMMENT = "comment"
 
 
@@ -92,10 +87,7 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     """
     _check_stats_columns(after)
     _check_change_columns(after)
-    if after.configuration.get(ROW_TRACKING) == "true":
-        fresh = new_id or Runtime().new_id
-        names = {k: f"{prefix}{fresh()}" for k, prefix in ROW_ID_COLUMNS.items()}
-        after = replace(after, configuration={**names, **after.configuration})
+    after = row_tracking.with_columns(after, Runtime() if new_id is None else replace(Runtime(), new_id=new_id))
     return after if before is None else change_mode(before, after, new_id=new_id)
 
 

@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 from trilake.delta import in_commit_timestamps, row_tracking, type_widening
 from trilake.delta.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.alter import Change
-from trilake.delta.alter_properties import ROW_ID_COLUMNS
 from trilake.delta.column_mapping import MAX_COLUMN_ID, MODE, max_column_id, strip
 from trilake.delta.conform import Resolver
 from trilake.delta.constraints import INVARIANTS, PREFIX
@@ -259,7 +258,8 @@ REMOVALS: dict[str, Removal] = {
     "rowTracking": _row(
         row_tracking.ENABLED,
         "delta.rowTrackingSuspended",
-        *ROW_ID_COLUMNS,
+        row_tracking.ID_COLUMN,
+        row_tracking.VERSION_COLUMN,
         domains=(row_tracking.DOMAIN,),
         fields=("baseRowId", "defaultRowCommitVersion"),
     ),
