@@ -25,6 +25,8 @@ from trilake.errors import InvalidArgumentError
 
 #: Columns that the change data feed adds to the table's own.
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+#: Where rows that move keep their ids and versions: properties that name columns of the files, and how those begin.
+ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
 _COMMENT = "comment"
 
 
@@ -87,7 +89,10 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     """
     _check_stats_columns(after)
     _check_change_columns(after)
-    after = row_tracking.with_columns(after, Runtime() if new_id is None else replace(Runtime(), new_id=new_id))
+    if after.configuration.get(row_tracking.ENABLED, "false").lower() == "true":
+        fresh = new_id or Runtime().new_id
+        names = {k: f"{prefix}{fresh()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
+        after = replace(after, configuration={**after.configuration, **names})
     return after if before is None else change_mode(before, after, new_id=new_id)
 
 
