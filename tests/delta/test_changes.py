@@ -161,3 +161,20 @@ def test_the_feed_of_deltalake(tmp_path: Path) -> None:
     key = ("a", "_change_type", "_commit_version")
     assert sorted(tuple(r[k] for k in key) for r in mine) == sorted(tuple(r[k] for k in key) for r in theirs)
     assert len(mine) == 6
+
+
+def test_overwrites_of_every_kind_agree_with_deltalake(tmp_path: Path) -> None:
+    def rows_of(*ids: int) -> pa.Table:
+        return pa.table({"id": pa.array(ids, pa.int64()), "p": pa.array(["odd" if i % 2 else "even" for i in ids])})
+
+    uri = str(tmp_path)
+    trilake.write(rows_of(1, 2, 3, 4), uri, partition_by="p", properties={"delta.enableChangeDataFeed": "true"})
+    trilake.write(rows_of(5), uri, mode="append")
+    trilake.write(rows_of(3, 7), uri, mode="overwrite", replace_where="id in (3, 4, 7)")
+    trilake.write(rows_of(9), uri, mode="overwrite", partition_overwrite="dynamic")
+    trilake.write(rows_of(1, 2), uri, mode="overwrite")
+    columns = ["id", "p", "_change_type", "_commit_version"]
+    theirs = pa.table(deltalake.DeltaTable(uri).load_cdf(starting_version=0)).select(columns)
+    ours = trilake.open(uri).changes(0).select(columns)  # type: ignore[attr-defined]
+    assert sorted(map(repr, ours.to_pylist())) == sorted(map(repr, theirs.to_pylist()))
+    assert ours.num_rows == 18

@@ -129,3 +129,31 @@ def test_leaves_of_lists_and_maps_have_no_path() -> None:
     nested = pa.struct([("x", pa.int64()), ("l", pa.list_(pa.struct([("y", pa.int64()), ("z", pa.int64())])))])
     schema = pa.schema([("a", pa.int64()), ("s", nested), ("m", pa.map_(pa.string(), pa.int64())), ("b", pa.int64())])
     assert leaf_paths(schema) == [("a",), ("s", "x"), None, None, None, None, ("b",)]
+
+
+def test_columns_are_named_or_counted() -> None:
+    rows = pa.table(
+        {
+            "a": [1],
+            "l": [[{"x": 1, "y": 2}]],
+            "s": pa.array([{"t": 1, "u": {"v": 2}}]),
+            "odd, name": [3],
+            "z": [4],
+        }
+    )
+    assert list(_stats(rows, delta__dataSkippingNumIndexedCols="3")["minValues"]) == ["a", "s"]
+    assert _stats(rows, delta__dataSkippingNumIndexedCols="3")["minValues"]["s"] == {"t": 1}  # a list counts as one
+    assert _stats(rows, delta__dataSkippingNumIndexedCols="0")["minValues"] == {}
+    assert list(_stats(rows, delta__dataSkippingNumIndexedCols="-1")["minValues"]) == ["a", "s", "odd, name", "z"]
+    named = _stats(rows, delta__dataSkippingStatsColumns="z, s.u, `odd, name`")
+    assert named["minValues"] == {"s": {"u": {"v": 2}}, "odd, name": 3, "z": 4}
+    assert named["nullCount"] == {"s": {"u": {"v": 0}}, "odd, name": 0, "z": 0}
+
+
+def test_mapped_columns_are_counted_under_their_physical_names() -> None:
+    found = _stats(
+        pa.table({"a": [1], "b": [2]}), delta__columnMapping__mode="name", delta__dataSkippingStatsColumns="B"
+    )
+    (name,) = found["minValues"]
+    assert name.startswith("col-")
+    assert found["minValues"][name] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -14,7 +15,12 @@ from hypothesis import strategies as st
 
 import trilake
 from trilake.delta.file_writer import dictionary_columns
+from trilake.delta.log import DeltaLog
+from trilake.delta.schema import from_arrow
+from trilake.delta.write import WriteRequest, finish_write, plan_write
+from trilake.delta.write_files import write_files
 from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
 
 COUNT = 150_000
 
@@ -82,3 +88,16 @@ def test_decimals_and_their_bounds(values: list[Decimal | None], precision: int)
     bound = max((v for v in values if v is not None), default=None)
     if bound is not None:
         assert table.count(f"d >= {bound}") == sum(v is not None and v >= bound for v in values)
+
+
+def test_files_have_about_the_size_that_the_table_asks_for() -> None:
+    uri = MemoryStore().uri
+    rows = pa.table({"x": np.random.default_rng(1).random(400_000)})
+    schema, batches = rows.schema, rows.to_batches(max_chunksize=20_000)
+    log = DeltaLog(open_store(uri))
+    request = WriteRequest("error", from_arrow(schema), properties={"delta.targetFileSize": "1mb"})
+    plan = plan_write(log, request)
+    finish_write(log, plan, [write_files(log.store, replace(plan.files, buffer_size=1 << 19), batches)])
+    sizes = trilake.open(uri).files()["size"].to_pylist()
+    assert len(sizes) == 3
+    assert max(sizes) < 2 << 20

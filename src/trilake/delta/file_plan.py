@@ -12,11 +12,14 @@ import pyarrow as pa
 
 from trilake.delta.column_mapping import physical_schema
 from trilake.delta.file_statistics import StatisticsPlan
+from trilake.delta.properties import size_bytes
 from trilake.delta.row_rules import RowRules
 from trilake.delta.schema import StructType
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
+#: Bytes of a data file, where the table does not say.
+_TARGET_SIZE = 256 << 20
 #: What a path may hold unescaped in the log (RFC 2396).
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 
@@ -25,15 +28,14 @@ _PATH_SAFE = "/!$&'()*+,;=:@~"
 class FilePlan:
     """How to write files of a table: what a Spark task needs besides the rows.
 
-    ``schema`` is the table's, ``partition_columns`` those of its columns by name, ``target_size`` the size in bytes at
-    which a file is closed and ``buffer_size`` the bytes of rows that wait in memory for a larger row group.
+    ``schema`` is the table's, ``partition_columns`` those of its columns by name, ``buffer_size`` the bytes of rows that
+    wait in memory for a larger row group.
     """
 
     schema: StructType
     partition_columns: tuple[str, ...]
     job_id: str
     configuration: Mapping[str, str] = field(default_factory=dict)
-    target_size: int = 256 << 20
     buffer_size: int = 128 << 20
     compression: str = "snappy"
     #: Format of the files, as ``metaData.format.provider`` says.
@@ -46,6 +48,12 @@ class FilePlan:
     action: Literal["add", "cdc"] = "add"
     #: Columns of the files that are none of the table's, such as ``_change_type``.
     extra: tuple[pa.Field, ...] = ()
+
+    @cached_property
+    def target_size(self) -> int:
+        """The size in bytes at which a file is closed."""
+        text = self.configuration.get("delta.targetFileSize")
+        return _TARGET_SIZE if text is None else size_bytes(text)
 
     @property
     def mode(self) -> str:

@@ -101,10 +101,23 @@ def _duration(text: str) -> str:
     return text.strip()
 
 
-def _size(text: str) -> str:
+def size_bytes(text: str) -> int:
+    """A size such as ``128mb`` in bytes.  Raises ``InvalidArgumentError``.
+
+    >>> size_bytes("128mb"), size_bytes("4096")
+    (134217728, 4096)
+    """
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or not int(found[1]):
-        raise _WrongError("a number of bytes such as 134217728, or 128mb")
+        raise InvalidArgumentError(f"{text!r} is no size", help="write a number of bytes, or one such as 128mb")
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+
+
+def _size(text: str) -> str:
+    try:
+        size_bytes(text)
+    except InvalidArgumentError:
+        raise _WrongError("a number of bytes such as 134217728, or 128mb") from None
     return text.strip()
 
 
