@@ -28,8 +28,8 @@ _PATH_SAFE = "/!$&'()*+,;=:@~"
 class FilePlan:
     """How to write files of a table: what a Spark task needs besides the rows.
 
-    ``schema`` is the table's, ``partition_columns`` those of its columns by name, ``buffer_size`` the bytes of rows that
-    wait in memory for a larger row group.
+    ``schema`` is the table's, ``partition_columns`` those of its columns by name, ``buffer_size`` the bytes of rows
+    that wait in memory for a larger row group.
     """
 
     schema: StructType
