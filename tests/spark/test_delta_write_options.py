@@ -131,3 +131,15 @@ def test_mapped_columns(session: SparkSession, tmp_path: Path, mode: str) -> Non
     expected = [(1, "x", [(1,)])] * 2
     for read in (session.read.format("delta").load(str(tmp_path)), trilake.read(session, tmp_path)):
         assert [(r["a b"], r["p"], [tuple(e) for e in r["l"]]) for r in read.collect()] == expected
+
+
+def test_variants_are_written_as_spark_reads_them(session: SparkSession, tmp_path: Path) -> None:
+    df = session.sql("""select id, parse_json(concat('{"a":', id, '}')) as v from range(3)""")
+    trilake.write(df, tmp_path)
+    _save(df, tmp_path)
+    snapshot = DeltaLog(open_store(str(tmp_path))).snapshot()
+    assert "variantType" in (snapshot.protocol.reader_features or ())
+    assert all('"v"' not in stats for stats in snapshot.adds["stats"].to_pylist())
+    files = [str(tmp_path / p) for p in snapshot.adds["path"].to_pylist()]
+    texts = session.read.schema("id bigint, v variant").parquet(*files).selectExpr("to_json(v) as t").collect()
+    assert sorted(r["t"] for r in texts) == sorted(['{"a":0}', '{"a":1}', '{"a":2}'] * 2)

@@ -109,11 +109,10 @@ REGISTRY: dict[str, Feature] = {
             "variantType",
             3,
             7,
-            writes="inactive",
             active=lambda m: contains_type(m.schema, "variant"),
             also="variantType-preview",
         ),
-        Feature("variantType-preview", 3, 7, writes="inactive", active=lambda m: contains_type(m.schema, "variant")),
+        Feature("variantType-preview", 3, 7, active=lambda m: contains_type(m.schema, "variant")),
         Feature(
             "icebergCompatV1",
             None,

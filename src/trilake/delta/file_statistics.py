@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.delta.schema import DataType, StructType
+from trilake.delta.schema import DataType, PrimitiveType, StructType
 
 #: Characters kept of a string bound, as the reference implementation does.
 STRING_PREFIX = 32
@@ -35,18 +35,21 @@ class StatisticsPlan:
 
     count: int = 32
     named: tuple[tuple[str, ...], ...] | None = None
+    #: Columns of type variant: their parts are no columns of the table.
+    variants: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, configuration: Mapping[str, str], schema: StructType) -> StatisticsPlan:
         """From a table's properties; a value that is none counts as the default."""
+        variants = tuple(_variants(schema, ()))
         text = configuration.get("delta.dataSkippingStatsColumns", "").strip()
         if text:
             paths = (_physical(schema, column) for column in split_names(text))
-            return cls(named=tuple(p for p in paths if p is not None))
+            return cls(named=tuple(p for p in paths if p is not None), variants=variants)
         try:
-            return cls(int(configuration.get("delta.dataSkippingNumIndexedCols", "32")))
+            return cls(int(configuration.get("delta.dataSkippingNumIndexedCols", "32")), variants=variants)
         except ValueError:
-            return cls()
+            return cls(variants=variants)
 
     def wanted(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
         """For each Parquet leaf column of a file its path where it gets statistics, else ``None``."""
@@ -57,8 +60,19 @@ class StatisticsPlan:
                     inside = path is not None and any(path[: len(n)] == n for n in self.named)
                 else:
                     inside = self.count < 0 or number < self.count
+                if path is not None and any(path[: len(v)] == v for v in self.variants):
+                    inside = False
                 out.append(path if inside else None)
         return out
+
+
+def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for f in schema.fields:
+        name = (*path, f.physical_name)
+        if isinstance(f.type, StructType):
+            yield from _variants(f.type, name)
+        elif isinstance(f.type, PrimitiveType) and f.type.name == "variant":
+            yield name
 
 
 def split_names(text: str) -> list[tuple[str, ...]]:
