@@ -1,1 +1,57 @@
-"""Lance datasets in the format's first version: files, versions and indices."""
+"""Lance datasets in the format's first version: files, versions and indices.
+
+>>> import pyarrow as pa
+>>> from trilake import lance
+>>> ds = lance.write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-package", mode="overwrite")
+>>> ds.take([2, 0]).column("a").to_pylist()
+[3, 1]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragment_files
+    from trilake.lance.functions import dataset, write_dataset
+    from trilake.lance.lance_dataset import LanceDataset
+    from trilake.lance.operation import LanceOperation
+    from trilake.lance.optimize import Compaction
+    from trilake.lance.scanner import LanceScanner
+
+#: Where each name lives: loaded when it is asked for, because data files need no datasets.
+_HOMES = {
+    "Compaction": "optimize",
+    "FragmentMetadata": "fragment",
+    "LanceDataset": "lance_dataset",
+    "LanceFragment": "fragment",
+    "LanceOperation": "operation",
+    "LanceScanner": "scanner",
+    "dataset": "functions",
+    "write_dataset": "functions",
+    "write_fragment_files": "fragment",
+}
+
+__all__ = [
+    "Compaction",
+    "FragmentMetadata",
+    "LanceDataset",
+    "LanceFragment",
+    "LanceOperation",
+    "LanceScanner",
+    "dataset",
+    "write_dataset",
+    "write_fragment_files",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,8 +8,9 @@ from uuid import UUID
 
 from pyroaring import BitMap, FrozenBitMap
 
-from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.errors import InvalidArgumentError
 from trilake.lance import operations as op
+from trilake.lance.errors import CommitConflictError
 from trilake.lance.manifest import Fragment, IndexMetadata, Manifest, with_flags
 
 
@@ -65,7 +66,9 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
             known = {f.id for f in newest.schema.walk()}
             gone = [i.name for i in added if not set(i.fields) <= known]
             if gone:
-                raise ConflictError(f"the column of index {gone[0]} was dropped meanwhile", version=newest.version)
+                raise CommitConflictError(
+                    f"the column of index {gone[0]} was dropped meanwhile", version=newest.version
+                )
             names, ids = {i.name for i in added}, {i.uuid for i in dropped}
             kept = [i for i in newest.indices if i.name not in names and i.uuid not in ids]
             return replace(newest, indices=(*kept, *added))
@@ -110,7 +113,7 @@ def _appended(newest: Manifest, present: tuple[Fragment, ...], new: Iterable[Fra
     added, last = _numbered(new, _last_id(newest))
     both = {f.id for f in present} & {f.id for f in added}
     if both:
-        raise ConflictError(f"fragment {min(both)} to be added is there already", version=newest.version)
+        raise CommitConflictError(f"fragment {min(both)} to be added is there already", version=newest.version)
     return replace(newest, fragments=(*present, *added), max_fragment_id=max(last, newest.max_fragment_id))
 
 
@@ -118,7 +121,7 @@ def _replaced(newest: Manifest, updated: Iterable[Fragment], removed: Iterable[i
     by_id, gone = {f.id: f for f in updated}, set(removed)
     missing = (by_id.keys() | gone) - {f.id for f in newest.fragments}
     if missing:
-        raise ConflictError(
+        raise CommitConflictError(
             f"fragment {min(missing)} is not there any more",
             help="read the newest version and repeat the change",
             version=newest.version,
@@ -133,7 +136,7 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
         ids = {f.id for f in group.old}
         at = [i for i, f in enumerate(fragments) if f.id in ids]
         if len(at) != len(ids) or not at:
-            raise ConflictError("a fragment that was compacted is not there any more", version=newest.version)
+            raise CommitConflictError("a fragment that was compacted is not there any more", version=newest.version)
         new, last = _numbered(group.new, last)
         contiguous = at[-1] - at[0] + 1 == len(at)
         kept = [f for f in fragments if f.id not in ids]

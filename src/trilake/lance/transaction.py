@@ -26,19 +26,17 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from trilake.errors import (
-    ConflictError,
     CorruptLogError,
     InvalidArgumentError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
-    TableExistsError,
-    TableNotFoundError,
     TrilakeError,
     UnknownOutcomeError,
 )
 from trilake.lance import operations as op
 from trilake.lance.effects import apply
+from trilake.lance.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError
 from trilake.lance.manifest import (
     Fragment,
     Manifest,
@@ -266,14 +264,14 @@ def commit(
         newest = None
         if listing.versions:
             if create:
-                raise TableExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
+                raise DatasetExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
             newest = load(store, listing.latest, listing)
             newest.check_writable(store.uri)
             checked = _check_winners(store, listing, transaction, checked, newest)
             if check is not None:
                 check(newest)
         elif not isinstance(transaction.operation, op.Overwrite):
-            raise TableNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
+            raise DatasetNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
         old = None
         if isinstance(transaction.operation, op.Restore):
             old = load(store, transaction.operation.version, listing)
@@ -286,7 +284,7 @@ def commit(
             return manifest
         if attempt > 2:
             runtime.sleep(min(0.01 * attempt, 0.5))
-    raise ConflictError(
+    raise CommitConflictError(
         f"{MAX_ATTEMPTS} attempts lost against other writers",
         help="try again when fewer writers commit to this dataset",
         file=store.uri,
@@ -304,18 +302,22 @@ def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: i
     help = "read the newest version and repeat the change"
     for version in range(checked + 1, newest.version + 1):
         if version not in listing.versions:
-            raise ConflictError("a commit to be checked was cleaned up", help=help, file=store.uri, version=version)
+            raise CommitConflictError(
+                "a commit to be checked was cleaned up", help=help, file=store.uri, version=version
+            )
         theirs = newest if version == newest.version else read_manifest(store, listing.key(version), version)
         if not theirs.transaction_file:
-            raise ConflictError("another commit does not say what it did", help=help, file=store.uri, version=version)
+            raise CommitConflictError(
+                "another commit does not say what it did", help=help, file=store.uri, version=version
+            )
         key = f"{TRANSACTIONS}/{theirs.transaction_file}"
         try:
             other = parse(store.read(key).to_pybytes(), file=key)
         except ObjectNotFoundError as e:
-            raise ConflictError("what another commit did was cleaned up", help=help, version=version) from e
+            raise CommitConflictError("what another commit did was cleaned up", help=help, version=version) from e
         reason = op.conflict(mine.operation, other.operation)
         if reason is not None:
-            raise ConflictError(reason, help=help, file=store.uri, version=version)
+            raise CommitConflictError(reason, help=help, file=store.uri, version=version)
     return newest.version
 
 

@@ -21,9 +21,8 @@ from trilake.errors import (
     InvalidArgumentError,
     ObjectExistsError,
     ObjectNotFoundError,
-    TableNotFoundError,
-    VersionNotFoundError,
 )
+from trilake.lance.errors import DatasetNotFoundError, DatasetVersionNotFoundError
 from trilake.storage.base import Store
 
 VERSIONS, TAGS = "_versions", "_refs/tags"
@@ -98,13 +97,13 @@ def exists(store: Store) -> bool:
 def choose_version(store: Store, listing: Listing, version: int | None) -> int:
     """``version`` or the newest.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
     if not listing.versions:
-        raise TableNotFoundError(
+        raise DatasetNotFoundError(
             "not a Lance dataset: there is no manifest in _versions", help="check the path", file=store.uri
         )
     if version is None:
         return listing.latest
     if version not in listing.versions:
-        raise VersionNotFoundError(
+        raise DatasetVersionNotFoundError(
             f"the dataset has no version {version}",
             help=f"it has {_some(listing.versions)}; older ones may have been cleaned up",
             file=store.uri,
@@ -172,7 +171,7 @@ def read_tag(store: Store, name: str) -> Tag:
     except ObjectNotFoundError:
         found = None
     if found is None:
-        raise VersionNotFoundError(f"the dataset has no tag {name!r}", file=store.uri)
+        raise DatasetVersionNotFoundError(f"the dataset has no tag {name!r}", file=store.uri)
     return found
 
 

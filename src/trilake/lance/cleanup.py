@@ -1,0 +1,121 @@
+"""Clean-up: old versions go, and with them the files that only they name.
+
+What is deleted, and in which order: manifests of versions that are too old come last, so that a clean-up that dies can
+be repeated.  A file that no manifest names may be of a write that is not committed yet: it stays until it is a week
+old, whatever version is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.lance.manifest import Manifest, parse_manifest
+from trilake.lance.runtime import Runtime
+from trilake.lance.versions import list_versions, read_tags
+from trilake.storage.base import ObjectMeta, Store
+
+#: Age in ms from which on a file that no manifest ever named is removed.
+UNVERIFIED_MS = 7 * 24 * 3600 * 1000
+_FOLDERS = ("data", "_deletions", "_indices", "_transactions")
+
+
+@dataclass(frozen=True)
+class CleanupStats:
+    """What a clean-up has removed."""
+
+    bytes_removed: int
+    old_versions: int
+
+
+def files_of(manifest: Manifest) -> set[str]:
+    """The keys of all files that a version needs; of an index, its folder with a slash."""
+    found = {f.key for fragment in manifest.fragments for f in fragment.files}
+    found |= {f.deletion_file.key(f.id) for f in manifest.fragments if f.deletion_file is not None}
+    found |= {f"_indices/{i.uuid}/" for i in manifest.indices}
+    if manifest.transaction_file:
+        found.add(f"_transactions/{manifest.transaction_file}")
+    return found
+
+
+def cleanup(
+    store: Store,
+    older_than_ms: int,
+    *,
+    delete_unverified: bool = False,
+    error_if_tagged: bool = True,
+    runtime: Runtime | None = None,
+) -> CleanupStats:
+    """Remove versions that are older, and files that no version left needs.
+
+    Parameters
+    ----------
+    older_than_ms: age of a version from which on it goes; the newest never does.
+    delete_unverified: remove files that no version names whatever their age.  Only for whoever knows that nobody
+        writes: a write under way would lose its files.
+    error_if_tagged: refuse where a tag names a version that would go; else those stay.
+
+    Raises ``InvalidArgumentError`` for tagged versions, ``CorruptLogError`` for a manifest that cannot be read: then
+    nothing is removed.
+    """
+    runtime = runtime or Runtime()
+    now_ms = runtime.clock_ns() // 10**6
+    listing = list_versions(store)
+    if not listing.versions:
+        return CleanupStats(0, 0)
+    tagged = {tag.version: name for name, tag in read_tags(store).items()}
+    keep: set[str] = set()
+    old_files: set[str] = set()
+    old: list[int] = []
+    for version in listing.versions:
+        key = listing.key(version)
+        try:
+            manifest = parse_manifest(store.read(key), file=f"{store.uri}/{key}")
+        except ObjectNotFoundError:
+            continue  # another clean-up is at work
+        age = now_ms - manifest.timestamp_ns // 10**6
+        if version != listing.latest and age >= older_than_ms:
+            if version not in tagged:
+                old.append(version)
+                old_files |= files_of(manifest)
+                continue
+            if error_if_tagged:
+                raise InvalidArgumentError(
+                    f"version {version} is old, and tagged {tagged[version]!r}",
+                    help="delete the tag, or pass error_if_tagged_old_versions=False to keep tagged versions",
+                    file=store.uri,
+                )
+        keep |= files_of(manifest)
+    limit = 0 if delete_unverified else UNVERIFIED_MS
+    gone = [m for folder in _FOLDERS for m in store.list(folder) if _removable(m, keep, old_files, now_ms, limit)]
+    unfinished = [m for folder in _FOLDERS for m in store.unfinished(folder) if now_ms - m.modified_ms >= limit]
+    manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
+    # A writer may have committed meanwhile on what looked forgotten: only files that the newest does not name may go.
+    newest = list_versions(store)
+    for version in newest.versions:
+        if version > listing.latest:
+            key = newest.key(version)
+            keep |= files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))
+    gone = [m for m in gone if not _named(m.key, keep)]
+    _delete(store, [*gone, *unfinished])
+    _delete(store, manifests)
+    return CleanupStats(sum(m.size for m in (*gone, *manifests)), len(old))
+
+
+def _named(key: str, names: set[str]) -> bool:
+    if key.startswith("_indices/"):
+        return "/".join(key.split("/")[:2]) + "/" in names
+    return key in names
+
+
+def _removable(meta: ObjectMeta, keep: set[str], old: set[str], now_ms: int, limit: int) -> bool:
+    if _named(meta.key, keep):
+        return False
+    return _named(meta.key, old) or now_ms - meta.modified_ms >= limit
+
+
+def _delete(store: Store, metas: Iterable[ObjectMeta]) -> None:
+    keys = [m.key for m in metas]
+    if keys:
+        store.delete(keys)

@@ -1,0 +1,439 @@
+"""``LanceFragment``: one fragment of an open dataset; ``FragmentMetadata``: its entry, as text between processes.
+
+A distributed write makes fragments wherever the rows are (:meth:`LanceFragment.create`), sends their metadata as JSON,
+and commits them at one place with a :class:`~trilake.lance.operation.LanceOperation`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance import columns as commands
+from trilake.lance.delete import mark
+from trilake.lance.fragment_reader import FragmentReader
+from trilake.lance.manifest import ARROW_ARRAY, BITMAP, DataFile, DeletionFile, Fragment
+from trilake.lance.rows_in import stream
+from trilake.lance.runtime import Runtime
+from trilake.lance.scan import ScanPlan
+from trilake.lance.scanner import LanceScanner
+from trilake.lance.schema import LanceSchema
+from trilake.lance.versions import list_versions
+from trilake.lance.writing import NullPolicy, Target, WriteOptions, write_fragments
+from trilake.storage import open_store
+from trilake.table import FilterLike
+
+if TYPE_CHECKING:
+    from trilake.lance.lance_dataset import LanceDataset
+
+_KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
+
+
+class FragmentMetadata:
+    """The entry of a fragment: id, data files, deletion file and number of rows.
+
+    >>> made = FragmentMetadata('{"id": 0, "files": [{"path": "x.lance", "fields": [0]}], "physical_rows": 3}')
+    >>> made.id, [f.path() for f in made.data_files()], made.deletion_file()
+    (0, ['x.lance'], None)
+    """
+
+    def __init__(self, metadata: str) -> None:
+        """Parse what :meth:`to_json` gave, as text.  Raises ``InvalidArgumentError``."""
+        try:
+            found = json.loads(metadata)
+            files = tuple(_data_file(f) for f in found["files"])
+            deletion = found.get("deletion_file")
+            entry = None if deletion is None else _deletion_file(deletion)
+            self._metadata = Fragment(int(found["id"]), files, entry, int(found.get("physical_rows") or 0))
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e
+
+    @classmethod
+    def of(cls, fragment: Fragment) -> FragmentMetadata:
+        """The metadata of an entry."""
+        made = cls.__new__(cls)
+        made._metadata = fragment
+        return made
+
+    @property
+    def entry(self) -> Fragment:
+        """The entry as a manifest has it."""
+        return self._metadata
+
+    def __repr__(self) -> str:
+        files = ", ".join(f'DataFile {{ path: "{f.path}", fields: {list(f.fields)} }}' for f in self.entry.files)
+        d = self.entry.deletion_file
+        deletion = "None"
+        if d is not None:
+            deletion = (
+                f"Some(DeletionFile {{ read_version: {d.read_version}, id: {d.id}, "
+                f"file_type: {_KINDS[d.file_type].title()}, num_deleted_rows: Some({d.num_deleted_rows}) }})"
+            )
+        rows = self.entry.physical_rows
+        return f"Fragment {{ id: {self.id}, files: [{files}], deletion_file: {deletion}, physical_rows: Some({rows}) }}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FragmentMetadata, (json.dumps(self.to_json()),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FragmentMetadata) and self._metadata == other._metadata
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as JSON types."""
+        f = self._metadata
+        found: dict[str, Any] = {
+            "id": f.id,
+            "files": [{"path": d.path, "fields": list(d.fields)} for d in f.files],
+            "deletion_file": None,
+            "physical_rows": f.physical_rows,
+        }
+        if f.deletion_file is not None:
+            d = f.deletion_file
+            found["deletion_file"] = {
+                "read_version": d.read_version,
+                "id": d.id,
+                "file_type": _KINDS[d.file_type],
+                "num_deleted_rows": d.num_deleted_rows,
+            }
+        return found
+
+    @staticmethod
+    def from_json(json_data: str) -> FragmentMetadata:
+        """The metadata in a JSON text."""
+        return FragmentMetadata(json_data)
+
+    def data_files(self) -> list[DataFileInfo]:
+        """The data files."""
+        return [DataFileInfo(f) for f in self._metadata.files]
+
+    def deletion_file(self) -> str | None:
+        """The deletion file, relative to the dataset, if there is one."""
+        found = self._metadata.deletion_file
+        return None if found is None else found.key(self.id)
+
+    @property
+    def id(self) -> int:
+        """The fragment's id; 0 in one that was not committed yet."""
+        return self._metadata.id
+
+
+class DataFileInfo:
+    """A data file of a fragment."""
+
+    def __init__(self, entry: DataFile) -> None:
+        self._entry = entry
+
+    def path(self) -> str:
+        """Its path below the folder ``data``."""
+        return self._entry.path
+
+    def field_ids(self) -> list[int]:
+        """The ids of the fields it holds."""
+        return list(self._entry.fields)
+
+    def __repr__(self) -> str:
+        return f"DataFile({self._entry.path})"
+
+
+def _data_file(found: Mapping[str, Any]) -> DataFile:
+    path = found["path"]
+    if not isinstance(path, str):
+        raise TypeError("the path of a data file is no text")
+    return DataFile(path, tuple(int(i) for i in found["fields"]))
+
+
+def _deletion_file(found: Mapping[str, Any]) -> DeletionFile:
+    kinds = {name: kind for kind, name in _KINDS.items()}
+    count = int(found.get("num_deleted_rows") or 0)
+    return DeletionFile(kinds[str(found["file_type"])], int(found["read_version"]), int(found["id"]), count)
+
+
+class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
+    """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an id that is not there."""
+
+    def __init__(
+        self, dataset: LanceDataset, fragment_id: int | None, *, fragment: FragmentReader | None = None
+    ) -> None:
+        self._ds = dataset
+        if fragment is None:
+            if fragment_id is None:
+                raise InvalidArgumentError("either fragment or fragment_id must be given")
+            fragment = dataset.snapshot.reader_of(fragment_id)
+        if fragment is None:
+            raise InvalidArgumentError(f"there is no fragment {fragment_id}", file=dataset.uri)
+        self._fragment = fragment
+
+    def __repr__(self) -> str:
+        files = [f.path for f in self._fragment.fragment.files]
+        return f"LanceFragment(id={self.fragment_id}, data_files={files}, deletion_file={self.deletion_file()!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LanceFragment, (self._ds, self.fragment_id)
+
+    # --- making ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def create(
+        dataset_uri: str | os.PathLike[str],
+        data: Any,
+        fragment_id: int | None = None,
+        schema: pa.Schema | None = None,
+        max_rows_per_group: int = 1024,
+        progress: Any = None,
+        *,
+        nulls: NullPolicy = "error",
+        storage_options: Mapping[str, str] | None = None,
+    ) -> FragmentMetadata:
+        """Write rows into one new data file, which no version names until it is committed.
+
+        Where the dataset exists and has these columns, their ids are its own.  Parameters are those of
+        :func:`write_fragments`.
+        """
+        options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
+        made = _create(dataset_uri, data, schema, options, progress, storage_options)
+        if len(made) != 1:
+            raise InvalidArgumentError(f"the rows make {len(made)} fragments instead of one")
+        return FragmentMetadata.of(replace(made[0], id=fragment_id or 0))
+
+    @staticmethod
+    def create_from_file(
+        filename: str | os.PathLike[str], schema: pa.Schema | LanceDataset, fragment_id: int
+    ) -> FragmentMetadata:
+        """The metadata of a data file that is there already, by its path below ``data``."""
+        from trilake.lance.lance_dataset import LanceDataset  # the two name each other
+
+        ids = schema.snapshot.manifest.schema if isinstance(schema, LanceDataset) else LanceSchema.from_arrow(schema)
+        name = os.fspath(filename).replace(os.sep, "/").rpartition("data/")[2]
+        return FragmentMetadata.of(Fragment(fragment_id, (DataFile(name, ids.field_ids),)))
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def fragment_id(self) -> int:
+        """The fragment's id."""
+        return self._fragment.fragment.id
+
+    @property
+    def metadata(self) -> FragmentMetadata:
+        """The entry of the fragment."""
+        return FragmentMetadata.of(self._fragment.fragment)
+
+    @property
+    def num_deletions(self) -> int:
+        """Number of deleted rows."""
+        return self._fragment.num_deleted
+
+    @property
+    def physical_rows(self) -> int:
+        """Number of rows, deleted ones included."""
+        return self._fragment.physical_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the dataset."""
+        return self._ds.schema
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """The schema of the dataset."""
+        return self._ds.schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """True: Lance has no partitions."""
+        return pc.scalar(True)
+
+    def data_files(self) -> list[DataFileInfo]:
+        """The data files."""
+        return self.metadata.data_files()
+
+    def deletion_file(self) -> str | None:
+        """The deletion file, relative to the dataset, if there is one."""
+        return self.metadata.deletion_file()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def count_rows(self, filter: FilterLike | None = None) -> int:
+        """Number of rows that live and for which ``filter`` is true."""
+        if filter is None:
+            return self._fragment.num_rows
+        return sum(b.num_rows for b in self.scanner(columns=None, filter=filter).to_batches())
+
+    def scanner(
+        self,
+        columns: list[str] | None = None,
+        filter: FilterLike | None = None,
+        limit: int = 0,
+        offset: int | None = None,
+        **more: Any,
+    ) -> LanceScanner:
+        """A scanner over the rows of this fragment; a limit of 0 is none.  See :meth:`LanceDataset.scanner`."""
+        return self._ds.scanner(columns, filter, limit or None, offset, fragments=[self], **more)
+
+    def to_table(
+        self,
+        columns: list[str] | None = None,
+        filter: FilterLike | None = None,
+        limit: int = 0,
+        offset: int | None = None,
+        **more: Any,
+    ) -> pa.Table:
+        """The rows as a table; parameters are those of :meth:`scanner`."""
+        return self.scanner(columns, filter, limit, offset, **more).to_table()
+
+    def to_batches(
+        self,
+        columns: list[str] | None = None,
+        filter: FilterLike | None = None,
+        limit: int = 0,
+        offset: int | None = None,
+        **more: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as batches; parameters are those of :meth:`scanner`."""
+        return self.scanner(columns, filter, limit, offset, **more).to_batches()
+
+    def head(self, num_rows: int, **more: Any) -> pa.Table:
+        """The first rows."""
+        if not num_rows:
+            return self.schema.empty_table()
+        return self.to_table(limit=num_rows, **more)
+
+    def take(self, indices: npt.ArrayLike, columns: list[str] | None = None) -> pa.Table:
+        """The rows at some places among those that live, in the order asked for."""
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= self._fragment.num_rows):
+            raise InvalidArgumentError(f"the fragment has {self._fragment.num_rows} rows", fragment=self.fragment_id)
+        view = self._ds.snapshot.view
+        plan = ScanPlan(view, view.columns(columns))
+        table = self._fragment.take(self._fragment.offsets_of_live(wanted), view.stored(plan.columns))
+        batches = table.combine_chunks().to_batches()
+        return pa.Table.from_batches([view.show(b, plan.columns) for b in batches], schema=plan.schema)
+
+    # --- changing, without a commit ----------------------------------------------------------------------------------
+
+    def delete(self, predicate: str) -> FragmentMetadata | None:
+        """The fragment with the rows deleted that match; ``None`` where no row is left.
+
+        The deletion file is written; a ``LanceOperation.Delete`` makes it count.
+        """
+        snapshot = self._ds.snapshot
+        rows = snapshot.matching(snapshot.filter(predicate), self._fragment)
+        if not len(rows):
+            return self.metadata
+        made = mark(self._fragment, rows, read_version=snapshot.version, runtime=Runtime())
+        return None if made is None else FragmentMetadata.of(made)
+
+    def add_columns(
+        self,
+        value_func: Callable[[pa.RecordBatch], pa.RecordBatch],
+        columns: list[str] | None = None,
+        *,
+        nulls: NullPolicy = "error",
+    ) -> FragmentMetadata:
+        """The fragment with more columns, which ``value_func`` makes of batches of ``columns``.
+
+        The data file is written; a ``LanceOperation.Merge`` makes it count.  Ids of the new columns follow the highest
+        that the dataset has, so that all fragments get the same.
+        """
+        snapshot = self._ds.snapshot
+        read = snapshot.view.columns(columns)
+        # The first result tells the new columns' types; it is kept, so that each batch is asked for once.
+        first = next((b for b in self.to_batches(columns)), None)
+        if first is None:
+            raise InvalidArgumentError("a fragment without rows gets no columns", fragment=self.fragment_id)
+        made: list[pa.RecordBatch] = [value_func(first)]
+        if not isinstance(made[0], pa.RecordBatch):
+            raise InvalidArgumentError(f"value_func must return a RecordBatch, not a {type(made[0]).__name__}")
+        target = Target.new(made[0].schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
+
+        def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return made.pop() if made else value_func(batch)
+
+        return FragmentMetadata.of(commands.widen(self._fragment, snapshot, target, read, values, Runtime()))
+
+    def merge(
+        self, data: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+    ) -> tuple[FragmentMetadata, pa.Schema]:
+        """The fragment with the columns of ``data`` joined to it, and the schema for ``LanceOperation.Merge``."""
+        found, batches = stream(data, schema)
+        rows = pa.Table.from_batches(batches, schema=found)
+        values, new = commands.join_values(self._ds.snapshot, rows, left_on, right_on)
+        target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
+        read = self._ds.snapshot.view.columns([left_on])
+        made = commands.widen(self._fragment, self._ds.snapshot, target, read, values, Runtime())
+        return FragmentMetadata.of(made), pa.schema([*self.schema, *new], self.schema.metadata)
+
+
+def _create(
+    uri: str | os.PathLike[str],
+    data: Any,
+    schema: pa.Schema | None,
+    options: WriteOptions,
+    progress: Any,
+    storage_options: Mapping[str, str] | None,
+) -> list[Fragment]:
+    from trilake.lance.snapshot import Snapshot
+
+    store = open_store(uri, dict(storage_options or {}))
+    found, batches = stream(data, schema)
+    target = Target.new(found, nulls=options.nulls)
+    if list_versions(store).versions:
+        known = Snapshot.open(store).manifest.schema
+        if sorted(known.names) == sorted(target.view.whole.names):
+            target = Target(known, nulls=options.nulls)
+    return write_fragments(store, batches, target, options, Runtime(), Reporter(progress))
+
+
+def write_fragment_files(
+    data: Any,
+    dataset_uri: str | os.PathLike[str],
+    schema: pa.Schema | None = None,
+    *,
+    max_rows_per_file: int = 1 << 20,
+    max_rows_per_group: int = 1024,
+    max_bytes_per_file: int = 90 << 30,
+    progress: Any = None,
+    nulls: NullPolicy = "error",
+    storage_options: Mapping[str, str] | None = None,
+) -> list[FragmentMetadata]:
+    """Write rows into new data files, which no version names until they are committed.
+
+    Parameters
+    ----------
+    data: see :func:`trilake.lance.rows_in.stream`.
+    dataset_uri: the dataset, which need not exist.
+    schema: of the rows.
+    max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
+        :class:`~trilake.lance.writing.WriteOptions`.
+    progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
+    """
+    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
+    made = _create(dataset_uri, data, schema, options, progress, storage_options)
+    return [FragmentMetadata.of(f) for f in made]
+
+
+class Reporter:
+    """Tells a progress object of fragments by their metadata."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+
+    def begin(self, fragment: Fragment) -> None:
+        if self._progress is not None:
+            self._progress.begin(FragmentMetadata.of(fragment))
+
+    def complete(self, fragment: Fragment) -> None:
+        if self._progress is not None:
+            self._progress.complete(FragmentMetadata.of(fragment))

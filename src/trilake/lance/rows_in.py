@@ -1,0 +1,77 @@
+"""Rows as users bring them, as a stream of record batches with a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.errors import RowsDoNotFitError
+
+
+def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema and the batches of Arrow data, frames, datasets, scanners, and iterables of batches.
+
+    Parameters
+    ----------
+    data: an Arrow table, batch, reader, dataset or scanner, a pandas frame, anything with the Arrow stream interface,
+        or an iterable of record batches.
+    schema: what pandas frames are converted to, and iterables are cast to; these need one.
+
+    Raises ``InvalidArgumentError`` for anything else, and where an iterable comes without a schema.
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if _is(data, "pandas", "DataFrame"):
+        data = pa.Table.from_pandas(data, schema=schema)
+    if isinstance(data, pa.dataset.Dataset):
+        data = data.scanner()
+    if isinstance(data, pa.dataset.Scanner):
+        data = data.to_reader()
+    if isinstance(data, pa.Table):
+        found, batches = data.schema, iter(data.to_batches())
+    elif isinstance(data, pa.RecordBatchReader):
+        found, batches = data.schema, iter(data)
+    elif hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        found, batches = reader.schema, iter(reader)
+    elif isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+        if schema is None:
+            raise InvalidArgumentError("an iterable of record batches needs a schema", help="pass schema=")
+        found, batches = schema, iter(data)
+    else:
+        raise InvalidArgumentError(
+            f"cannot take rows of a {type(data).__name__}",
+            help="pass Arrow data, a frame with the Arrow stream interface, or an iterable of record batches",
+        )
+    if schema is None or (
+        schema.equals(found, check_metadata=True) and isinstance(data, pa.Table | pa.RecordBatchReader)
+    ):
+        return found, batches
+    return schema, _cast(batches, schema)
+
+
+def table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
+    """As :func:`stream`, all rows at once."""
+    found, batches = stream(data, schema)
+    return pa.Table.from_batches(batches, schema=found)
+
+
+def _is(data: Any, package: str, name: str) -> bool:
+    return any(c.__module__.split(".")[0] == package and c.__name__ == name for c in type(data).__mro__)
+
+
+def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise InvalidArgumentError(f"an iterable of record batches gave a {type(batch).__name__}")
+        if batch.schema != schema:
+            try:
+                yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+                continue
+            except (pa.ArrowInvalid, ValueError) as e:
+                raise RowsDoNotFitError(f"a batch does not have the schema asked for: {e}") from e
+        yield batch

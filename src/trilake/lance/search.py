@@ -1,0 +1,235 @@
+"""Nearest rows, by comparing all vectors that live: exact, whatever was appended or deleted since.
+
+Indices of other writers are not looked into; what they would find, this finds too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.expr import Filter
+from trilake.lance import scan
+from trilake.lance.fragment_reader import ROW_ID, FragmentReader, row_ids
+from trilake.lance.scan import ScanPlan
+from trilake.lance.schema import LanceSchema
+from trilake.lance.snapshot import Snapshot
+
+DISTANCE = "_distance"
+_METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
+
+Ids = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """What is searched for.
+
+    Parameters
+    ----------
+    column: of vectors, a list of fixed size of floating point numbers.
+    q: the vector, float32.
+    k: number of rows.
+    metric: ``l2`` (squared), ``cosine`` or ``dot``; ``None`` for ``l2``.
+    nprobes, refine_factor, use_index: for indices; a flat search looks everywhere and is exact.
+    """
+
+    column: str
+    q: Floats
+    k: int = 10
+    metric: str | None = None
+    nprobes: int = 1
+    refine_factor: int | None = None
+    use_index: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        column: str,
+        q: Any,
+        k: int | None = None,
+        metric: str | None = None,
+        *,
+        nprobes: int | None = None,
+        refine_factor: int | None = None,
+        use_index: bool = True,
+    ) -> Nearest:
+        """Check a search against the columns of a dataset.  Raises ``InvalidArgumentError``."""
+        kind = vector_type(snapshot, column)
+        for name, value in (("k", k), ("nprobes", nprobes), ("refine_factor", refine_factor)):
+            if value is not None and int(value) < 1:
+                raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
+        vector = vector_of(q)
+        if len(vector) != kind.list_size:
+            raise InvalidArgumentError(
+                f"the vector has {len(vector)} numbers, the column {kind.list_size}", column=column
+            )
+        return cls(column, vector, k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index)
+
+
+def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
+    """The type of a column of vectors.  Raises ``InvalidArgumentError`` for any other column."""
+    found = snapshot.view.schema.find(column)
+    if found is None:
+        raise InvalidArgumentError(f"there is no column {column!r}", help=f"there are {snapshot.schema.names}")
+    kind = found.arrow_type
+    if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
+        raise InvalidArgumentError(
+            f"the column is of type {kind}",
+            help="vectors are fixed-size lists of floating point numbers",
+            column=column,
+        )
+    return kind
+
+
+def vector_of(q: Any) -> Floats:
+    """A query vector as float32.  Raises ``InvalidArgumentError``."""
+    if isinstance(q, pa.Scalar):
+        q = q.as_py()
+    if hasattr(q, "to_pylist"):
+        q = q.to_pylist()
+    try:
+        found = np.asarray(q, np.float32)
+    except (ValueError, TypeError) as e:
+        raise InvalidArgumentError(f"the query vector is no list of numbers: {e}") from e
+    if found.ndim != 1:
+        raise InvalidArgumentError(f"the query vector has {found.ndim} dimensions instead of one")
+    return found
+
+
+def metric_name(metric: str | None) -> str | None:
+    """The name of a metric as it is used here.  Raises ``InvalidArgumentError``."""
+    if metric is None:
+        return None
+    found = _METRICS.get(str(metric).lower())
+    if found is None:
+        raise InvalidArgumentError(f"metric {metric!r} is unknown", help="metrics are L2, cosine and dot")
+    return found
+
+
+def columns_of(plan: ScanPlan, nearest: Nearest) -> LanceSchema:
+    """The columns that a search returns: those asked for, and that of the vectors."""
+    if nearest.column in plan.columns.names:
+        return plan.columns
+    vector = plan.view.schema.project([nearest.column])
+    return LanceSchema((*plan.columns.fields, *vector.fields), plan.columns.metadata)
+
+
+def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
+    """The schema of what a search returns."""
+    found = columns_of(plan, nearest).to_arrow().append(pa.field(DISTANCE, pa.float32()))
+    return found.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else found
+
+
+def search(
+    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
+) -> pa.Table:
+    """The rows of a scan that are nearest to a vector, nearest first.
+
+    With ``prefilter`` they are chosen among those that the plan's filter keeps; without, it is applied to them.
+    """
+    condition = plan.filter if prefilter else None
+    metric = nearest.metric or "l2"
+    found = [_flat(snapshot, r, nearest, metric, condition) for r in readers]
+    ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in found)])
+    distance = np.concatenate([np.array([], np.float32), *(f[1] for f in found)])
+    order = _best(distance, ids, nearest.k)
+    return _rows(snapshot, plan, nearest, ids[order], distance[order], None if prefilter else plan.filter)
+
+
+def _best(found: Floats, ids: Ids, k: int) -> npt.NDArray[np.int64]:
+    """The ``k`` least, in order; NaN comes last, and among equals the older row first."""
+    if len(found) > 4 * k:
+        at = np.argpartition(found, k)[:k]
+        # All that equal the last one are candidates, so that ties are broken in one way.
+        limit = found[at].max()
+        at = np.flatnonzero((found <= limit) | (np.isnan(found) & np.isnan(limit)))
+    else:
+        at = np.arange(len(found))
+    return at[np.lexsort((ids[at], found[at]))][:k].astype(np.int64)
+
+
+def _vectors(column: pa.Array, size: int) -> Floats:
+    # The format keeps no nulls of vectors: what is in their place counts, as it does for other readers.
+    values = column.flatten() if column.null_count == 0 else column.values
+    found: Floats = values.to_numpy(zero_copy_only=False).reshape(-1, size).astype(np.float32, copy=False)
+    return found
+
+
+def distances(vectors: Floats, q: Floats, metric: str) -> Floats:
+    """The distance of each vector from ``q``: the squared L2 distance, 1 - cosine, or the negative dot product.
+
+    >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
+    [18.0, 0.0]
+    """
+    found: Floats
+    if metric == "l2":
+        difference = vectors - q
+        found = np.einsum("ij,ij->i", difference, difference)
+        return found
+    found = -(vectors @ q)
+    if metric == "cosine":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = 1 + found / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(q @ q))
+    return found
+
+
+def storage(column: pa.Array) -> pa.Array:
+    """The values of an extension array as they are stored."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _flat(
+    snapshot: Snapshot, reader: FragmentReader, nearest: Nearest, metric: str, condition: Filter | None
+) -> tuple[Ids, Floats]:
+    """The nearest rows of one fragment, by their vectors."""
+    projection = snapshot.view.stored(snapshot.view.schema.project([nearest.column]))
+    wanted = snapshot.matching(condition, reader) if condition is not None else None
+    best_ids, best = np.array([], np.uint64), np.array([], np.float32)
+    for chunk in scan.chunks(ScanPlan(snapshot.view, projection), [reader]):
+        at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
+        parts = [
+            _vectors(storage(b.column(0)), len(nearest.q))
+            for b in reader.read_batches(projection, chunk.start, chunk.stop)
+        ]
+        found = np.concatenate([distances(p, nearest.q, metric) for p in parts]) if parts else best[:0]
+        keep = reader.live_mask(chunk.start, chunk.stop) if wanted is None else np.isin(at, wanted)
+        if keep is not None:
+            at, found = at[keep], found[keep]
+        best_ids = np.concatenate([best_ids, row_ids(reader.fragment.id, at)])
+        best = np.concatenate([best, found])
+        order = _best(best, best_ids, nearest.k)
+        best_ids, best = best_ids[order], best[order]
+    return best_ids, best
+
+
+def _rows(
+    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, ids: Ids, found: Floats, postfilter: Filter | None
+) -> pa.Table:
+    columns = columns_of(plan, nearest)
+    tested = columns
+    if postfilter is not None:
+        have = set(columns.names)
+        more = [f for f in snapshot.view.schema.fields if f.name in postfilter.columns and f.name not in have]
+        tested = LanceSchema((*columns.fields, *more), columns.metadata)
+    table = snapshot.take_rows(ids, tested)
+    table = table.append_column(DISTANCE, pa.array(found, pa.float32()))
+    if plan.with_row_id:
+        table = table.append_column(pa.field(ROW_ID, pa.uint64()), pa.array(ids))
+    if postfilter is not None:
+        table = table.filter(postfilter.mask(table.select(tested.names)))
+    table = table.slice(plan.offset, plan.limit)
+    return table.select(schema(plan, nearest).names)
+
+
+def explain(nearest: Nearest, *, prefilter: bool) -> list[str]:
+    """How a search would run."""
+    return [f"KNN: flat, k={nearest.k}, metric={nearest.metric or 'l2'}, filter {'before' if prefilter else 'after'}"]

@@ -1,0 +1,191 @@
+"""``Snapshot``: a dataset at one version, with what is open of it.
+
+Rows are named in two ways: by rank, which counts the rows that live in the order of the fragments, and by row id, which
+is the fragment's id and the offset in it and stays the same while others are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.expr import Filter, parse_filter
+from trilake.lance import scan, transaction
+from trilake.lance.fragment_reader import FragmentReader, Rows, row_ids
+from trilake.lance.manifest import Fragment, Manifest
+from trilake.lance.scan import ScanPlan
+from trilake.lance.schema import LanceSchema
+from trilake.lance.view import View
+from trilake.storage.base import Store
+from trilake.table import FilterLike
+
+
+class Snapshot:
+    """The rows of one version.  May be used by several threads."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self.store, self.manifest = store, manifest
+        self.view = View(manifest.schema)
+
+    @classmethod
+    def open(cls, store: Store, version: int | None = None) -> Snapshot:
+        """A version of the dataset at the root of ``store``, or its newest.
+
+        Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
+        """
+        return cls(store, transaction.load(store, version))
+
+    def at(self, manifest: Manifest) -> Snapshot:
+        """Another version, which keeps open what both have."""
+        found = Snapshot(self.store, manifest)
+        if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
+            found.view = self.view
+            mine = {reader.fragment: reader for reader in self.readers}
+            found.__dict__["readers"] = tuple(mine.get(f) or found.reader(f) for f in manifest.fragments)
+        return found
+
+    @property
+    def version(self) -> int:
+        """Its version."""
+        return self.manifest.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self.view.arrow
+
+    def reader(self, fragment: Fragment) -> FragmentReader:
+        """A reader for a fragment of this version, or for one like it."""
+        return FragmentReader(self.store, fragment, self.manifest.schema)
+
+    @cached_property
+    def readers(self) -> tuple[FragmentReader, ...]:
+        """A reader for each fragment, in order."""
+        return tuple(map(self.reader, self.manifest.fragments))
+
+    @cached_property
+    def _by_id(self) -> dict[int, FragmentReader]:
+        return {reader.fragment.id: reader for reader in self.readers}
+
+    def reader_of(self, fragment_id: int) -> FragmentReader | None:
+        """The reader of the fragment with an id."""
+        return self._by_id.get(fragment_id)
+
+    # --- scanning ----------------------------------------------------------------------------------------------------
+
+    def filter(self, filter: FilterLike | Filter | None) -> Filter | None:
+        """A condition bound to the columns.  Raises ``FilterError``."""
+        return parse_filter(filter, self.schema)
+
+    def plan(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None, **more: Any) -> ScanPlan:
+        """A scan; further arguments are those of :class:`~trilake.lance.scan.ScanPlan`."""
+        return ScanPlan(self.view, self.view.columns(columns), self.filter(filter), **more)
+
+    def scan(self, plan: ScanPlan, readers: Iterable[FragmentReader] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of a scan."""
+        return scan.scan(plan, self.readers if readers is None else readers)
+
+    def count(self, filter: FilterLike | None = None) -> int:
+        """Number of rows for which ``filter`` is true."""
+        return scan.count(self.plan([], filter) if filter is not None else self.plan(), self.readers)
+
+    # --- single rows -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rank_offsets(self) -> Rows:
+        """The rank at which each fragment begins, and the number of rows at the end."""
+        return np.cumsum([0, *(reader.num_rows for reader in self.readers)], dtype=np.int64)
+
+    def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
+        """The rows at some ranks, in the order asked for.  Raises ``InvalidArgumentError`` for one out of range."""
+        wanted = np.asarray(ranks, np.int64)
+        total = int(self.rank_offsets[-1])
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= total):
+            bad = wanted[(wanted < 0) | (wanted >= total)][0]
+            raise InvalidArgumentError(
+                f"row {bad} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri
+            )
+        at = np.searchsorted(self.rank_offsets, wanted, "right") - 1
+
+        def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
+            return self.readers[i].offsets_of_live(wanted[mine] - self.rank_offsets[i])
+
+        return self._gathered(at, offsets, columns, with_row_id)
+
+    def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
+        """The rows with some row ids, in the order asked for.
+
+        Raises ``InvalidArgumentError`` for one that is not there, or is deleted.
+        """
+        wanted = np.asarray(ids, np.uint64)
+        of = (wanted >> np.uint64(32)).astype(np.int64)
+        known = {reader.fragment.id: i for i, reader in enumerate(self.readers)}
+        unique, inverse = np.unique(of, return_inverse=True)
+        at = np.array([known.get(int(f), -1) for f in unique], np.int64)[inverse] if len(unique) else of
+        low = (wanted & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+        def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
+            found = low[mine]
+            if i < 0 or not self.readers[i].is_live(found).all():
+                raise InvalidArgumentError("a row id names a row that is not there", file=self.store.uri)
+            return found
+
+        return self._gathered(at, offsets, columns, with_row_id)
+
+    def live_rows(self, ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """For each row id whether it names a row that is there and lives."""
+        found = np.zeros(len(ids), bool)
+        of = (ids >> np.uint64(32)).astype(np.int64)
+        for fragment_id in np.unique(of):
+            reader = self._by_id.get(int(fragment_id))
+            if reader is not None:
+                mine = of == fragment_id
+                found[mine] = reader.is_live((ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64))
+        return found
+
+    def _gathered(
+        self,
+        at: Rows,
+        offsets: Callable[[int, npt.NDArray[np.bool_] | slice], Rows],
+        columns: LanceSchema,
+        with_row_id: bool,
+    ) -> pa.Table:
+        """Rows of several fragments, put into the order of ``at``, which says the fragment of each."""
+        plan = ScanPlan(self.view, columns, with_row_id=with_row_id)
+        stored = self.view.stored(columns)
+        fragments = np.unique(at).tolist()
+        tables, places = [], []
+        for i in fragments:
+            mine: npt.NDArray[np.bool_] | slice = at == i if len(fragments) > 1 else slice(None)
+            rows = offsets(i, mine)
+            batch = scan.one_batch(self.readers[i].take(rows, stored))
+            tables.append(scan.finish(plan, self.readers[i], batch, rows if with_row_id else None))
+            if not isinstance(mine, slice):
+                places.append(np.flatnonzero(mine))
+        if len(tables) == 1:
+            return pa.Table.from_batches(tables)
+        if not tables:
+            return plan.schema.empty_table()
+        table = pa.Table.from_batches(tables, schema=tables[0].schema)
+        order = np.empty(len(at), np.int64)
+        order[np.concatenate(places)] = np.arange(len(at))
+        return table.take(pa.array(order)).combine_chunks()
+
+    # --- what commands need ------------------------------------------------------------------------------------------
+
+    def matching(self, filter: Filter | None, reader: FragmentReader) -> Rows:
+        """The offsets of a fragment's live rows for which ``filter`` is true."""
+        plan = ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True)
+        found = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
+        if not found:
+            return np.array([], np.int64)
+        return (np.concatenate(found) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+__all__ = ["Snapshot", "row_ids"]

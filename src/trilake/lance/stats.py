@@ -1,0 +1,30 @@
+"""``LanceStats``: numbers about a dataset and its indices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trilake.lance import indices
+
+if TYPE_CHECKING:
+    from trilake.lance.lance_dataset import LanceDataset
+
+
+class LanceStats:
+    """Numbers about one dataset at its version."""
+
+    def __init__(self, dataset: LanceDataset) -> None:
+        self._dataset = dataset
+
+    def dataset_stats(self, max_rows_per_group: int = 1024) -> dict[str, int]:
+        """``num_deleted_rows``, ``num_fragments``, and ``num_small_files``: fragments with fewer rows than a group."""
+        readers = self._dataset.snapshot.readers
+        return {
+            "num_deleted_rows": sum(r.num_deleted for r in readers),
+            "num_fragments": len(readers),
+            "num_small_files": sum(r.physical_rows < max_rows_per_group for r in readers),
+        }
+
+    def index_stats(self, index_name: str) -> dict[str, Any]:
+        """What an index says of itself, and how many rows it covers."""
+        return indices.statistics(self._dataset.snapshot, index_name)

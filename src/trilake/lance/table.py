@@ -1,0 +1,260 @@
+"""``LanceTable``: a Lance dataset as every format's table, and the write that makes one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, UnknownOptionError
+from trilake.lance import transaction
+from trilake.lance import write as writing
+from trilake.lance.errors import DatasetVersionNotFoundError
+from trilake.lance.manifest import Manifest, parse_manifest
+from trilake.lance.schema import LanceSchema
+from trilake.lance.skipping import kept_groups
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.versions import Listing, list_versions
+from trilake.lance.writing import NullPolicy, WriteOptions, write_fragments
+from trilake.storage.base import Store
+from trilake.table import Explanation, FilterLike, Table
+
+#: A time as ISO text (UTC where it has no zone), datetime, or seconds since the Unix epoch.
+TimestampLike: TypeAlias = str | dt.datetime | int | float
+
+#: Options of a write, by the names that users give them.
+OPTIONS = ("maxRowsPerFile", "maxRowsPerGroup", "maxBytesPerFile", "nulls")
+
+_FILES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int64()),
+        ("num_records", pa.int64()),
+        ("stats", pa.string()),
+        ("deletion_vector", pa.string()),
+    ]
+)
+
+
+class LanceTable(Table):
+    """A dataset at one version.
+
+    Parameters
+    ----------
+    store: rooted at the dataset.
+    version: the version to show; the newest by default.
+    timestamp: show the version that was newest at that time instead.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
+    """
+
+    format = "lance"
+
+    def __init__(self, store: Store, *, version: int | None = None, timestamp: TimestampLike | None = None) -> None:
+        if version is not None and timestamp is not None:
+            raise InvalidArgumentError("a version and a timestamp are given", help="pass one of them")
+        self.uri = store.uri
+        if timestamp is not None:
+            version = version_at(store, timestamp)
+        self.snapshot = Snapshot.open(store, version)
+
+    @property
+    def version(self) -> int:
+        """The version this object shows."""
+        return self.snapshot.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return self.snapshot.schema
+
+    def files(self, filter: FilterLike | None = None) -> pa.Table:
+        """One row a data file; ``num_records`` counts deleted rows, ``stats`` is the number of records and columns."""
+        bound, store = self.snapshot.filter(filter), self.snapshot.store
+        rows: list[tuple[Any, ...]] = []
+        for reader in self.snapshot.readers:
+            if bound is not None and not kept_groups(reader, bound, self.snapshot.view):
+                continue
+            fragment = reader.fragment
+            deletion = None if fragment.deletion_file is None else fragment.deletion_file.key(fragment.id)
+            for entry in fragment.files:
+                size = entry.size_bytes or store.head(entry.key).size
+                stats = {"numRecords": reader.physical_rows, "fragment": fragment.id, "fields": list(entry.fields)}
+                rows.append((entry.key, [], size, reader.physical_rows, json.dumps(stats), deletion))
+        columns = [list(c) for c in zip(*rows, strict=True)] if rows else [[]] * len(_FILES)
+        return pa.table(columns, schema=_FILES)
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as batches, in the order of the fragments; chunks are read in parallel, few of them at a time."""
+        names = None if columns is None else self.projected_schema(columns).names
+        plan = self.snapshot.plan(names, filter)
+        if names == []:
+            plan = type(plan)(plan.view, LanceSchema(()), plan.filter)
+        return self.snapshot.scan(plan)
+
+    def count(self, filter: FilterLike | None = None) -> int:
+        """Number of matching rows; without a filter, from the manifest alone."""
+        return self.snapshot.count(filter)
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """One row a version, newest first: ``version``, ``timestamp``, ``operation`` and ``num_rows``."""
+        store = self.snapshot.store
+        listing = list_versions(store)
+        versions = [v for v in reversed(listing.versions) if v <= self.version][:limit]
+        manifests = [_manifest(store, listing, v) for v in versions]
+        return pa.table(
+            {
+                "version": pa.array(versions, pa.int64()),
+                "timestamp": pa.array([m.timestamp_ns // 10**6 for m in manifests], pa.timestamp("ms", "UTC")),
+                "operation": pa.array([_operation(store, m) for m in manifests], pa.string()),
+                "num_rows": pa.array([_rows(m) for m in manifests], pa.int64()),
+            }
+        )
+
+    def explain(self, filter: FilterLike | None = None) -> Explanation:
+        """Which files a filter keeps, and how many of their rows are in row groups that may match."""
+        bound = self.snapshot.filter(filter)
+        paths, kept, reasons, total, left = [], [], [], 0, 0
+        for reader in self.snapshot.readers:
+            ranges = [(0, reader.physical_rows)]
+            if bound is not None:
+                ranges = kept_groups(reader, bound, self.snapshot.view)
+            total += reader.physical_rows
+            left += sum(b - a for a, b in ranges)
+            for entry in reader.fragment.files:
+                paths.append(entry.key)
+                kept.append(bool(ranges))
+                reasons.append("it may hold matching rows" if ranges else "no row group can match")
+        files = pa.table(
+            {
+                "path": pa.array(paths, pa.string()),
+                "kept": pa.array(kept, pa.bool_()),
+                "reason": pa.array(reasons, pa.string()),
+            }
+        )
+        note = f"{left} of {total} rows are in row groups that may match"
+        return Explanation(None if bound is None else str(bound), files, (note,))
+
+
+def _manifest(store: Store, listing: Listing, version: int) -> Manifest:
+    key = listing.key(version)
+    return parse_manifest(store.read(key), file=f"{store.uri}/{key}")
+
+
+def _operation(store: Store, manifest: Manifest) -> str | None:
+    if not manifest.transaction_file:
+        return None
+    try:
+        data = store.read(f"{transaction.TRANSACTIONS}/{manifest.transaction_file}").to_pybytes()
+    except FileNotFoundError:
+        return None
+    return type(transaction.parse(data, file=manifest.transaction_file).operation).__name__
+
+
+def _rows(manifest: Manifest) -> int | None:
+    """Rows that live, where the manifest says."""
+    total = 0
+    for f in manifest.fragments:
+        deleted = 0 if f.deletion_file is None else f.deletion_file.num_deleted_rows
+        if not f.physical_rows or (f.deletion_file is not None and not deleted):
+            return None
+        total += f.physical_rows - deleted
+    return total
+
+
+# --- time travel -----------------------------------------------------------------------------------------------------
+
+
+def version_at(store: Store, timestamp: TimestampLike) -> int:
+    """The newest version that was committed at or before a time.  Raises ``VersionNotFoundError``."""
+    limit = _nanoseconds(timestamp)
+    listing = list_versions(store)
+    for version in reversed(listing.versions):
+        if _manifest(store, listing, version).timestamp_ns <= limit:
+            return version
+    raise DatasetVersionNotFoundError(f"no version is as old as {timestamp}", file=store.uri)
+
+
+def _nanoseconds(timestamp: TimestampLike) -> int:
+    if isinstance(timestamp, str):
+        try:
+            timestamp = dt.datetime.fromisoformat(timestamp)
+        except ValueError as e:
+            raise InvalidArgumentError(f"{timestamp!r} is no time", help="write it as 2024-12-31 23:59:59") from e
+    if isinstance(timestamp, dt.datetime):
+        at = timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=dt.UTC)
+        micros = np.datetime64(at.astimezone(dt.UTC).replace(tzinfo=None), "us").astype(np.int64)
+        return int(micros) * 1000
+    return int(timestamp * 10**9)
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """How rows are written, from texts: ``maxRowsPerFile``, ``maxRowsPerGroup``, ``maxBytesPerFile`` and ``nulls``.
+
+    Names in any case.  Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
+
+    >>> write_options({"maxRowsPerGroup": "4096", "nulls": "mask"}).max_rows_per_group
+    4096
+    """
+    known = {name.lower(): name for name in OPTIONS}
+    unknown = sorted(name for name in given if name.lower() not in known)
+    if unknown:
+        raise UnknownOptionError(
+            f"{', '.join(map(repr, unknown))} is no option of a Lance write", help=f"options are {', '.join(OPTIONS)}"
+        )
+    by_name = {known[name.lower()]: value for name, value in given.items()}
+
+    def number(name: str, default: int) -> int:
+        text = by_name.get(name)
+        if text is None:
+            return default
+        if not str(text).strip().isdigit():
+            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be a number above 0")
+        return int(text)
+
+    defaults = WriteOptions()
+    return WriteOptions(
+        number("maxRowsPerFile", defaults.max_rows_per_file),
+        number("maxRowsPerGroup", defaults.max_rows_per_group),
+        number("maxBytesPerFile", defaults.max_bytes_per_file),
+        cast(NullPolicy, by_name.get("nulls", defaults.nulls)),  # WriteOptions checks it
+    )
+
+
+def write_table(
+    store: Store,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    mode: str = "error",
+    options: WriteOptions | None = None,
+) -> tuple[Snapshot | None, int, int]:
+    """Write rows as one version, in the modes of every format: ``error``, ``ignore``, ``append`` and ``overwrite``.
+
+    Returns the version (``None`` where ``ignore`` found a dataset), and the numbers of fragments and rows added.
+    """
+    modes: dict[str, writing.Mode] = {
+        "error": "create",
+        "ignore": "create",
+        "append": "append",
+        "overwrite": "overwrite",
+    }
+    if mode not in modes:
+        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
+    if mode == "ignore" and list_versions(store).versions:
+        return None, 0, 0
+    plan = writing.plan_write(store, modes[mode], options)
+    target = plan.target(schema)
+    fragments = write_fragments(store, batches, target, plan.options)
+    done = writing.commit_write(store, plan, target, fragments)
+    return done, len(fragments), sum(f.physical_rows for f in fragments)

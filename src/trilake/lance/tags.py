@@ -1,0 +1,45 @@
+"""``Tags``: names for versions of a dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trilake.lance import versions
+from trilake.lance.runtime import Runtime
+
+if TYPE_CHECKING:
+    from trilake.lance.lance_dataset import LanceDataset
+
+
+class Tags:
+    """The tags of a dataset, as they are in its store now."""
+
+    def __init__(self, dataset: LanceDataset) -> None:
+        self._store = dataset.snapshot.store
+
+    def list(self) -> dict[str, dict[str, Any]]:
+        """All tags by name: ``version`` and ``manifest_size`` in bytes."""
+        found = versions.read_tags(self._store)
+        return {name: {"version": tag.version, "manifest_size": tag.manifest_size} for name, tag in found.items()}
+
+    def get_version(self, tag: str) -> int:
+        """The version that a tag names.  Raises ``VersionNotFoundError``."""
+        return versions.read_tag(self._store, tag).version
+
+    def create(self, tag: str, version: int) -> None:
+        """Name a version.  Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``."""
+        self._write(tag, version, update=False)
+
+    def update(self, tag: str, version: int) -> None:
+        """Let a tag name another version.  Raises ``VersionNotFoundError``."""
+        self._write(tag, version, update=True)
+
+    def delete(self, tag: str) -> None:
+        """Remove a tag; the version stays.  Raises ``VersionNotFoundError``."""
+        versions.delete_tag(self._store, tag)
+
+    def _write(self, tag: str, version: int, *, update: bool) -> None:
+        listing = versions.list_versions(self._store)
+        number = versions.choose_version(self._store, listing, version)
+        size = self._store.head(listing.key(number)).size
+        versions.write_tag(self._store, tag, number, size=size, now_ns=Runtime().clock_ns(), update=update)

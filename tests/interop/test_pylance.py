@@ -1,0 +1,141 @@
+"""Today's pylance, in legacy mode, and this library: each reads what the other wrote, and goes on with it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import lance as pylance
+import pyarrow as pa
+import pytest
+
+from tests.interop import dialogue
+from trilake import lance as ours
+from trilake.lance.versions import list_versions
+from trilake.storage import open_store
+
+SIDES: dict[str, Any] = {"trilake": ours, "pylance": pylance}
+
+
+def begin(who: str, uri: str, *, v2_names: bool = False, dictionary: bool = True) -> None:
+    more: dict[str, Any] = {"dictionary": dictionary}
+    if who == "pylance":
+        more |= {"data_storage_version": "legacy", "enable_v2_manifest_paths": v2_names}
+    dialogue.write(SIDES[who], uri, **more)
+
+
+def agree(uri: str, *, history: bool = False) -> pa.Table:
+    """Both see the same rows, in the same order, at the newest version or at all."""
+    versions = list_versions(open_store(uri)).versions
+    table = None
+    for version in versions if history else versions[-1:]:
+        table, theirs = (dialogue.state(SIDES[who], uri, version) for who in ("trilake", "pylance"))
+        assert table.schema.equals(theirs.schema), version
+        assert table.to_pydict() == theirs.to_pydict(), version
+    assert table is not None
+    assert pylance.dataset(uri).version == versions[-1]
+    return table
+
+
+@pytest.mark.parametrize("who", SIDES)
+def test_each_reads_what_the_other_writes(who: str, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin(who, uri)
+    assert agree(uri).select(["id"]).equals(dialogue.rows().select(["id"]))
+    for text in ("id = 77", "name = 'name 250'", "x > 60", "flag AND id < 30", "s.a = 5"):
+        found = ours.dataset(uri).to_table(columns=["id"], filter=text)
+        assert found.equals(pylance.dataset(uri).to_table(columns=["id"], filter=text)), text
+        assert found.num_rows > 0
+    ranks = random.Random(3).sample(range(dialogue.COUNT), 40)
+    assert ours.dataset(uri).take(ranks).to_pydict() == pylance.dataset(uri).take(ranks).to_pydict()
+
+
+@pytest.mark.parametrize("step", dialogue.STEPS)
+@pytest.mark.parametrize("author", SIDES)
+@pytest.mark.parametrize("actor", SIDES)
+def test_each_goes_on_with_what_the_other_wrote(author: str, actor: str, step: str, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    # Pylance cannot restore its own legacy datasets with dictionaries.
+    begin(author, uri, dictionary=step != "restore")
+    dialogue.STEPS[step](SIDES[actor], uri)
+    agree(uri, history=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_long_dialogues(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    uri = str(tmp_path / "t")
+    begin(rng.choice(list(SIDES)), uri, dictionary=seed % 2 == 0)
+    steps = [s for s in dialogue.STEPS if s != "restore" or seed % 2]
+    for _ in range(10):
+        dialogue.STEPS[rng.choice(steps)](SIDES[rng.choice(list(SIDES))], uri)
+        agree(uri)
+    agree(uri, history=True)
+    ours.dataset(uri).validate()
+
+
+def test_newer_manifest_names(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin("pylance", uri, v2_names=True)
+    for step in ("delete", "append", "merge"):
+        for who in SIDES.values():
+            dialogue.STEPS[step](who, uri)
+    agree(uri, history=True)
+    assert list_versions(open_store(uri)).scheme == "v2"
+
+
+def test_columns_changed_by_either(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin("pylance", uri)
+    for who in (ours, pylance):
+        name = who.__name__.replace(".", "_")
+        who.dataset(uri).add_columns({f"{name}_n": "id + 1"})
+        who.dataset(uri).alter_columns({"path": f"{name}_n", "name": f"{name}_m"})
+        agree(uri)
+        who.dataset(uri).alter_columns({"path": f"{name}_m", "data_type": pa.int32()})
+        agree(uri)
+    ours.dataset(uri).drop_columns(["raw", "s.a"])
+    agree(uri)
+    pylance.dataset(uri).drop_columns(["day"])
+    agree(uri, history=True)
+
+
+def test_tags_of_either(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin("pylance", uri)
+    pylance.dataset(uri).delete("id < 5")
+    pylance.dataset(uri).tags.create("theirs", 2)
+    ours.dataset(uri).tags.create("mine", 1)
+    assert {n: t["version"] for n, t in ours.dataset(uri).tags.list().items()} == {"theirs": 2, "mine": 1}
+    assert {n: t["version"] for n, t in pylance.dataset(uri).tags.list().items()} == {"theirs": 2, "mine": 1}
+    assert pylance.dataset(uri, version="mine").version == ours.dataset(uri, "mine").version == 1
+
+
+def test_stale_handles_of_either(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin("trilake", uri)
+    mine, theirs = ours.dataset(uri), pylance.dataset(uri)
+    mine.delete("id < 5")
+    theirs.delete("id = 450")
+    mine.delete("id = 460")
+    assert agree(uri).num_rows == dialogue.COUNT - 7
+
+
+def test_later_formats_are_refused(tmp_path: Path) -> None:
+    from trilake.errors import UnsupportedProtocolError
+
+    uri = str(tmp_path / "t")
+    pylance.write_dataset(dialogue.rows(), uri, data_storage_version="2.0")
+    with pytest.raises(UnsupportedProtocolError, match="second file format"):
+        ours.dataset(uri)
+    stable = str(tmp_path / "stable")
+    pylance.write_dataset(
+        dialogue.rows(),
+        stable,
+        data_storage_version="legacy",
+        enable_stable_row_ids=True,
+        enable_v2_manifest_paths=False,
+    )
+    with pytest.raises(UnsupportedProtocolError, match="stable row ids"):
+        ours.dataset(stable)
