@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from trilake.spark.delta_source import DeltaDataSource, TrilakeDeltaDataSource
+from trilake.spark.lance_source import LanceDataSource, TrilakeLanceDataSource
 from trilake.spark.trevni_source import TrevniDataSource, TrilakeTrevniDataSource
 
 _log = logging.getLogger("trilake.spark")
@@ -18,6 +19,8 @@ _DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
 SOURCES: list[type[DataSource]] = [
     DeltaDataSource,
     TrilakeDeltaDataSource,
+    LanceDataSource,
+    TrilakeLanceDataSource,
     TrevniDataSource,
     TrilakeTrevniDataSource,
 ]

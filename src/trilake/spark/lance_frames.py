@@ -1,0 +1,93 @@
+"""Lance datasets and DataFrames in the ways that Spark lets no Python data source have."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.errors import InvalidArgumentError, WriteFailedError
+from trilake.expr import parse_filter
+from trilake.lance.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.proto import format_pb2 as pb
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.table import LanceTable
+from trilake.lance.versions import list_versions
+from trilake.lance.write import Mode
+from trilake.lance.writing import WriteOptions, write_fragments
+from trilake.spark.lance_source import LanceWriter, rows_schema
+from trilake.spark.register import register
+from trilake.storage import open_store
+from trilake.table import FilterLike
+
+_MODES: dict[str, Mode] = {"error": "create", "ignore": "create", "append": "append", "overwrite": "overwrite"}
+
+
+def read_dataframe(
+    spark: SparkSession,
+    table: LanceTable,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of a version for which ``filter``, which is SQL text, is true, projected to ``columns``.
+
+    All uses of the DataFrame want the same rows, so the filter may choose fragments and row groups.
+
+    Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column or a filter that is no text, and
+    ``SchemaMismatchError``.
+    """
+    output = table.schema if columns is None else table.projected_schema(columns)
+    parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
+    register(spark)
+    reader = spark.read.format("trilake-lance").option("version", str(table.version))
+    for name, value in (options or {}).items():
+        reader = reader.option(name, value)
+    if isinstance(filter, str):
+        reader = reader.option("filter", filter)
+    elif filter is not None:
+        raise InvalidArgumentError("a filter of a Lance DataFrame is SQL text", help='write it as "n > 5"')
+    return reader.schema(rows_schema(output, table.uri)).load(table.uri)
+
+
+def write_dataframe(
+    df: DataFrame,
+    uri: str,
+    store: Mapping[str, str],
+    *,
+    mode: str,
+    options: WriteOptions | None = None,
+    vectors: Mapping[str, int] | None = None,
+) -> tuple[Snapshot | None, list[Fragment]]:
+    """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
+
+    Returns the version (``None`` where ``ignore`` found a dataset) and the fragments added.  Raises as
+    :func:`trilake.lance.write.write` does, and ``WriteFailedError`` where a task failed: then nothing was written.
+    """
+    target = open_store(uri, dict(store))
+    if mode not in _MODES:
+        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
+    if mode == "ignore" and list_versions(target).versions:
+        return None, []
+    writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors or {})
+    packed = pickle.dumps(writer)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mine: LanceWriter = pickle.loads(packed)
+        found = write_fragments(open_store(mine.path, mine.store), batches, mine.target(), mine.options)
+        messages = [fragment_message(f).SerializeToString() for f in found]
+        yield pa.RecordBatch.from_arrays([pa.array(messages, pa.binary())], ["fragment"])
+
+    try:
+        rows = df.mapInArrow(run, "fragment binary").collect()
+    except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
+        raise WriteFailedError(
+            f"the write failed before its commit; the dataset is unchanged. Cause: {e}",
+            help="repeat the write; what tasks have left is removed by cleanup_old_versions",
+            file=target.uri,
+        ) from e
+    fragments = [parse_fragment(pb.DataFragment.FromString(bytes(row.fragment))) for row in rows]
+    return writer.finish(fragments), fragments

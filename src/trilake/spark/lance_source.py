@@ -1,0 +1,315 @@
+"""``spark.read.format("lance")`` and ``df.write.format("lance")``: the Python data source.
+
+A version is read in partitions of one fragment each.  Writing leaves data files in Spark's tasks, which no version
+names; the driver makes them one when all tasks are done, so rows of a job appear at once or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from trilake.delta.schema import StructType, all_nullable, from_arrow
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
+from trilake.expr import Filter as TableFilter
+from trilake.expr import parse_filter
+from trilake.lance import transaction
+from trilake.lance.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.manifest import Fragment
+from trilake.lance.scan import ScanPlan, scan
+from trilake.lance.schema import LanceSchema
+from trilake.lance.skipping import kept_groups
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.table import OPTIONS, version_at, write_options
+from trilake.lance.versions import read_tag
+from trilake.lance.view import View
+from trilake.lance.write import Mode, WritePlan, commit_write, plan_write
+from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.spark.filters import push_filters
+from trilake.spark.options import Options, table_path
+from trilake.spark.rows import as_declared
+from trilake.spark.schemas import from_spark, to_spark
+from trilake.storage import open_store
+
+READ_OPTIONS = ("version", "tag", "timestamp", "filter", "pushFilters", "batchSize", "rowId")
+WRITE_OPTIONS = ("vectors", *OPTIONS)
+
+
+class LanceDataSource(DataSource):
+    """A Lance dataset as a Spark data source.
+
+    Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL text that chooses rows; ``batchSize``;
+    ``rowId``, which adds the column ``_rowid``.  Of a write: those of :func:`trilake.lance.table.write_options`, and
+    ``vectors``, such as ``"v:128"``: array columns that become vectors of so many floats in a new dataset.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "lance"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    def schema(self) -> T.StructType:
+        snapshot, options = self._open()
+        schema = snapshot.schema
+        if options.flag("rowId"):
+            schema = schema.append(pa.field(ROW_ID, pa.int64()))
+        return rows_schema(schema, snapshot.store.uri)
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        snapshot, options = self._open()
+        size = options.integer("batchSize")
+        if size is not None and size < 1:
+            raise InvalidArgumentError(f"option batchSize is {size}", help="it must be a number of rows above 0")
+        reader = PushingLanceReader if options.flag("pushFilters") else LanceReader
+        return reader(snapshot, options.store, schema, filter=options.get("filter"), batch_size=size)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> LanceWriter:
+        options = Options(self.options, WRITE_OPTIONS)
+        given = dict(options.values)
+        vectors = vector_sizes(given.pop("vectors", None))
+        path = table_path(self.options)
+        mode: Mode = "overwrite" if overwrite else "append"
+        return LanceWriter.begin(path, options.store, schema, mode, write_options(given), vectors)
+
+    def _open(self) -> tuple[Snapshot, Options]:
+        options = Options(self.options, READ_OPTIONS)
+        options.one_of("version", "tag", "timestamp")
+        store = open_store(table_path(self.options), options.store)
+        version, tag, timestamp = options.integer("version"), options.get("tag"), options.get("timestamp")
+        if tag is not None:
+            version = read_tag(store, tag).version
+        elif timestamp is not None:
+            version = version_at(store, timestamp)
+        return Snapshot.open(store, version), options
+
+
+class TrilakeLanceDataSource(LanceDataSource):
+    """The same under a name that nobody else claims."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trilake-lance"
+
+
+def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
+    """The schema of a dataset's rows as Spark must declare it; vectors are arrays, nullable throughout.
+
+    Raises ``SchemaMismatchError`` for a column whose type Spark does not have.
+    """
+    try:
+        return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
+    except SchemaMismatchError as e:
+        raise SchemaMismatchError(
+            f"Spark cannot take the dataset's columns as they are: {e.message}",
+            help="give .schema(...) without the column, or with a type that it can become, such as bigint",
+            file=uri,
+            column=e.context.get("column"),
+        ) from e
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FragmentPartition(InputPartition):
+    """What one task reads; nothing, where there is nothing at all to read."""
+
+    fragment: Fragment | None
+
+
+class LanceReader(DataSourceReader):
+    """Reads the columns that Spark has declared, and the rows for which the option ``filter`` is true."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        store: Mapping[str, str],
+        schema: T.StructType,
+        *,
+        filter: str | None,
+        batch_size: int | None,
+    ) -> None:
+        self.uri, self.store = snapshot.store.uri, dict(store)
+        self.stored = snapshot.manifest.schema
+        self.snapshot: Snapshot | None = snapshot
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        self.columns, self.row_id = _columns(snapshot.view.schema, self.declared, self.uri)
+        self.batch_size = batch_size
+        self.filter: TableFilter | None = parse_filter(filter, snapshot.schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        assert self.snapshot is not None
+        snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
+        readers = snapshot.readers
+        if self.filter is not None:
+            readers = tuple(r for r in readers if kept_groups(r, self.filter, snapshot.view))
+        return [FragmentPartition(r.fragment) for r in readers] or [FragmentPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        fragment = cast(FragmentPartition, partition).fragment
+        if fragment is None:
+            return
+        view = View(self.stored)
+        columns = view.schema.project(list(dict.fromkeys(self.columns)))
+        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, with_row_id=self.row_id is not None)
+        reader = FragmentReader(open_store(self.uri, self.store), fragment, self.stored)
+        for batch in scan(plan, [reader], threads=1):
+            yield as_declared(self._arranged(batch), self.declared)
+
+    def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns in the order and under the names declared."""
+        names = iter(self.columns)
+        arrays = [
+            batch.column(ROW_ID).cast(pa.int64()) if i == self.row_id else batch.column(next(names))
+            for i in range(len(self.declared))
+        ]
+        if not arrays:
+            return batch.select([])
+        return pa.RecordBatch.from_arrays(arrays, names=self.declared.names)
+
+
+class PushingLanceReader(LanceReader):
+    """Filters that Spark pushes choose fragments, row groups and rows, and Spark applies them again.
+
+    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so rows that
+    one ``where`` excludes would be missing from every other use of the same DataFrame.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        # The option ``filter`` came first, and one filter is all that a scan has.
+        if self.filter is None:
+            self.filter = push_filters(filters, View(self.stored).arrow)
+        return filters
+
+
+def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], int | None]:
+    """The dataset's names of the columns declared, and the place of the row ids among those."""
+    by_lower = {name.lower(): name for name in schema.names}
+    names, row_id = [], None
+    for i, name in enumerate(declared.names):
+        found = name if name in schema.names else by_lower.get(name.lower())
+        if found is not None:
+            names.append(found)
+        elif name == ROW_ID:
+            row_id = i
+        else:
+            raise SchemaMismatchError(
+                f"the dataset has no column {name!r}", help=f"it has {', '.join(schema.names)}", file=uri, column=name
+            )
+    return names, row_id
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WrittenFragments(WriterCommitMessage):
+    """What one task has written."""
+
+    fragments: list[Fragment]
+
+
+class LanceWriter(DataSourceArrowWriter):
+    """Writes data files in tasks, commits them on the driver."""
+
+    def __init__(
+        self,
+        path: str,
+        store: Mapping[str, str],
+        mode: Mode,
+        read_version: int,
+        schema: LanceSchema,
+        options: WriteOptions,
+    ) -> None:
+        self.path, self.store, self.mode, self.read_version = path, dict(store), mode, read_version
+        self.schema, self.options = schema, options
+
+    @classmethod
+    def begin(
+        cls,
+        path: str,
+        store: Mapping[str, str],
+        schema: T.StructType,
+        mode: Mode,
+        options: WriteOptions,
+        vectors: Mapping[str, int],
+    ) -> LanceWriter:
+        """Look at the dataset, and decide what rows become.
+
+        Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``.
+        """
+        plan = plan_write(open_store(path, dict(store)), mode, options)
+        arrow = with_vectors(from_spark(schema).to_arrow_schema(), vectors)
+        target = plan.target(arrow)
+        if plan.mode == "append" and plan.base is not None and set(arrow.names) != set(target.view.schema.names):
+            raise SchemaMismatchError(
+                f"the rows have the columns {', '.join(arrow.names)}, the dataset has "
+                + ", ".join(target.view.schema.names),
+                help="select and name the columns as the dataset has them",
+                file=path,
+            )
+        version = 0 if plan.base is None else plan.base.version
+        return cls(path, store, mode, version, target.view.whole, options)
+
+    def target(self) -> Target:
+        """Where rows of a task go.  Dictionaries of a new dataset cannot be, because tasks would not agree on one."""
+        return Target(self.schema, nulls=self.options.nulls)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFragments:
+        store = open_store(self.path, self.store)
+        return WrittenFragments(write_fragments(store, iterator, self.target(), self.options))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self.finish([f for m in messages if isinstance(m, WrittenFragments) for f in m.fragments])
+
+    def finish(self, fragments: Sequence[Fragment]) -> Snapshot:
+        """Make the fragments of all tasks a version."""
+        store = open_store(self.path, self.store)
+        base = transaction.load(store, self.read_version) if self.read_version else None
+        return commit_write(store, WritePlan(self.mode, base, self.options), self.target(), fragments)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        written = [f for m in messages if isinstance(m, WrittenFragments) for f in m.fragments]
+        with suppress(TrilakeError, OSError):  # why the job failed is the error to show; a clean-up removes the rest
+            discard(open_store(self.path, self.store), written)
+
+
+def vector_sizes(text: str | None) -> dict[str, int]:
+    """Sizes of vectors by column.  Raises ``InvalidArgumentError``.
+
+    >>> vector_sizes("v:128, w:16")
+    {'v': 128, 'w': 16}
+    """
+    found = {}
+    for part in (text or "").split(","):
+        if part.strip():
+            name, _, size = part.strip().rpartition(":")
+            if not name or not size.strip().isdigit() or int(size) < 1:
+                raise InvalidArgumentError(f"option vectors is {text!r}", help='write it as "column:size, …"')
+            found[name.strip()] = int(size)
+    return found
+
+
+def with_vectors(schema: pa.Schema, vectors: Mapping[str, int]) -> pa.Schema:
+    """The schema with array columns as vectors of 32-bit floats.  Raises ``InvalidArgumentError``."""
+    for name, size in vectors.items():
+        i = schema.get_field_index(name)
+        if i < 0 or not pa.types.is_list(schema.field(i).type):
+            raise InvalidArgumentError(f"option vectors names {name!r}, which is no array column", column=name)
+        schema = schema.set(i, pa.field(name, pa.list_(pa.float32(), size), schema.field(i).nullable))
+    return schema
