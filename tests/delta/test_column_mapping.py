@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -169,6 +170,33 @@ def test_parquet_files_hold_the_ids() -> None:
     element = read.field(2).type.value_field
     assert b"PARQUET:field_id" not in (element.metadata or {})
     assert [f.metadata[b"PARQUET:field_id"] for f in element.type] == [b"6", b"7"]
+
+
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_a_null_struct_of_what_must_not_be_null_can_be_written(mode: str) -> None:
+    deep = pa.struct([pa.field("d", pa.struct([pa.field("x", pa.int64(), False)]), False)])
+    kind = pa.schema(
+        [
+            ("s", deep),
+            pa.field("r", pa.struct([pa.field("x", pa.int64(), False)]), False),
+            ("l", pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int64(), False)])))),
+        ]
+    )
+    schema, _ = assign(from_arrow(kind), mode=mode)
+    rows: list[dict[str, Any]] = [
+        {"s": None, "r": {"x": 1}, "l": [None]},
+        {"s": {"d": {"x": 1}}, "r": {"x": 2}, "l": [{"x": 1}]},
+    ]
+    table = pa.Table.from_pylist(rows, schema=schema.to_arrow_schema())
+    physical = to_physical(table, schema, mode)
+    assert physical.schema.equals(physical_schema(schema, mode), check_metadata=True)
+    assert not physical.schema.field(1).type.field(0).nullable
+    sink = pa.BufferOutputStream()
+    pq.write_table(physical, sink, store_schema=False)
+    back = pq.read_table(pa.BufferReader(sink.getvalue()))
+    assert [c.to_pylist()[0] is None for c in back.columns] == [True, False, False]
+    if mode == "none":
+        assert back.to_pylist() == rows
 
 
 def test_some_of_the_columns_and_columns_of_others() -> None:

@@ -257,25 +257,25 @@ def check_names(schema: StructType, mode: str) -> None:
 def physical_schema(schema: StructType, mode: str) -> pa.Schema:
     """The Arrow schema of a data file: physical names at every depth, and ``PARQUET:field_id`` where columns have ids.
 
-    With mode ``"none"`` it is the schema under its display names.
+    With mode ``"none"`` names are the display names.  What must not be null inside a struct that may be null is
+    nullable in the file: Arrow's writer would refuse the null struct.
     """
-    if mode == "none":
-        return schema.to_arrow_schema()
-    arrow = schema.to_arrow_schema()
-    return pa.schema([_physical_field(a, f) for a, f in zip(arrow, schema.fields, strict=True)])
+    fields = zip(schema.to_arrow_schema(), schema.fields, strict=True)
+    return pa.schema([_physical_field(a, f, mode) for a, f in fields])
 
 
 def to_physical(table: pa.Table, schema: StructType, mode: str) -> pa.Table:
-    """Rows under display names as rows under physical names and field ids, without copying a value.
+    """Rows under display names as rows of :func:`physical_schema`, without copying a value.
 
     ``table`` may have a part of the schema's columns, in any order; columns that the schema does not know, such as
     ``_change_type``, stay as they are.  Raises ``InvalidArgumentError`` where a column's nested fields are not those of
     the schema.
     """
-    if mode == "none":
-        return table
     by_name: Mapping[str, StructField] = {f.name: f for f in schema.fields}
-    renamed = pa.schema([_physical_field(a, by_name[a.name]) if a.name in by_name else a for a in table.schema])
+    fields = [_physical_field(a, by_name[a.name], mode) if a.name in by_name else a for a in table.schema]
+    renamed = pa.schema(fields)
+    if renamed.equals(table.schema, check_metadata=True):
+        return table
     return pa.Table.from_batches([pa.record_batch(_Relabelled(b, renamed)) for b in table.to_batches()], renamed)
 
 
@@ -289,25 +289,32 @@ class _Relabelled:
         return self.schema.__arrow_c_schema__(), self.batch.__arrow_c_array__()[1]
 
 
-def _physical_field(arrow: pa.Field, field: StructField) -> pa.Field:
+def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool = False) -> pa.Field:
+    """The field in a file; ``absent`` says that a struct around it may be null, and it then has no value."""
+    nullable = arrow.nullable or absent
+    kind = _physical_type(arrow.type, field.type, field.name, mode, nullable)
+    if mode == "none":
+        return pa.field(arrow.name, kind, nullable)
     ids = None if field.column_id is None else {FIELD_ID: str(field.column_id)}
-    return pa.field(field.physical_name, _physical_type(arrow.type, field.type, field.name), arrow.nullable, ids)
+    return pa.field(field.physical_name, kind, nullable, ids)
 
 
-def _physical_type(arrow: pa.DataType, t: DataType, path: str) -> pa.DataType:
+def _physical_type(arrow: pa.DataType, t: DataType, path: str, mode: str, nullable: bool) -> pa.DataType:
     """The Arrow type with physical names; everything else about it, nullability included, stays."""
     if isinstance(t, StructType) and pa.types.is_struct(arrow):
         children = list(arrow)
         if [c.name for c in children] == t.names:
-            return pa.struct([_physical_field(c, f) for c, f in zip(children, t.fields, strict=True)])
+            pairs = zip(children, t.fields, strict=True)
+            return pa.struct([_physical_field(c, f, mode, nullable) for c, f in pairs])
     elif isinstance(t, ArrayType) and pa.types.is_list(arrow):
         value = arrow.value_field
-        return pa.list_(value.with_type(_physical_type(value.type, t.element, f"{path}.element")))
+        inner = _physical_type(value.type, t.element, f"{path}.element", mode, value.nullable)
+        return pa.list_(value.with_type(inner))
     elif isinstance(t, MapType) and pa.types.is_map(arrow):
         key, item = arrow.key_field, arrow.item_field
         return pa.map_(
-            key.with_type(_physical_type(key.type, t.key, f"{path}.key")),
-            item.with_type(_physical_type(item.type, t.value, f"{path}.value")),
+            key.with_type(_physical_type(key.type, t.key, f"{path}.key", mode, False)),
+            item.with_type(_physical_type(item.type, t.value, f"{path}.value", mode, item.nullable)),
         )
     elif not isinstance(t, StructType | ArrayType | MapType):
         return arrow

@@ -33,6 +33,7 @@ from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
 from trilake.delta.write import WriteRequest, files_of_job, finish_write, plan_write, resume_write
 from trilake.delta.write_files import write_files
 from trilake.errors import InvalidArgumentError
+from trilake.spark.catalogue import location_in
 from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
 from trilake.spark.providers import install_providers
@@ -97,6 +98,9 @@ class DeltaDataSource(DataSource):
         return _rows_schema(log.snapshot(wanted_version(log, options)))
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
+        place = location_in(schema)
+        if not self.options.get("path") and place is not None:  # a name of the catalogue: its columns say where
+            self.options = {**self.options, "path": place}
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
         if _feed(options):

@@ -10,11 +10,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.delta.alter_table import Alter
 from trilake.delta.features import writer_features
 from trilake.delta.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
+from trilake.spark.catalogue import known_location
+from trilake.spark.conditions import violation_finder
 from trilake.spark.delta_read import explain_read, read_dataframe
+from trilake.spark.table_builder import DeltaTableBuilder
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
 
@@ -60,6 +64,47 @@ class DeltaTable:
         table = cls(sparkSession, path, hadoopConf or {})
         table._log().segment()
         return table
+
+    @classmethod
+    def forName(
+        cls, sparkSession: SparkSession, tableOrViewName: str, hadoopConf: Mapping[str, str] | None = None
+    ) -> DeltaTable:
+        """The table of a name in Spark's catalogue, or of ``delta.`/path```.
+
+        Raises ``TableNotFoundError`` where there is none, ``InvalidArgumentError`` for a view and for tables of other
+        formats.
+        """
+        if not isinstance(tableOrViewName, str):
+            raise InvalidArgumentError(f"the name is a {type(tableOrViewName).__name__}, not a text")
+        return cls.forPath(sparkSession, known_location(sparkSession, tableOrViewName), hadoopConf)
+
+    @classmethod
+    def create(
+        cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
+    ) -> DeltaTableBuilder:
+        """Describe a new table; making it fails where one is there already."""
+        return DeltaTableBuilder(_session(sparkSession), "create", hadoopConf)
+
+    @classmethod
+    def createIfNotExists(
+        cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
+    ) -> DeltaTableBuilder:
+        """Describe a table that is made where none is there."""
+        return DeltaTableBuilder(_session(sparkSession), "create_if_not_exists", hadoopConf)
+
+    @classmethod
+    def replace(
+        cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
+    ) -> DeltaTableBuilder:
+        """Describe a table that takes the place of one that is there, rows and all."""
+        return DeltaTableBuilder(_session(sparkSession), "replace", hadoopConf)
+
+    @classmethod
+    def createOrReplace(
+        cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
+    ) -> DeltaTableBuilder:
+        """Describe a table that is made, in place of one that may be there."""
+        return DeltaTableBuilder(_session(sparkSession), "create_or_replace", hadoopConf)
 
     @classmethod
     def isDeltaTable(
@@ -116,8 +161,50 @@ class DeltaTable:
         }
         return self._spark.createDataFrame([tuple(row[n] for n in _DETAIL.names)], _DETAIL)
 
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
+        """Raise the table's protocol to at least these versions.
+
+        Raises ``InvalidArgumentError`` for versions that do not exist.
+        """
+        versions: dict[str, object] = {"readerVersion": readerVersion, "writerVersion": writerVersion}
+        for name, value in versions.items():
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ValueError(f"The {name} needs to be an integer but got '{type(value)}'.")
+        self._alter().upgrade_protocol(readerVersion, writerVersion)
+
+    def addFeatureSupport(self, featureName: str) -> None:
+        """Add a table feature, and those it needs, to the table's protocol.
+
+        Raises ``UnsupportedProtocolError`` for a feature that is unknown or that this library cannot write.
+        """
+        if not isinstance(featureName, str):
+            raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")
+        self._alter().add_feature(featureName)
+
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
+        """Take a table feature away.
+
+        ``truncateHistory`` removes log entries older than a day, where those still need the feature.  Raises
+        ``FeatureInUseError`` that says what is left to do.
+        """
+        if not isinstance(featureName, str):
+            raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")
+        if truncateHistory is not None and not isinstance(truncateHistory, bool):
+            raise ValueError(f"truncateHistory needs to be a boolean but got '{type(truncateHistory)}'.")
+        self._alter().drop_feature(featureName, truncate_history=bool(truncateHistory))
+
+    def _alter(self) -> Alter:
+        return Alter(self._log(), find_violation=violation_finder(self._spark, self._path, self._options))
+
     def __repr__(self) -> str:
         return f"<DeltaTable {self._path}>"
+
+
+def _session(given: SparkSession | None) -> SparkSession:
+    session = given or SparkSession.getActiveSession()
+    if session is None:
+        raise InvalidArgumentError("no Spark session is given, and none is active", help="pass sparkSession")
+    return session
 
 
 def _timestamp(ms: int | None) -> Any:
