@@ -59,22 +59,22 @@ def read(uri: str, schema: str, **options: str) -> tuple[list[FragmentPartition]
 
 
 def test_options_columns_and_partitions(uri: str) -> None:
-    partitions, rows = read(uri, "NAME string, id decimal(20,0), _rowid bigint")
+    partitions, rows = read(uri, "NAME string, id decimal(20,0), _rowid long")
     assert len(partitions) == 4
     assert rows.schema.names == ["NAME", "id", "_rowid"]
     assert rows["_rowid"].to_pylist()[-1] == (3 << 32) + 99
-    assert read(uri, "id bigint", version="1")[1].num_rows == 400
+    assert read(uri, "id long", version="1")[1].num_rows == 400
     lance.dataset(uri).tags.create("old", 1)
-    assert read(uri, "id bigint", tag="old")[1].num_rows == 400
+    assert read(uri, "id long", tag="old")[1].num_rows == 400
     partitions, rows = read(uri, "name string", filter="id > 305 AND id < 308")
     assert (len(partitions), rows["name"].to_pylist()) == (1, ["n0", "n1"])
-    assert read(uri, "id bigint", filter="id < 0")[1].num_rows == 0
+    assert read(uri, "id long", filter="id < 0")[1].num_rows == 0
     assert vector_sizes("v:2") == {"v": 2}
     for bad in ({"version": "9"}, {"version": "1", "tag": "old"}, {"nope": "1"}, {"batchSize": "0"}):
         with pytest.raises(trilake.TrilakeError):
-            read(uri, "id bigint", **bad)
+            read(uri, "id long", **bad)
     with pytest.raises(trilake.TrilakeError, match="no column 'z'"):
-        read(uri, "z bigint")
+        read(uri, "z long")
     for text in ("v", "v:0", ":3", "v:x"):
         with pytest.raises(trilake.TrilakeError):
             vector_sizes(text)
