@@ -67,12 +67,25 @@ def _open_trevni(store: Store, version: int | None, timestamp: TimestampLike | N
     return TrevniTable(store.uri, options=store.options)
 
 
+def _is_lance(store: Store) -> bool:
+    from trilake.lance.versions import exists  # late: its messages take time to load
+
+    return exists(store)
+
+
+def _open_lance(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
+    from trilake.lance.table import LanceTable  # late, as above
+
+    return LanceTable(store, version=version, timestamp=timestamp)
+
+
 #: How Trevni files are called, and how many files are looked at for one: a folder may hold millions of others.
 _TREVNI = ".trv"
 _LOOK_AT = 10_000
 
 FORMATS: dict[str, Format] = {
     "delta": Format("delta", lambda store: DeltaLog(store).exists(), _open_delta),
+    "lance": Format("lance", _is_lance, _open_lance),
     "trevni": Format("trevni", _is_trevni, _open_trevni),
 }
 
@@ -159,8 +172,8 @@ def write(
     properties: table properties of a new table, such as ``{"delta.enableChangeDataFeed": "true"}``; for Trevni, how the
         files of this write are written, such as ``{"codec": "deflate", "rowGroupSize": "64m"}``, see
         :func:`trilake.trevni.table_write.write_options`.
-    format: ``"delta"``, or ``"trevni"`` for a folder of Trevni files, which has no versions and no log: files of a
-        write become visible one by one, when all of them are written.
+    format: ``"delta"``, ``"lance"``, whose ``properties`` are those of :func:`trilake.lance.table.write_options`, or
+        ``"trevni"`` for a folder of Trevni files, which has no versions and no log.
     replace_where: with ``mode="overwrite"``, a predicate: only rows for which it is true are replaced, and all rows
         written must satisfy it.
     partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of.
@@ -186,7 +199,7 @@ def write(
     """
     parsed = parse_mode(mode)
     options = dict(storage_options or {})
-    if _format(format).name == "trevni":
+    if _format(format).name != "delta":
         log_only = (replace_where, schema_mode, txn, isolation, user_metadata, data_format)
         if partition_overwrite != "static" or any(value is not None for value in log_only):
             raise InvalidArgumentError(
@@ -194,6 +207,8 @@ def write(
                 " table with a log",
                 help='leave them out, or write format="delta"',
             )
+        if _format(format).name == "lance":
+            return _write_lance(data, uri, parsed, _names(partition_by), properties or {}, options)
         return _write_trevni(data, uri, parsed, _names(partition_by), properties or {}, options)
     common: dict[str, Any] = {
         "mode": parsed,
@@ -239,6 +254,30 @@ def _write_trevni(
         staged = [] if plan.nothing else trevni.write_rows(store, plan, batches)
         done = trevni.finish_table_write(store, plan, staged)
     return WriteResult(None, done.files_added, 0, done.rows_added, done.bytes_added)
+
+
+def _write_lance(
+    data: Any,
+    uri: str | PathLike[str],
+    mode: str,
+    partition_by: tuple[str, ...] | None,
+    properties: Mapping[str, str],
+    options: Mapping[str, str],
+) -> WriteResult:
+    from trilake.lance import table as lance  # late: its messages take time to load
+
+    if partition_by:
+        raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
+    how = lance.write_options(properties)
+    if is_dataframe(data):
+        from trilake.spark.lance_frames import write_dataframe
+
+        made, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how)
+        files, rows = len(fragments), sum(f.physical_rows for f in fragments)
+    else:
+        schema, batches = arrow_batches(data)
+        made, files, rows = lance.write_table(open_store(uri, options), schema, batches, mode=mode, options=how)
+    return WriteResult(None if made is None else made.version, files, 0, rows)
 
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -314,6 +353,12 @@ def read(
     from trilake.spark.delta_read import read_dataframe
 
     table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
+    if table.format == "lance":
+        from trilake.lance.table import LanceTable
+        from trilake.spark import lance_frames
+
+        assert isinstance(table, LanceTable)
+        return lance_frames.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
     if table.format == "trevni":
         from trilake.spark import trevni_read
         from trilake.trevni.table import TrevniTable

@@ -1,0 +1,83 @@
+"""``trilake.open``, ``trilake.write`` and ``trilake.read`` for Lance datasets."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.errors import InvalidArgumentError, TableExistsError, UnknownOptionError, VersionNotFoundError
+from trilake.lance.table import LanceTable
+
+ROWS = pa.table({"n": pa.array(range(100), pa.int64()), "s": [f"t{i % 3}" for i in range(100)]})
+CUT = {"maxRowsPerFile": "40", "maxRowsPerGroup": "10"}
+
+
+def test_a_dataset_is_written_and_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "a %20"
+    done = trilake.write(ROWS, path, format="lance", properties=CUT)
+    assert (done.version, done.files_added, done.rows_added) == (1, 3, 100)
+    table = trilake.open(path)
+    assert isinstance(table, LanceTable)
+    assert (table.format, table.version, table.schema) == ("lance", 1, ROWS.schema)
+    assert table.to_arrow().equals(ROWS)
+    assert table.to_arrow(["S"], "n BETWEEN 4 AND 5").to_pylist() == [{"s": "t1"}, {"s": "t2"}]
+    assert (table.count(), table.count("s = 't0'")) == (100, 34)
+    assert sum(b.num_rows for b in table.to_batches([])) == 100
+    files = table.files("n > 95")
+    assert (files.num_rows, files["num_records"].to_pylist()) == (1, [20])
+    assert files["size"].to_pylist()[0] == (path / files["path"].to_pylist()[0]).stat().st_size
+    assert table.explain("n > 95").kept == files["path"].to_pylist()
+    assert "10 of 100 rows" in str(table.explain("n > 95"))
+
+
+def test_modes(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS, path, format="lance")
+    with pytest.raises(TableExistsError):
+        trilake.write(ROWS, path, format="lance")
+    assert trilake.write(ROWS, path, format="lance", mode="ignore").version is None
+    assert trilake.write(ROWS, path, format="lance", mode="append").version == 2
+    assert trilake.write(ROWS.slice(0, 3), path, format="lance", mode="overwrite").version == 3
+    assert trilake.open(path, version=2).count() == 200
+    assert trilake.open(path).count() == 3
+    history = trilake.open(path).history()
+    assert history["version"].to_pylist() == [3, 2, 1]
+    assert history["operation"].to_pylist() == ["Overwrite", "Append", "Overwrite"]
+    assert history["num_rows"].to_pylist() == [3, 200, 100]
+    second = history["timestamp"].to_pylist()[1] + dt.timedelta(milliseconds=1)
+    assert trilake.open(path, timestamp=second).version == 2
+    assert trilake.open(path, timestamp=second.isoformat()).version == 2
+    assert trilake.open(path, timestamp=second.timestamp()).version == 2
+    with pytest.raises(VersionNotFoundError):
+        trilake.open(path, timestamp="2001-01-01")
+    with pytest.raises(VersionNotFoundError):
+        trilake.open(path, version=9)
+    with pytest.raises(InvalidArgumentError, match="pass one of them"):
+        trilake.open(path, version=1, timestamp="2001-01-01")
+
+
+def test_what_lance_does_not_have(tmp_path: Path) -> None:
+    for more in ({"partition_by": "s"}, {"replace_where": "n > 1"}, {"data_format": "parquet"}):
+        with pytest.raises(InvalidArgumentError):
+            trilake.write(ROWS, tmp_path, format="lance", **more)  # type: ignore[arg-type]
+    with pytest.raises(UnknownOptionError):
+        trilake.write(ROWS, tmp_path, format="lance", properties={"codec": "zstd"})
+    with pytest.raises(InvalidArgumentError):
+        trilake.write(ROWS, tmp_path, format="lance", properties={"maxRowsPerFile": "many"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_frames(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    df = spark.range(0, 50, numPartitions=2)
+    done = trilake.write(df, path, format="lance")
+    assert (done.version, done.files_added, done.rows_added) == (1, 2, 50)
+    trilake.write(df, path, format="lance", mode="append")
+    found = trilake.read(spark, path, columns=["id"], filter="id >= 45")
+    assert sorted(r.id for r in found.collect()) == sorted([*range(45, 50)] * 2)
+    assert trilake.read(spark, path, version=1).count() == 50
