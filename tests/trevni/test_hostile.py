@@ -18,6 +18,8 @@ from tests.trevni.test_arrow import written
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.trevni import TrevniFile
 
+DEFLATE: dict[str, bytes | str] = {"trevni.codec": "deflate"}
+BZIP2: dict[str, bytes | str] = {"trevni.codec": "bzip2"}
 INTS = b"".join(map(zigzag, [1, -1, 300]))
 BIG = 0x7FFFFFFF
 SNAPPY_BOMB = b"\xff\xff\xff\xff\x07" + b"\0a" * 4
@@ -36,6 +38,15 @@ def consume(data: bytes) -> None:
 
 def ints(*blocks: Block, **extra: str) -> Col:
     return Col("a", "int", list(blocks), {f"trevni.{k}": v for k, v in extra.items()})
+
+
+def claiming(type_: pa.DataType, *columns: Col) -> bytes:
+    """A file of one row whose Arrow schema has one field ``c``."""
+    return craft(1, list(columns), {"arrow.schema": pa.schema([("c", type_)]).serialize().to_pybytes()})
+
+
+#: A null in the place of a list of fixed size, which takes as much room as a list.
+ABSENT = Col("c?", "null", [Block(1, zigzag(0))], {**ARRAY, "arrow.presence": "0"})
 
 
 GOOD = craft(3, [ints(Block(3, INTS))])
@@ -120,6 +131,33 @@ CASES: dict[str, bytes] = {
     "bzip2: garbage": craft(3, [ints(Block(3, b"BZh9 no", 4), codec="bzip2")]),
     "bzip2: cut off": craft(3, [ints(Block(3, bz2.compress(INTS)[:-6], 4), codec="bzip2")]),
     "snappy: bomb": craft(1, [Col("a", "bytes", [Block(1, SNAPPY_BOMB, BIG)], {"trevni.codec": "snappy"})]),
+    "deflate: thousands of blocks": craft(
+        4000 << 16, [Col("a", "int", [Block(1 << 16, raw_deflate(bytes(1 << 16)), 1 << 16)] * 4000, DEFLATE)]
+    ),
+    "bzip2: hundreds of blocks": craft(
+        300 << 20, [Col("a", "boolean", [Block(8 << 17, bz2.compress(bytes(1 << 17)), 1 << 17)] * 2400, BZIP2)]
+    ),
+    "empty lists in many columns": craft(
+        1 << 22, [Col(f"a{i}", "int", [Block(1 << 22, zigzag(3 - (2 << 22)))], ARRAY) for i in range(20)]
+    ),
+    "empty lists below a million nulls": craft(
+        1,
+        [Col("c0", "null", [Block(1, zigzag(1 << 20))], ARRAY)]
+        + [
+            Col(f"c{i}", "null", [Block(1, zigzag(2 - (2 << 20)))], {**ARRAY, **child(f"c{i - 1}")})
+            for i in range(1, 60)
+        ],
+    ),
+    "fixed list of a billion": claiming(
+        pa.list_(pa.int8(), 1 << 30), ABSENT, Col("c", "int", [Block(1, b"")], {**ARRAY, **child("c?")})
+    ),
+    "fixed lists in each other": claiming(
+        pa.list_(pa.list_(pa.list_(pa.int8(), 1 << 11), 1 << 11), 1 << 11),
+        ABSENT,
+        Col("c", "null", [Block(1, b"")], {**ARRAY, **child("c?")}),
+        Col("d", "null", [Block(1, b"")], {**ARRAY, **child("c")}),
+        Col("e", "int", [Block(1, b"")], {**ARRAY, **child("d")}),
+    ),
     "snappy: garbage": craft(3, [ints(Block(3, b"\4\xff\xff", 4), codec="snappy")]),
     "first value longer than the column": craft(
         1, [Col("a", "string", [Block(1, b"\0", first=zigzag(BIG))], {"trevni.values": ""})]
@@ -161,6 +199,27 @@ def test_errors_say_where() -> None:
         "block": 0,
         "offset": len(CASES["bytes left over"]) - 5,
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["unknown type", "unknown parent", "parent is no array", "values with parent", "no type", "values with array"],
+)
+def test_errors_of_the_header_name_the_column(name: str) -> None:
+    with pytest.raises(CorruptFileError) as e:
+        consume(CASES[name])
+    assert e.value.context["column"] == "a"
+
+
+def test_columns_that_repeat_themselves_are_read() -> None:
+    """What honest writers make of constants and of columns of nulls is no bomb."""
+    rows = 1_000_000
+    table = pa.table({"n": pa.array(range(rows)), **{f"c{i}": pa.nulls(rows, pa.int64()) for i in range(20)}})
+    table = table.append_column("s", pa.array(["constant"] * rows))
+    file = written(table, codec="deflate", checksum="crc32")
+    assert file.read(["n", "c7", "s"]).equals(table.select(["n", "c7", "s"]))
+    assert sum(b.num_rows for b in file.batches(size=1 << 22)) == rows
+    assert file.read([f"c{i}" for i in range(20)]).num_rows == rows
 
 
 def test_what_is_trusted_may_grow() -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.trevni.decode import Budget, decode
-from trilake.trevni.layout import ValueType
+from trilake.trevni.decode import Block, Budget, decode
 
 if TYPE_CHECKING:
     from trilake.trevni.file import TrevniFile
@@ -93,8 +92,11 @@ class Request:
         slots = [b - a for a, b in pairwise(bounds)]
         raw_bytes = int(table.raw_sizes[first:last].sum())
         total = sum(slots)
-        if column.array or column.type is ValueType.NULL:
-            self._budget.spend(total, raw_bytes if column.array else 1 << 40, where)
+        begin = Block(b"", 0, first, int(table.offsets[first]))
+        if column.codec != "null":
+            self._budget.inflate(int(table.stored_sizes[first:last].sum()), raw_bytes, where, begin)
+        if column.array:
+            self._budget.spend(total, raw_bytes, where, begin)
         found = decode(
             column.type,
             column.array,
@@ -114,8 +116,8 @@ class Request:
             row_start, row_stop = self._rows(number)
             rows = self._all_row_slots(number, row_start, row_stop)
             self._row_values[number] = ends[rows]
-        begin, end = int(ends[low]), int(ends[high])
-        return Cut(found.lengths[low:high], found.values.slice(begin, end - begin), high - low)
+        first_value, end = int(ends[low]), int(ends[high])
+        return Cut(found.lengths[low:high], found.values.slice(first_value, end - first_value), high - low)
 
     def _all_row_slots(self, number: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The slot at which each row from ``start`` to ``stop`` (inclusive) begins."""

@@ -37,9 +37,11 @@ KINDS: dict[ValueType, tuple[int, int]] = {
     ValueType.BYTES: (k.KIND_BYTES, 0),
 }
 
-#: Elements that take no bytes (nulls, runs of lengths) may number so many more than the bits that were read, in one
-#: request: beyond it, a file of a few bytes would fill the memory.
-MAX_UNBACKED = 1 << 25
+#: Elements that take no bytes (nulls, runs of lengths) may number so many, in one request, and so many more for each
+#: byte of the file: beyond it, a file of a few bytes would fill the memory.
+MAX_UNBACKED, UNBACKED_RATIO = 1 << 23, 64
+#: The same for bytes that compressed blocks grow to.
+MAX_INFLATED, INFLATED_RATIO = 1 << 27, 64
 
 
 @dataclass(frozen=True)
@@ -66,24 +68,42 @@ class Block:
 
 @dataclass
 class Budget:
-    """How many elements without bytes a request may still decode, see :data:`MAX_UNBACKED`."""
+    """How much a request may still take that the file's bytes do not stand for: elements, and bytes of payload."""
 
-    left: int = MAX_UNBACKED
+    elements: int
+    inflated: int
     limited: bool = True
+
+    @staticmethod
+    def of(size: int, *, limited: bool) -> Budget:
+        """The budget of one request to a file of ``size`` bytes."""
+        return Budget(MAX_UNBACKED + UNBACKED_RATIO * size, MAX_INFLATED + INFLATED_RATIO * size, limited)
 
     def spend(self, elements: int, raw_bytes: int, where: Where, block: Block | None = None) -> None:
         """Account for elements decoded from so many bytes.  Raises ``CorruptFileError`` when too many cost nothing."""
         free = max(0, elements - 8 * raw_bytes)
-        if self.limited and free > self.left:
-            raise CorruptFileError(
-                f"{raw_bytes} bytes claim {elements} elements",
-                help="read fewer rows at a time; if the file is to be trusted, open it with trusted=True",
-                file=where.file,
-                column=where.column,
-                block=None if block is None else block.number,
-                offset=None if block is None else block.offset,
-            )
-        self.left -= free
+        self.elements -= free
+        if self.limited and self.elements < 0:
+            raise self._fail(f"{raw_bytes} bytes claim {elements} elements", where, block)
+
+    def inflate(self, stored: int, raw: int, where: Where, block: Block) -> None:
+        """Account for compressed blocks, of which ``block`` is the first.
+
+        Raises ``CorruptFileError`` when they grow too much.
+        """
+        self.inflated -= raw
+        if self.limited and self.inflated < 0:
+            raise self._fail(f"{stored} compressed bytes claim to be {raw}", where, block)
+
+    def _fail(self, message: str, where: Where, block: Block | None) -> CorruptFileError:
+        return CorruptFileError(
+            message,
+            help="read fewer rows at a time; if the file is to be trusted, open it with trusted=True",
+            file=where.file,
+            column=where.column,
+            block=None if block is None else block.number,
+            offset=None if block is None else block.offset,
+        )
 
 
 @dataclass(frozen=True, eq=False)

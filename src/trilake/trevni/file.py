@@ -202,14 +202,15 @@ class TrevniFile:
         cut = self.cut([descriptor.number], 0, self.row_count)[descriptor.number]
         return ColumnValues(descriptor.name, descriptor.type.value, cut.lengths, cut.values)
 
-    def cut(self, columns: Sequence[int], start: int, stop: int) -> dict[int, Cut]:
+    def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Cut]:
         """The rows ``start`` to ``stop`` of the columns given by number, and of all their ancestors.
 
         Only blocks that hold such rows are read.
         """
-        return Request(
-            self, columns, start, stop, Budget(MAX_UNBACKED + 8 * self.size, limited=not self._trusted)
-        ).cuts()
+        return Request(self, columns, start, stop, budget or self._budget()).cuts()
+
+    def _budget(self) -> Budget:
+        return Budget.of(self.size, limited=not self._trusted)
 
     # --- rows ---
 
@@ -266,7 +267,9 @@ class TrevniFile:
         nodes = self.select(columns)
         schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
         spans, order = self._spans(rows, nodes)
-        batches = [self._plain(nodes, a, b) for start, stop in spans for a, b in self.pieces(nodes, start, stop)]
+        budget = self._budget()
+        pieces = (piece for start, stop in spans for piece in self.pieces(nodes, start, stop))
+        batches = [self._plain(nodes, a, b, budget) for a, b in pieces]
         if not nodes:
             # Arrow needs a column to know how many rows there are.
             count = sum(stop - start for start, stop in spans) if order is None else len(order)
@@ -294,16 +297,16 @@ class TrevniFile:
 
     def batch(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
         """The rows ``start`` to ``stop`` of some fields as one batch."""
-        plain = self._plain(nodes, start, stop)
+        plain = self._plain(nodes, start, stop, self._budget())
         if not nodes:
             return plain
         arrays = [self._formed(from_plain, plain.column(i), node.field) for i, node in enumerate(nodes)]
         schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _plain(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
-        cuts = self.cut([c for node in nodes for c in node.columns()], start, stop)
-        build = Assembler(cuts, self._header.columns, self.uri)
+    def _plain(self, nodes: Sequence[Node], start: int, stop: int, budget: Budget) -> pa.RecordBatch:
+        cuts = self.cut([c for node in nodes for c in node.columns()], start, stop, budget)
+        build = Assembler(cuts, self._header.columns, self.uri, budget)
         if not nodes:
             return pa.RecordBatch.from_arrays([pa.nulls(stop - start)], ["rows"]).select([])
         arrays = [build.array(node, stop - start) for node in nodes]
@@ -322,14 +325,18 @@ class TrevniFile:
 
         No piece has so much text in a column that 32-bit offsets do not reach.
         """
-        tables = [self.blocks(c) for node in nodes for c in node.columns()]
+        numbers = [c for node in nodes for c in node.columns()]
+        tables = [self.blocks(c) for c in numbers]
         raw = sum(int(t.raw_sizes.sum()) for t in tables)
         # Rows without bytes count too.
         step = max(1, min(self.row_count * size // max(raw, 1), max(size // 16, 1 << 16)))
+        # A request must not ask for more lengths than any file may give it for nothing.
+        arrays = sum(self._header.columns[c].array for c in numbers)
+        step = min(step, max(1, MAX_UNBACKED // arrays)) if arrays else step
         step = min([step, *(max_rows(node.field.type) for node in nodes)])
         while start < stop:
             end = min(stop, start + step)
-            while end - start > 1 and any(_raw_bytes(t, start, end) > max(size, 1 << 26) for t in tables):
+            while end - start > 1 and any(t.raw_bytes(start, end) > max(size, 1 << 26) for t in tables):
                 end = start + (end - start) // 2
             yield start, end
             start = end
@@ -526,12 +533,6 @@ class TrevniFile:
                 block=first + i,
                 offset=int(table.offsets[first + i]),
             )
-
-
-def _raw_bytes(table: BlockTable, start: int, stop: int) -> int:
-    """Bytes of payload that must be read of a column for the rows ``start`` to ``stop``."""
-    first, last = table.covering(start, stop)
-    return int(table.raw_sizes[first:last].sum())
 
 
 def _check_names(field: pa.Field) -> None:

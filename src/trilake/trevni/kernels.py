@@ -205,7 +205,7 @@ def decode_array(
             if run > slots - slot:
                 return RUN, p, n, d
         # One kind of loop inside; each element of a run begins a new byte of booleans.
-        if kind == KIND_NULL:
+        if kind == KIND_NULL or size == 0:
             for i in range(run):
                 lengths[at + slot + i] = size
             n += run * size

@@ -136,6 +136,11 @@ class BlockTable:
         last = int(np.searchsorted(self.row_starts, stop, side="left"))
         return first, last
 
+    def raw_bytes(self, start: int, stop: int) -> int:
+        """Bytes of payload of the blocks that hold the rows ``start`` to ``stop``."""
+        first, last = self.covering(start, stop)
+        return int(self.raw_sizes[first:last].sum())
+
     def __iter__(self) -> Iterator[BlockDescriptor]:
         first = self.first_values.to_pylist() if self.first_values is not None else [None] * len(self)
         return map(
@@ -204,6 +209,10 @@ class Cursor:
         # How many bytes there could be: what is beyond ``data`` but below this must be fetched first.
         self._limit = len(self._data) if limit is None else limit
         self._context = {"file": file, **context}
+
+    def about(self, **context: Any) -> None:
+        """What errors are about from here on."""
+        self._context.update(context)
 
     def fail(self, message: str, at: int | None = None) -> CorruptFileError:
         """The error for a fault at byte ``at`` (default: here)."""
@@ -312,6 +321,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     depths: list[int] = []
     for number in range(count):
         at = c.position
+        c.about(column=f"column {number}")
         column = _parse_column(c, number, columns, by_name, file_codec, file_checksum, at)
         depths.append(0 if column.parent is None else depths[column.parent] + 1)
         if depths[-1] > MAX_DEPTH:
@@ -319,6 +329,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
         columns.append(column)
         if column.name is not None:
             by_name[column.name] = number
+    c.about(column=None)
     table_at = c.position
     starts = np.frombuffer(c.take(8 * count, "the table of column starts"), "<i8")
     header = Header(magic[3], row_count, metadata, tuple(columns), tuple(starts.tolist()), c.position)
@@ -364,6 +375,7 @@ def _parse_column(
     metadata = _parse_metadata(c, f"metadata of column {number}")
     name = _text_property(c, metadata, NAME, "") if NAME in metadata else None
     label = name if name is not None else f"column {number}"
+    c.about(column=label)
     if TYPE not in metadata:
         raise c.fail(f"column {label!r} has no {TYPE}", at)
     type_name = _text_property(c, metadata, TYPE, "")
@@ -482,6 +494,7 @@ def _parse_first_values(
     fixed = np.empty((count, 3), np.int32)
     values: list[Any] = []
     for block in range(count):
+        c.about(block=block)
         fixed[block] = np.frombuffer(c.take(12, "a block descriptor"), "<i4")
         values.append(_read_value(c, column.type))
     return fixed, pa.array(values, column.type.arrow)

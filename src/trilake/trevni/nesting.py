@@ -27,7 +27,7 @@ from trilake.errors import CorruptFileError
 from trilake.trevni.arrow_forms import bare, plain_type
 from trilake.trevni.arrow_types import from_values, value_type
 from trilake.trevni.cuts import Cut
-from trilake.trevni.decode import Int32s
+from trilake.trevni.decode import Budget, Int32s, Where
 from trilake.trevni.layout import ColumnDescriptor, Header, ValueType
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
@@ -189,8 +189,8 @@ def element_field(type_: pa.DataType) -> pa.Field:
 class Assembler:
     """Builds Arrow arrays from the cuts of columns; ``file`` is for errors."""
 
-    def __init__(self, cuts: Mapping[int, Cut], columns: Sequence[ColumnDescriptor], file: str) -> None:
-        self._cuts, self._columns, self._file = cuts, columns, file
+    def __init__(self, cuts: Mapping[int, Cut], columns: Sequence[ColumnDescriptor], file: str, budget: Budget) -> None:
+        self._cuts, self._columns, self._file, self._budget = cuts, columns, file, budget
 
     def _fail(self, column: int | None, message: str) -> CorruptFileError:
         label = None if column is None else self._columns[column].label
@@ -276,6 +276,8 @@ class Assembler:
         inside = None
         if places is not None:
             # A null has elements too, and they are null.
+            where = Where(self._file, node.field.name)
+            self._budget.spend(int((places < 0).sum()) * size, 0, where)
             steps = np.arange(size)
             inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)
         element = self.array(node.nodes[0], len(lengths) * size, inside)
