@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import trilake
+from tests.delta.test_alter_oracle import Game, texts
 from trilake.delta.actions import Protocol
 from trilake.delta.alter_table import Alter
 from trilake.delta.log import DeltaLog
@@ -225,3 +227,15 @@ def test_conditions_that_only_spark_can_evaluate(spark: SparkSession, path: str)
     with pytest.raises(ConstraintViolatedError, match="id = 2"):
         alter.add_constraint("c", "sha2(CAST(id AS STRING), 256) <> sha2('2', 256)")
     assert alter.add_constraint("c", "length(sha2(CAST(id AS STRING), 256)) = 64 -- all") == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_spark_reads_what_columns_became(spark: SparkSession, path: str, seed: int) -> None:
+    trilake.register(spark)
+    game = Game(random.Random(seed), path, widening=True)
+    for _ in range(10):
+        game.step()
+    schema, rows = game.expected[max(game.expected)]
+    for df in (DeltaTable.forPath(spark, path).toDF(), spark.read.format("trilake-delta").load(path)):
+        assert df.columns == schema.names
+        assert texts(df.toArrow().cast(schema)) == rows
