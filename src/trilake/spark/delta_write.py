@@ -14,6 +14,7 @@ from trilake.delta.file_plan import FilePlan
 from trilake.delta.log import DeltaLog
 from trilake.delta.write import WriteRequest, WriteResult, finish_write, job_failed, plan_write
 from trilake.delta.write_files import write_files
+from trilake.spark.few_rows import few_rows
 from trilake.spark.providers import install_providers
 from trilake.spark.runner import SparkRunner
 from trilake.storage import open_store
@@ -22,7 +23,7 @@ install_providers()  # here, because Spark's tasks import this module and nothin
 
 
 def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: WriteRequest) -> WriteResult:
-    """Run the write as one Spark job and commit it.
+    """Run the write as one Spark job, or here where the driver has the rows, and commit it.
 
     Raises as :func:`trilake.delta.write.plan_write` and :func:`trilake.delta.write.finish_write` do, and
     ``WriteFailedError`` where a task failed: then no version was committed, and the error says what was left behind.
@@ -33,10 +34,14 @@ def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: 
         return finish_write(log, plan, [])
     job = _WriteTask(uri, dict(store), plan.files)
     try:
-        rows = _computed(df, plan.files).mapInArrow(job, "written binary").collect()
+        rows = _computed(df, plan.files)
+        here = few_rows(rows)
+        if here is not None:
+            written = [write_files(log.store, plan.files, here.to_batches())]
+        else:
+            written = [pickle.loads(r.written) for r in rows.mapInArrow(job, "written binary").collect()]
     except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise job_failed(log, plan, e) from e
-    written = [pickle.loads(row.written) for row in rows]
     return finish_write(log, plan, written, run=SparkRunner(df.sparkSession))
 
 
