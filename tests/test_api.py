@@ -281,3 +281,25 @@ def test_opening_and_writing_import_no_spark() -> None:
         "assert not [m for m in sys.modules if m.startswith('pyspark')]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_table_is_made_with_rules_for_its_columns() -> None:
+    uri = MemoryStore().uri
+    columns = {"id": "bigint", "s": "string", "n": "int", "twice": "bigint"}
+    made = trilake.create(
+        uri, columns, identity={"id": (10, 5)}, defaults={"s": "'none'"}, generated={"twice": "n * 2"}, comment="t"
+    )
+    assert made == 0
+    assert trilake.create(uri, columns, mode="create_if_not_exists") == 0
+    trilake.write(pa.table({"n": pa.array([1, 2], pa.int32())}), uri, mode="append")
+    assert trilake.open(uri).to_arrow().to_pylist() == [
+        {"id": 10, "s": "none", "n": 1, "twice": 2},
+        {"id": 15, "s": "none", "n": 2, "twice": 4},
+    ]
+    for wrong in ({"generated": {"nope": "1"}}, {"identity": ["id"], "defaults": {"ID": "1"}}):
+        with pytest.raises(InvalidArgumentError):
+            trilake.create(MemoryStore().uri, columns, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="not there"):
+        trilake.create(MemoryStore().uri, {"a.b": "int"})
+    with pytest.raises(TableExistsError):
+        trilake.create(uri, columns)

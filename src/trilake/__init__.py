@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from trilake.api import alter, explain, open, read, register, write
+    from trilake.api import alter, create, explain, open, read, register, write
     from trilake.delta.optimistic import Transaction
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: and loads nothing of Spark before a name that needs it.
 _HOME = {
     "alter": "trilake.api",
+    "create": "trilake.api",
     "explain": "trilake.api",
     "open": "trilake.api",
     "read": "trilake.api",
@@ -47,6 +48,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "alter",
+    "create",
     "explain",
     "open",
     "read",

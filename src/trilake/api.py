@@ -29,7 +29,9 @@ from trilake.table import Explanation, FilterLike, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from trilake.delta.alter_columns import ColumnsLike
     from trilake.delta.alter_table import Alter
+    from trilake.delta.create import CreateMode
 
 
 install_providers()
@@ -389,6 +391,62 @@ def explain(
     if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
         return table.explain(filter)
     return explain_read(spark, table, filter)
+
+
+def create(
+    uri: str | PathLike[str],
+    columns: ColumnsLike,
+    *,
+    mode: CreateMode = "create",
+    partition_by: str | Sequence[str] | None = None,
+    cluster_by: str | Sequence[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    comment: str | None = None,
+    generated: Mapping[str, str] | None = None,
+    identity: Mapping[str, tuple[int, int]] | Sequence[str] | None = None,
+    identity_takes_values: bool = False,
+    defaults: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> int:
+    """Make a Delta table without rows, as one commit; the version that there is afterwards.
+
+    Parameters
+    ----------
+    uri: where the table is to be.
+    columns: a schema, fields, or types by name: ``{"id": "bigint", "address": "struct<zip: string>"}``.
+    mode: ``"create"`` refuses where a table is there, ``"create_if_not_exists"`` leaves it as it is, ``"replace"``
+        needs one and takes its rows away, ``"create_or_replace"`` does either.
+    partition_by, cluster_by: columns that files are grouped by, or rows are kept near each other by.
+    properties: table properties.
+    comment: what the table is, for people.
+    generated: SQL expressions over other columns, by the name of the column that they compute.
+    identity: columns of type ``bigint`` whose values the table makes up: names, or start and step by name.
+    identity_takes_values: whether rows may come with values of identity columns.
+    defaults: SQL expressions of values for rows that leave a column out.
+
+    Raises ``TableExistsError``, ``TableNotFoundError``, ``InvalidArgumentError`` or ``ExpressionError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> trilake.create(
+    ...     "memory://doc-create-table",
+    ...     {"id": "bigint", "at": "timestamp", "day": "date"},
+    ...     identity=["id"],
+    ...     generated={"day": "CAST(at AS DATE)"},
+    ...     partition_by="day",
+    ... )
+    0
+    >>> rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))})
+    >>> _ = trilake.write(rows, "memory://doc-create-table", mode="append")
+    >>> trilake.open("memory://doc-create-table").to_arrow(["id", "day"]).to_pylist()
+    [{'id': 1, 'day': datetime.date(1970, 1, 1)}]
+    """
+    from trilake.delta.create import TableDescription, create_table, with_rules
+
+    schema = with_rules(columns, generated or {}, identity or (), defaults or {}, explicit=identity_takes_values)
+    description = TableDescription(
+        schema, _names(partition_by) or (), dict(properties or {}), comment, _names(cluster_by) or ()
+    )
+    return create_table(DeltaLog(open_store(uri, dict(storage_options or {}))), description, mode=mode).version
 
 
 def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Alter:

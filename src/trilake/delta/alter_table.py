@@ -13,14 +13,14 @@ worked out again on what that writer left, as if it had been asked for later.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
-import pyarrow as pa
 
 from trilake.delta import alter, alter_properties, feature_removal, row_tracking
 from trilake.delta.alter import Change, Condition, NewColumn
+from trilake.delta.alter_columns import ColumnsLike, TypeLike, new_columns, new_field
 from trilake.delta.checkpoint_writer import write_checkpoint
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.constraints import describe_row, parse_check, verify_checks
@@ -30,9 +30,8 @@ from trilake.delta.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.read import read_tasks
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import plan_scan
-from trilake.delta.schema import DataType, StructField, StructType, from_arrow
-from trilake.delta.schema_edit import FIRST, Path, PathLike, Position, parse_path
-from trilake.delta.sql_types import parse_sql_type
+from trilake.delta.schema import DataType, StructType
+from trilake.delta.schema_edit import FIRST, Path, PathLike, Position
 from trilake.delta.transaction import CommitPlan, commit
 from trilake.errors import (
     ConcurrentAppendError,
@@ -43,10 +42,6 @@ from trilake.errors import (
     UnsupportedExpressionError,
 )
 
-#: A type as callers may give it: SQL text, an Arrow type or one of the protocol's own.
-TypeLike: TypeAlias = str | pa.DataType | DataType
-#: Columns as callers may give them: a schema, fields, or types by path.
-ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
 #: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
 FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
 
@@ -94,7 +89,7 @@ class Alter:
 
         Raises ``InvalidArgumentError`` for names that are taken and columns that old rows have no value for.
         """
-        fields = _new_columns(columns)
+        fields = new_columns(columns)
         placed, position = [], _position(first, after)
         for c in fields:
             placed.append(NewColumn(c.field, c.parent, position))
@@ -126,7 +121,7 @@ class Alter:
         Raises ``InvalidArgumentError`` where the one type cannot become the other, or without
         ``delta.enableTypeWidening``.
         """
-        field = _field("", type)
+        field = new_field("", type)
         limit = field.metadata.get("__CHAR_VARCHAR_TYPE_STRING")
         return self._run(
             lambda h: alter.change_type(h.protocol, h.metadata, path, field.type, version=h.version + 1, limit=limit)
@@ -336,36 +331,6 @@ def _position(first: bool, after: str | None) -> Position | None:
     if first and after is not None:
         raise InvalidArgumentError("a column goes first, or after another, not both")
     return FIRST if first else None if after is None else Position(after)
-
-
-def _field(name: str, kind: TypeLike) -> StructField:
-    if isinstance(kind, str):
-        parsed, metadata = parse_sql_type(kind)
-        return StructField(name, parsed, metadata=metadata)
-    if isinstance(kind, pa.DataType):
-        return from_arrow(pa.schema([pa.field(name, kind)])).fields[0]
-    return StructField(name, kind)
-
-
-def _new_columns(columns: ColumnsLike) -> list[NewColumn]:
-    if isinstance(columns, pa.Schema):
-        return [NewColumn(f) for f in from_arrow(columns).fields]
-    if isinstance(columns, StructType):
-        return [NewColumn(f) for f in columns.fields]
-    if isinstance(columns, Mapping):
-        paths = [(parse_path(p), kind) for p, kind in columns.items()]
-        return [NewColumn(_field(path[-1], kind), path[:-1]) for path, kind in paths]
-    if isinstance(columns, str | pa.Field | StructField):
-        raise InvalidArgumentError("columns are a schema, a list of fields, or types by name")
-    out = []
-    for f in columns:
-        if isinstance(f, pa.Field):
-            out.append(NewColumn(from_arrow(pa.schema([f])).fields[0]))
-        elif isinstance(f, StructField):
-            out.append(NewColumn(f))
-        else:
-            raise InvalidArgumentError(f"{f!r} is no field", help="give pyarrow fields, or types by name")
-    return out
 
 
 def clustering_columns(head: Head) -> list[Path]:

@@ -7,7 +7,7 @@ default columns), partitioning or clustering, properties and a description.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -15,14 +15,15 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.alter_columns import ColumnsLike, new_columns
 from trilake.delta.alter_properties import prepared, with_required
 from trilake.delta.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse, strip
 from trilake.delta.conflicts import ReadSet
-from trilake.delta.defaults import default_text, parse_default
+from trilake.delta.defaults import CURRENT_DEFAULT, default_text, parse_default
 from trilake.delta.feature_removal import CLUSTERING_DOMAIN
 from trilake.delta.features import check_writable, features_of, upgraded
-from trilake.delta.generated import generated_columns, generation_text
-from trilake.delta.identity import identity_columns
+from trilake.delta.generated import GENERATION_EXPRESSION, generated_columns, generation_text
+from trilake.delta.identity import identity_columns, identity_metadata
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import PrimitiveType, StructType, nested_fields
@@ -61,6 +62,50 @@ class CreateResult:
 
     version: int
     created: bool
+
+
+def with_rules(
+    columns: ColumnsLike,
+    generated: Mapping[str, str],
+    identity: Mapping[str, tuple[int, int]] | Iterable[str],
+    defaults: Mapping[str, str],
+    *,
+    explicit: bool = False,
+) -> StructType:
+    """Columns with what the protocol keeps in their metadata: how their values are made where rows have none.
+
+    Raises ``InvalidArgumentError`` for a rule of a column that is not there, and for two rules of one column.
+    """
+    steps = identity if isinstance(identity, Mapping) else dict.fromkeys(identity, (1, 1))
+    rules: dict[str, dict[str, Any]] = {}
+    kinds = (
+        {n: {GENERATION_EXPRESSION: text} for n, text in generated.items()},
+        {n: identity_metadata(start, step, explicit=explicit) for n, (start, step) in steps.items()},
+        {n: {CURRENT_DEFAULT: text} for n, text in defaults.items()},
+    )
+    given = new_columns(columns)
+    nested = [c for c in given if c.parent]
+    if nested:
+        raise InvalidArgumentError(
+            f"column {nested[0].field.name!r} goes into a column that is not there",
+            help="give the type of the whole column, such as struct<a: int>",
+        )
+    schema = StructType(tuple(c.field for c in given))
+    for kind in kinds:
+        for name, metadata in kind.items():
+            found = schema.find(name)
+            if found is None:
+                raise InvalidArgumentError(
+                    f"there is no column {name!r}", help=f"the columns are {', '.join(schema.names)}", column=name
+                )
+            if found.name in rules:
+                raise InvalidArgumentError(
+                    f"column {found.name!r} has two rules",
+                    help="it is generated, an identity or has a default",
+                    column=found.name,
+                )
+            rules[found.name] = metadata
+    return StructType(tuple(replace(f, metadata={**f.metadata, **rules.get(f.name, {})}) for f in schema.fields))
 
 
 def create_table(
