@@ -15,13 +15,13 @@ import pytest
 import trilake
 from trilake.delta import alter
 from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.alter_table import Alter, clustering_columns
+from trilake.delta.alter_table import Alter
+from trilake.delta.clustering import clustering_columns
 from trilake.delta.column_mapping import mapped
 from trilake.delta.features import has_feature
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import PrimitiveType, StructField, StructType, from_arrow
-from trilake.delta.transaction import CommitPlan, commit
 from trilake.errors import (
     ConstraintViolatedError,
     ExpressionError,
@@ -52,13 +52,11 @@ MAPPED = {"delta.columnMapping.mode": "name"}
 class Case:
     """A table in memory and what changes it."""
 
-    def __init__(
-        self, *, properties: Mapping[str, str] | None = None, rows: list[dict[str, Any]] | None = None
-    ) -> None:
+    def __init__(self, *, properties: Mapping[str, str] | None = None, partition_by: str | None = "p") -> None:
         self.uri = f"memory://alter-{uuid4()}"
         self.log = DeltaLog(open_store(self.uri))
-        data = pa.Table.from_pylist(ROWS if rows is None else rows, schema=SCHEMA)
-        trilake.write(data, self.uri, partition_by="p", properties=properties)
+        data = pa.Table.from_pylist(ROWS, schema=SCHEMA)
+        trilake.write(data, self.uri, partition_by=partition_by, properties=properties)
         self.alter = Alter(self.log)
 
     @property
@@ -534,15 +532,23 @@ def test_computed_columns_have_no_default() -> None:
 
 
 def test_clustering_columns_follow_their_names() -> None:
-    t = Case(properties={**MAPPED, "delta.feature.clustering": "supported"})
-    physical = [[t.head.schema.field("id").physical_name]]
-    domain = orjson.dumps({"clusteringColumns": physical, "domainName": "delta.clustering"}).decode()
-    commit(t.log, t.head, CommitPlan("CLUSTER BY", {}, [], domains={"delta.clustering": domain}))
+    t = Case(properties=MAPPED)
+    with pytest.raises(InvalidArgumentError, match="not both"):
+        t.alter.cluster_by("id")
+    t = Case(properties=MAPPED, partition_by=None)
+    t.alter.cluster_by("id", "S.X")
+    assert t.last() == ("CLUSTER BY", {"oldClusteringColumns": "", "newClusteringColumns": "id,s.x"})
+    assert t.alter.cluster_by("ID", "s.x") == t.head.version == 1
     t.alter.rename_column("id", "number")
-    assert clustering_columns(t.head) == [("number",)]
-    with pytest.raises(InvalidArgumentError, match="clustered by it"):
-        t.alter.drop_columns("number")
-    assert clustering_columns(Case().head) == []
+    assert clustering_columns(t.head) == [("number",), ("s", "x")]
+    for path in ("number", "s", "s.x"):
+        with pytest.raises(InvalidArgumentError, match="clustered by it"):
+            t.alter.drop_columns(path)
+    with pytest.raises(InvalidArgumentError, match="cannot be clustered"):
+        t.alter.cluster_by("l")
+    t.alter.cluster_by()
+    assert clustering_columns(t.head) == []
+    t.alter.drop_columns("number")
 
 
 def test_a_missing_column_lists_what_there_is() -> None:

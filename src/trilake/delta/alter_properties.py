@@ -6,7 +6,7 @@ Pure functions from protocol and metadata to a :class:`~trilake.delta.alter.Chan
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import orjson
@@ -14,13 +14,15 @@ import orjson
 from trilake.delta import row_tracking
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.alter import STATS_COLUMNS, Change, Condition
+from trilake.delta.clustering import DOMAIN, clustering_domain
+from trilake.delta.clustering import FEATURE as CLUSTERING
 from trilake.delta.column_mapping import change_mode
 from trilake.delta.constraints import PREFIX, parse_check
 from trilake.delta.features import add_feature as with_feature
 from trilake.delta.features import has_feature, required, upgrade_protocol, upgraded
 from trilake.delta.properties import FEATURE, column_list, parse_keys, parse_properties
 from trilake.delta.runtime import Runtime
-from trilake.delta.schema_edit import spelled
+from trilake.delta.schema_edit import Path, PathLike, path_text, spelled
 from trilake.errors import InvalidArgumentError
 
 #: Columns that the change data feed adds to the table's own.
@@ -126,6 +128,24 @@ def set_description(protocol: Protocol, metadata: Metadata, text: str | None) ->
     if text is None:
         return unset_properties(protocol, metadata, [_COMMENT], if_exists=True)
     return set_properties(protocol, metadata, {_COMMENT: text})
+
+
+def cluster_by(
+    protocol: Protocol, metadata: Metadata, columns: Sequence[PathLike], *, before: Sequence[Path]
+) -> Change:
+    """Set the clustering columns, which were ``before``; none ends clustering.
+
+    Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
+    """
+    new = [spelled(metadata.schema, c) for c in columns]
+    value = clustering_domain(metadata.schema, new, partitioned=bool(metadata.partition_columns))
+    parameters = {
+        "oldClusteringColumns": ",".join(map(path_text, before)),
+        "newClusteringColumns": ",".join(map(path_text, new)),
+    }
+    domains = {} if new == list(before) else {DOMAIN: value}
+    features = [CLUSTERING] if new else []
+    return Change(upgraded(protocol, metadata, features), metadata, "CLUSTER BY", parameters, domains=domains)
 
 
 # --- constraints -----------------------------------------------------------------------------------------------------

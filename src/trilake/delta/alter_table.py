@@ -22,16 +22,16 @@ from trilake.delta import alter, alter_properties, feature_removal, row_tracking
 from trilake.delta.alter import Change, Condition, NewColumn
 from trilake.delta.alter_columns import ColumnsLike, TypeLike, new_columns, new_field
 from trilake.delta.checkpoint_writer import write_checkpoint
+from trilake.delta.clustering import clustering_columns
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.constraints import describe_row, parse_check, verify_checks
-from trilake.delta.features import check_writable, has_feature
+from trilake.delta.features import check_writable
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.read import read_tasks
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import plan_scan
-from trilake.delta.schema import DataType, StructType
-from trilake.delta.schema_edit import FIRST, Path, PathLike, Position
+from trilake.delta.schema_edit import FIRST, PathLike, Position
 from trilake.delta.transaction import CommitPlan, commit
 from trilake.errors import (
     ConcurrentAppendError,
@@ -152,6 +152,17 @@ class Alter:
     def drop_default(self, column: PathLike) -> int:
         """Take a column's default away."""
         return self._run(lambda h: alter.drop_default(h.protocol, h.metadata, column))
+
+    def cluster_by(self, *columns: PathLike) -> int:
+        """Set the columns by which an optimization keeps rows near each other; none ends clustering.
+
+        Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
+        """
+
+        def change(h: Head) -> Change:
+            return alter_properties.cluster_by(h.protocol, h.metadata, columns, before=clustering_columns(h))
+
+        return self._run(change)
 
     # --- properties and constraints ----------------------------------------------------------------------------------
 
@@ -331,23 +342,3 @@ def _position(first: bool, after: str | None) -> Position | None:
     if first and after is not None:
         raise InvalidArgumentError("a column goes first, or after another, not both")
     return FIRST if first else None if after is None else Position(after)
-
-
-def clustering_columns(head: Head) -> list[Path]:
-    """The clustering columns, as display paths; empty for a table without."""
-    domain = head.state.domains.get(feature_removal.CLUSTERING_DOMAIN)
-    if domain is None or domain.get("removed") or not has_feature(head.protocol, "clustering"):
-        return []
-    out = []
-    for physical in orjson.loads(domain.get("configuration") or "{}").get("clusteringColumns") or []:
-        t: DataType = head.schema
-        path: list[str] = []
-        for name in physical:
-            found = next((f for f in t.fields if f.physical_name == name), None) if isinstance(t, StructType) else None
-            if found is None:
-                break
-            path.append(found.name)
-            t = found.type
-        else:
-            out.append(tuple(path))
-    return out

@@ -11,32 +11,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import orjson
 import pyarrow as pa
 
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.alter_columns import ColumnsLike, new_columns
 from trilake.delta.alter_properties import prepared, with_required
+from trilake.delta.clustering import DOMAIN, clustering_domain
 from trilake.delta.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse, strip
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.defaults import CURRENT_DEFAULT, default_text, parse_default
-from trilake.delta.feature_removal import CLUSTERING_DOMAIN
 from trilake.delta.features import check_writable, features_of, upgraded
 from trilake.delta.generated import GENERATION_EXPRESSION, generated_columns, generation_text
 from trilake.delta.identity import identity_columns, identity_metadata
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.runtime import Runtime
-from trilake.delta.schema import PrimitiveType, StructType, nested_fields
-from trilake.delta.schema_edit import PathLike, field_at, path_text, spelled
+from trilake.delta.schema import StructType, nested_fields
+from trilake.delta.schema_edit import PathLike, path_text, spelled
 from trilake.delta.transaction import CommitPlan, commit, remove_action
 from trilake.delta.write_schema import new_table
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
 MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")
-#: Types that have bounds, and so can cluster rows.
-_UNBOUNDED = frozenset(("boolean", "binary", "void", "variant"))
-_MOST_CLUSTERING_COLUMNS = 4
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,7 @@ def create_table(
     Raises ``TableExistsError``, ``TableNotFoundError``, ``ConflictError``; ``InvalidArgumentError``,
     ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
 
-    >>> from trilake.delta.schema import StructField
+    >>> from trilake.delta.schema import PrimitiveType, StructField
     >>> from trilake.storage import open_store
     >>> log = DeltaLog(open_store("memory://doc-create"))
     >>> columns = StructType((StructField("id", PrimitiveType("long"), False),))
@@ -270,25 +266,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
 
 
 def _clustering(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:
-    """The metadata domain that names the clustering columns by their physical names."""
-    if not table.cluster_by:
-        there = base is not None and CLUSTERING_DOMAIN in base.state.domains
-        return {CLUSTERING_DOMAIN: None} if there else {}
-    if table.partition_by:
-        raise InvalidArgumentError("a table is partitioned or clustered, not both")
-    if len(table.cluster_by) > _MOST_CLUSTERING_COLUMNS:
-        raise InvalidArgumentError(f"a table is clustered by at most {_MOST_CLUSTERING_COLUMNS} columns")
-    physical: list[list[str]] = []
-    for path in table.cluster_by:
-        names = spelled(schema, path)
-        f = field_at(schema, names)
-        if not isinstance(f.type, PrimitiveType) or f.type.name in _UNBOUNDED:
-            raise InvalidArgumentError(
-                f"a table cannot be clustered by column {path_text(names)} of type {f.type}", column=path_text(names)
-            )
-        within = [field_at(schema, names[: i + 1]).physical_name for i in range(len(names))]
-        if within in physical:
-            raise InvalidArgumentError(f"clustering column {path_text(names)} is given twice", column=path_text(names))
-        physical.append(within)
-    value: dict[str, Any] = {"clusteringColumns": physical, "domainName": CLUSTERING_DOMAIN}
-    return {CLUSTERING_DOMAIN: orjson.dumps(value).decode()}
+    """The metadata domain that names the clustering columns; gone where the table before had some."""
+    if table.cluster_by:
+        return {DOMAIN: clustering_domain(schema, table.cluster_by, partitioned=bool(table.partition_by))}
+    return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.delta import in_commit_timestamps, row_tracking, type_widening
+from trilake.delta import clustering, in_commit_timestamps, row_tracking, type_widening
 from trilake.delta.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.alter import Change
 from trilake.delta.column_mapping import MAX_COLUMN_ID, MODE, max_column_id, strip
@@ -37,7 +37,6 @@ from trilake.delta.replay import State, decoded_paths
 from trilake.delta.schema import ArrayType, DataType, MapType, StructType, contains_type, nested_fields
 from trilake.errors import FeatureInUseError, InvalidArgumentError, ObjectNotFoundError
 
-CLUSTERING_DOMAIN = "delta.clustering"
 V2_NAME = re.compile(r"\.checkpoint\.[0-9a-fA-F-]{36}\.(json|parquet)$")
 PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
 
@@ -268,7 +267,7 @@ REMOVALS: dict[str, Removal] = {
     "inCommitTimestamp": _row(
         in_commit_timestamps.ENABLED, in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME
     ),
-    "clustering": _row(domains=(CLUSTERING_DOMAIN,)),
+    "clustering": _row(domains=(clustering.DOMAIN,)),
     "allowColumnDefaults": _row(in_use=_DEFAULTS),
     "variantType": _VARIANTS,
     "variantType-preview": _VARIANTS,

@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.alter_table import Alter
+from trilake.delta.clustering import clustering_columns
 from trilake.delta.features import writer_features
 from trilake.delta.log import DeltaLog
+from trilake.delta.schema_edit import path_text
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
 from trilake.spark.catalogue import known_location
@@ -151,7 +153,7 @@ class DeltaTable:
             "createdAt": _timestamp(m.created_time),
             "lastModified": _timestamp(times[-1] if times else None),
             "partitionColumns": list(m.partition_columns),
-            "clusteringColumns": [],
+            "clusteringColumns": [path_text(c) for c in clustering_columns(table.snapshot)],
             "numFiles": table.snapshot.adds.num_rows,
             "sizeInBytes": pc.sum(table.snapshot.adds["size"]).as_py() or 0,
             "properties": dict(m.configuration),
