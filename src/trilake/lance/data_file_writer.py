@@ -5,11 +5,14 @@
     pages of batch 0, of batch 1, ... | page table | statistics, and their page table | dictionaries
     | schema (an inner Manifest) | Metadata | footer
 
-The file appears in the store when the writer is closed, whole, or not at all.
+The file appears in the store when the writer is closed, whole, or not at all.  A second thread writes what pages there
+are while the next are made.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Literal
 
@@ -18,7 +21,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.lance import framing
 from trilake.lance.dictionaries import DictionaryUnifier, encode_dictionaries
-from trilake.lance.encode import ALIGN, BatchEncoder, walk_columns
+from trilake.lance.encode import ALIGN, BatchEncoder, Part, walk_columns
 from trilake.lance.pages import PageTableBuilder
 from trilake.lance.proto import format_pb2
 from trilake.lance.schema import Field, LanceSchema
@@ -30,6 +33,8 @@ from trilake.storage.base import Store
 WRITER = ("trilake", "0.8.19")
 #: Rows of a file are counted in 32 bits.
 MAX_ROWS = 2**31 - 1
+#: Bytes that are handed to the second thread at once, and how often that may be before the first one waits.
+_CHUNK, _AHEAD = 1 << 20, 2
 
 
 class DataFileWriter:
@@ -81,7 +86,11 @@ class DataFileWriter:
         self._offsets = [0]
         self._file = store.open_output(key)
         self._key = key
-        self._encoder = BatchEncoder(self._file.write, 0, self._pages, self._keys)
+        self._parts: list[Part] = []
+        self._handed = 0
+        self._worker: ThreadPoolExecutor | None = None
+        self._pending: deque[Future[int]] = deque()
+        self._encoder = BatchEncoder(self._parts.append, 0, self._pages, self._keys)
 
     @property
     def num_rows(self) -> int:
@@ -119,6 +128,8 @@ class DataFileWriter:
                     if collector is not None:
                         collector.add(values)
         self._offsets.append(self.num_rows + batch.num_rows)
+        if self.size - self._handed > _CHUNK:
+            self._hand_over()
 
     def close(self) -> tuple[int, tuple[int, ...]]:
         """Finish the file; return its rows and field ids, as the fragment's entry has them."""
@@ -137,11 +148,15 @@ class DataFileWriter:
         encoder.append([framing.frame(manifest)])
         position = encoder.position
         encoder.append([framing.frame(metadata), framing.footer(position)])
+        self._wait()
+        self._file.write(b"".join(self._parts))
         self._file.close()
         return self.num_rows, self._schema.field_ids
 
     def discard(self) -> None:
         """Give up what was written; the file does not appear."""
+        if self._worker is not None:
+            self._worker.shutdown(cancel_futures=True)
         discard = getattr(self._file, "discard", None)
         if discard is not None:
             discard()
@@ -159,6 +174,25 @@ class DataFileWriter:
         elif not self._file.closed:
             self.close()
         return False
+
+    # --- the second thread ---
+
+    def _hand_over(self) -> None:
+        """Have the second thread write what there is; in one piece, so that it does not ask for Python's lock."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, "trilake-lance-write")
+        if len(self._pending) >= _AHEAD:
+            self._pending.popleft().result()
+        self._pending.append(self._worker.submit(self._file.write, b"".join(self._parts)))
+        self._parts.clear()  # the encoder appends to this very list
+        self._handed = self.size
+
+    def _wait(self) -> None:
+        """Wait for the second thread, whose errors are raised here."""
+        while self._pending:
+            self._pending.popleft().result()
+        if self._worker is not None:
+            self._worker.shutdown()
 
     # --- parts ---
 
@@ -189,7 +223,7 @@ class DataFileWriter:
         arrays = {str(id): collector.arrays() for id, collector in self._collectors.items()}
         schema = LanceSchema.from_arrow(pa.schema([pa.field(n, a.type, nullable=False) for n, a in arrays.items()]))
         pages = PageTableBuilder(schema.field_ids)
-        encoder = BatchEncoder(self._file.write, self._encoder.position, pages, self._keys)
+        encoder = BatchEncoder(self._parts.append, self._encoder.position, pages, self._keys)
         for field, array in zip(schema.fields, arrays.values(), strict=True):
             encoder.column(field, array)
         self._encoder.position = encoder.position

@@ -6,6 +6,7 @@ Arrow's own kernels and other libraries expect that.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class Decoder:
 
     def _read(self, start: int, length: int, align: int) -> pa.Buffer:
         buffer = self.source.read(start, length)
-        if buffer.address % align if align in (2, 4, 8) else buffer.address & 7 and align > 1:
+        if buffer.address & (align - 1):
             return pa.py_buffer(np.frombuffer(buffer, np.uint8).copy())
         return buffer
 
@@ -115,11 +116,11 @@ class Decoder:
         arrow = field.arrow_type
         if pt.is_fixed_size_list(arrow):
             item = arrow.value_type
-            buffer = self._read(position + start * width, count * width, item.bit_width // 8)
+            buffer = self._read(position + start * width, count * width, alignment(item))
             values = pa.Array.from_buffers(item, count * arrow.list_size, [None, buffer])
             return pa.Array.from_buffers(arrow, count, [None], children=[values])
-        align = 1 if pt.is_fixed_size_binary(arrow) else width
-        return pa.Array.from_buffers(arrow, count, [None, self._read(position + start * width, count * width, align)])
+        buffer = self._read(position + start * width, count * width, alignment(arrow))
+        return pa.Array.from_buffers(arrow, count, [None, buffer])
 
     def _bits(self, field: Field, position: int, start: int, count: int) -> pa.Array:
         arrow = field.arrow_type
@@ -173,6 +174,12 @@ class Decoder:
             length = self.pages.lists(leaf.id)[1][batch]
             return length - 1 if leaf.layout.kind is PageKind.OFFSETS else length
         return MAX_UNBACKED  # a struct without fields says nothing
+
+
+@lru_cache(maxsize=256)
+def alignment(arrow: pa.DataType) -> int:
+    """What addresses of values must be a multiple of: their size, for other libraries 16 at most."""
+    return 1 if pt.is_fixed_size_binary(arrow) else min(arrow.bit_width // 8, 16)
 
 
 def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Array], file: str) -> pa.Array:

@@ -1,7 +1,7 @@
 """From Arrow arrays to pages.
 
 A page that has no room for nulls gets zeros, false, empty values and empty lists in their place, as Lance itself writes
-them; :mod:`trilake.lance.nulls` is what keeps nulls from being lost that way.  Numbers begin at multiples of eight
+them; :mod:`trilake.lance.nulls` is what keeps nulls from being lost that way.  Numbers begin at multiples of sixteen
 bytes, so that readers can use them where they are; the format asks for nothing of the kind and nobody minds the gaps.
 """
 
@@ -21,7 +21,7 @@ from trilake.lance.pages import PageTableBuilder
 from trilake.lance.schema import Field
 from trilake.lance.types import PageKind
 
-ALIGN = 8
+ALIGN = 16
 Part: TypeAlias = "bytes | memoryview"
 #: What :func:`encode_flat` asks of dictionary columns: the keys of a batch in the file's own dictionary.
 KeysOf: TypeAlias = Callable[[Field, pa.DictionaryArray], pa.Array]

@@ -67,6 +67,9 @@ class Collector:
             low, high = _text_bounds(array, is_text=types.is_text(arrow))
         elif pt.is_floating(arrow):
             low, high = _float_bounds(array)
+        elif pt.is_integer(arrow) and not array.null_count:
+            values = array.to_numpy()
+            low, high = int(values.min()), int(values.max())
         else:
             found = pc.min_max(array)
             low, high = found["min"].as_py(), found["max"].as_py()
@@ -114,9 +117,8 @@ def _text_bounds(array: pa.Array, *, is_text: bool) -> tuple[Any, Any]:
     if not found["min"].is_valid:
         return None, None
     low, high = found["min"].as_buffer().to_pybytes(), found["max"].as_buffer().to_pybytes()
-    longest = pc.max(pc.binary_length(array)).as_py()
     low, high = _cut(low, is_text), _cut(high, is_text)
-    if longest > PREFIX:
+    if pc.max(pc.binary_length(array)).as_py() > PREFIX:
         high = _after(high, is_text)
     if is_text:
         return low.decode(), None if high is None else high.decode()
