@@ -37,7 +37,7 @@ def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: 
         rows = _computed(df, plan.files)
         here = few_rows(rows)
         if here is not None:
-            written = [write_files(log.store, plan.files, here.to_batches())]
+            written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
         else:
             written = [pickle.loads(r.written) for r in rows.mapInArrow(job, "written binary").collect()]
     except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
