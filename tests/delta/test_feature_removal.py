@@ -206,6 +206,39 @@ def test_column_mapping_stays_where_files_use_it(what: str) -> None:
         t.alter.drop_feature("columnMapping")
 
 
+def test_a_rename_meanwhile_keeps_the_mapping() -> None:
+    t = Case()
+    t.alter.set_properties({"delta.columnMapping.mode": "name"})
+    once = [1]
+
+    def new_id() -> str:
+        if once:
+            once.clear()
+            t.alter.rename_column("p", "q")
+        return str(uuid4())
+
+    with pytest.raises(FeatureInUseError, match="by other names: q"):
+        Alter(t.log, runtime=replace(Runtime(), new_id=new_id)).drop_feature("columnMapping")
+    assert t.configuration["delta.columnMapping.mode"] == "name"
+    assert sorted(trilake.open(t.uri).to_arrow().column("q").to_pylist()) == ["u", "v"]
+
+
+def test_rows_that_arrive_while_row_ids_are_given_get_theirs() -> None:
+    t = Case()
+    once = [1]
+
+    def new_id() -> str:
+        if once:
+            once.clear()
+            trilake.write(pa.table({"id": [3]}), t.uri, mode="append")
+        return str(uuid4())
+
+    Alter(t.log, runtime=replace(Runtime(), new_id=new_id)).set_properties({"delta.enableRowTracking": "true"})
+    ids = t.log.snapshot().adds["baseRowId"].to_pylist()
+    assert None not in ids
+    assert len(set(ids)) == len(ids) == 2
+
+
 def test_type_widening_goes_once_no_file_is_narrow() -> None:
     narrow = pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))})
     t = Case(narrow, enableTypeWidening="true")

@@ -34,11 +34,9 @@ from trilake.delta.scan import plan_scan
 from trilake.delta.schema_edit import FIRST, PathLike, Position
 from trilake.delta.transaction import CommitPlan, commit
 from trilake.errors import (
-    ConcurrentAppendError,
+    ConflictError,
     ConstraintViolatedError,
     InvalidArgumentError,
-    MetadataChangedError,
-    ProtocolChangedError,
     UnsupportedExpressionError,
 )
 
@@ -219,14 +217,19 @@ class Alter:
 
         Raises ``FeatureInUseError`` that says what is left to do.
         """
-        base = self._head()
-        spelled, row = feature_removal.removal(base.protocol, name)
-        snapshot = self.log.snapshot()
+        return self._again(lambda: self._drop(name, truncate_history))
+
+    def _drop(self, name: str, truncate_history: bool) -> int:
+        snapshot = self._snapshot()
+        spelled, row = feature_removal.removal(snapshot.protocol, name)
         if row.in_history is not None:
+            # Judged on the very version that the commit stands on: a rename in between is a conflict.
             used = row.in_use(self.log, snapshot) is not None
-            version = self._run(lambda h: _turn_off(h, row, used=used))
-            snapshot = self.log.snapshot(version)
-            if truncate_history or version > base.version:
+            off = _turn_off(snapshot, row, used=used)
+            turned_off = off.changes(snapshot.protocol, snapshot.metadata)
+            if turned_off:
+                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
+            if truncate_history or turned_off:
                 # Log cleanup can cut off the history only where a checkpoint is.
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
@@ -245,31 +248,43 @@ class Alter:
     def _now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self.runtime.clock_ms() / 1000, dt.UTC)
 
-    def _head(self, *, files: bool = False) -> Head:
-        head = self.log.snapshot() if files else self.log.head()
+    def _head(self) -> Head:
+        head = self.log.head()
         check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
         return head
 
+    def _snapshot(self) -> Snapshot:
+        snapshot = self.log.snapshot()
+        check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+        return snapshot
+
     def _run(self, work_out: Callable[[Head], Change]) -> int:
-        """Work a change out on the newest version and commit it, again where others changed the metadata first."""
-        for attempt in range(_ATTEMPTS):
-            head = self._head()
-            change = work_out(head)
-            if not change.changes(head.protocol, head.metadata):
-                return head.version
-            if change.conditions:
-                head = self._head(files=True)
-                change = work_out(head)
-                assert isinstance(head, Snapshot)
-                for condition in change.conditions:
-                    self._check(head, condition)
+        """Work a change out on the newest version and commit it."""
+        return self._again(lambda: self._once(work_out))
+
+    def _again(self, attempt: Callable[[], int]) -> int:
+        """Try again where others changed first what this change was worked out on."""
+        for left in reversed(range(_ATTEMPTS)):
             try:
-                return self._commit(head, change, whole=bool(change.conditions))
-            except (MetadataChangedError, ProtocolChangedError, ConcurrentAppendError):
-                if attempt == _ATTEMPTS - 1:
+                return attempt()
+            except ConflictError as e:
+                if not left or type(e) is ConflictError:  # one that lost a thousand times will lose again
                     raise
-                self.runtime.sleep(min(0.01 * attempt, 0.1))
+                self.runtime.sleep(0.002 * (_ATTEMPTS - left))
         raise AssertionError("the last attempt raises")
+
+    def _once(self, work_out: Callable[[Head], Change]) -> int:
+        head = self._head()
+        change = work_out(head)
+        if not change.changes(head.protocol, head.metadata):
+            return head.version
+        if not change.conditions:
+            return self._commit(head, change)
+        snapshot = self._snapshot()
+        change = work_out(snapshot)
+        for condition in change.conditions:
+            self._check(snapshot, condition)
+        return self._commit(snapshot, change, whole=True)
 
     def _commit(
         self, base: Head, change: Change, *, files: Sequence[Mapping[str, Any]] = (), whole: bool = False
@@ -310,19 +325,16 @@ class Alter:
 
     def _give_row_ids(self) -> None:
         """Make the table one whose files all have row ids, as the property promises: feature first, then the files."""
-        self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, "rowTracking"))
-        for attempt in range(_ATTEMPTS):
-            snapshot = self.log.snapshot()
-            files = feature_removal.without_row_ids(snapshot)
-            if not files:
-                return
-            same = Change(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
-            try:
-                self._commit(snapshot, same, files=files, whole=True)
-                return
-            except (MetadataChangedError, ProtocolChangedError, ConcurrentAppendError):
-                if attempt == _ATTEMPTS - 1:
-                    raise
+        self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, row_tracking.FEATURE))
+        self._again(self._backfill)
+
+    def _backfill(self) -> int:
+        snapshot = self.log.snapshot()
+        files = feature_removal.without_row_ids(snapshot)
+        if not files:
+            return snapshot.version
+        same = Change(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
+        return self._commit(snapshot, same, files=files, whole=True)
 
 
 def _turn_off(head: Head, row: feature_removal.Removal, *, used: bool) -> Change:
