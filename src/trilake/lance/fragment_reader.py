@@ -8,6 +8,7 @@ file has is null.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,6 +70,11 @@ class FragmentReader:
 
     def __repr__(self) -> str:
         return f"FragmentReader({self.fragment.id}, {self.store.uri!r})"
+
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether the files are on this machine."""
+        return all(self.store.local_path(f.key) is not None for f in self.fragment.files)
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -204,16 +210,20 @@ class FragmentReader:
         stop = self.physical_rows if stop is None else stop
         parts = self._parts(projection)
         arrow = projection.to_arrow()
-        offsets = self.batch_offsets
-        first, last = np.searchsorted(offsets, start, "right") - 1, np.searchsorted(offsets, stop, "left")
-        for i in range(int(first), int(last)):
-            low, high = max(start, int(offsets[i])), min(stop, int(offsets[i + 1]))
+        bounds = self.batch_offsets.tolist()
+        whole = len(parts) == 1 and parts[0].schema.fields == projection.fields
+        for i in range(max(bisect_right(bounds, start) - 1, 0), len(bounds) - 1):
+            base, end = bounds[i], bounds[i + 1]
+            if base >= stop:
+                return
+            low, high = max(start, base), min(stop, end)
             if low >= high:
                 continue
-            base = int(offsets[i])
-            pieces = [part.file.read_batch(i, part.schema) for part in parts]
-            batch = _combined(pieces, arrow, int(offsets[i + 1]) - base)
-            yield batch if high - low == batch.num_rows else batch.slice(low - base, high - low)
+            if whole:
+                batch = parts[0].file.read_batch(i, parts[0].schema)
+            else:
+                batch = _combined([part.file.read_batch(i, part.schema) for part in parts], arrow, end - base)
+            yield batch if high - low == end - base else batch.slice(low - base, high - low)
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
         """The rows at some offsets, in the order asked for; they may be deleted, and may come several times."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -172,10 +172,11 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     have = {f.id: f for f in tested.fields}
     rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
     offsets = hits + chunk.start
-    if len(hits) * _FEW < len(mask) or not rest.fields:
+    groups = _groups_with(mask, reader.batch_offsets, chunk)
+    if not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
         parts = _taken(plan, reader, shown, rest, hits, offsets)
     else:
-        parts = _masked(plan, chunk, shown, rest, mask)
+        parts = _masked(plan, chunk, shown, rest, mask, groups)
     batch = _arranged(plan, parts, len(hits))
     if not plan.with_row_id:
         return [batch]
@@ -194,14 +195,31 @@ def _taken(
     return found
 
 
+def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> list[tuple[int, int]]:
+    """The ranges of a chunk's rows, from 0, that are row groups with a matching row."""
+    inside = offsets[(offsets > chunk.start) & (offsets < chunk.stop)] - chunk.start
+    starts = np.concatenate(([0], inside))
+    ends = np.append(inside, len(mask))
+    hit = np.add.reduceat(mask, starts) > 0
+    return list(zip(starts[hit].tolist(), ends[hit].tolist()))
+
+
 def _masked(
-    plan: ScanPlan, chunk: Chunk, shown: pa.Table, rest: LanceSchema, mask: npt.NDArray[np.bool_]
+    plan: ScanPlan,
+    chunk: Chunk,
+    shown: pa.Table,
+    rest: LanceSchema,
+    mask: npt.NDArray[np.bool_],
+    groups: Sequence[tuple[int, int]],
 ) -> dict[str, pa.Array]:
     selection = pa.array(mask)
     wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
     found = {name: one_array(shown.column(name).filter(selection)) for name in wanted}
-    others = chunk.reader.read_batches(plan.view.stored(rest), chunk.start, chunk.stop)
-    table = pa.Table.from_batches([plan.view.show(b, rest) for b in others]).filter(selection)
+    stored, parts = plan.view.stored(rest), []
+    for a, b in groups:
+        batches = chunk.reader.read_batches(stored, chunk.start + a, chunk.start + b)
+        parts += [plan.view.show(batch, rest).filter(selection.slice(a, b - a)) for batch in batches]
+    table = pa.Table.from_batches(parts)
     found.update((name, one_array(table.column(name))) for name in rest.names)
     return found
 
@@ -230,17 +248,23 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of some fragments, in their order; ``threads`` chunks are read ahead and held at most."""
-    batches = _parallel(plan, chunks(plan, readers), threads or THREADS)
+    """The rows of some fragments, in their order; ``threads`` chunks are read ahead and held at most.
+
+    Files on this machine are mapped: with nothing to wait for, one thread is faster than several that take turns.
+    """
+    readers = list(readers)
+    if threads is None:
+        threads = 1 if all(r.is_local for r in readers) else THREADS
+    batches = _parallel(plan, chunks(plan, readers), threads)
     if plan.filter is None:
         return batches
     return _limited(batches, plan.limit, plan.offset)
 
 
 def _parallel(plan: ScanPlan, pending: Iterator[Chunk], threads: int) -> Iterator[pa.RecordBatch]:
-    first = list(islice(pending, 2))
+    first = list(islice(pending, 2 if threads > 1 else 0))
     if len(first) < 2:  # a thread costs more than it brings
-        for chunk in first:
+        for chunk in chain(first, pending):
             yield from read_chunk(plan, chunk)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:

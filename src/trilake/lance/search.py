@@ -6,6 +6,7 @@ Indices of other writers are not looked into; what they would find, this finds t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +139,7 @@ def search(
     """
     condition = plan.filter if prefilter else None
     metric = nearest.metric or "l2"
-    found = [_flat(snapshot, r, nearest, metric, condition) for r in readers]
+    found = _flat(snapshot, readers, nearest, metric, condition)
     ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in found)])
     distance = np.concatenate([np.array([], np.float32), *(f[1] for f in found)])
     order = _best(distance, ids, nearest.k)
@@ -188,27 +189,31 @@ def storage(column: pa.Array) -> pa.Array:
 
 
 def _flat(
-    snapshot: Snapshot, reader: FragmentReader, nearest: Nearest, metric: str, condition: Filter | None
-) -> tuple[Ids, Floats]:
-    """The nearest rows of one fragment, by their vectors."""
-    projection = snapshot.view.stored(snapshot.view.schema.project([nearest.column]))
-    wanted = snapshot.matching(condition, reader) if condition is not None else None
-    best_ids, best = np.array([], np.uint64), np.array([], np.float32)
-    for chunk in scan.chunks(ScanPlan(snapshot.view, projection), [reader]):
+    snapshot: Snapshot, readers: Sequence[FragmentReader], nearest: Nearest, metric: str, condition: Filter | None
+) -> list[tuple[Ids, Floats]]:
+    """The nearest rows of each chunk of some fragments, by their vectors; numpy computes outside of Python's lock."""
+    columns = snapshot.view.schema.project([nearest.column])
+    projection = snapshot.view.stored(columns)
+    matching = {id(r): snapshot.matching(condition, r) for r in readers} if condition is not None else {}
+
+    def search_chunk(chunk: scan.Chunk) -> tuple[Ids, Floats]:
+        reader = chunk.reader
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
-        parts = [
-            _vectors(storage(b.column(0)), len(nearest.q))
-            for b in reader.read_batches(projection, chunk.start, chunk.stop)
-        ]
-        found = np.concatenate([distances(p, nearest.q, metric) for p in parts]) if parts else best[:0]
-        keep = reader.live_mask(chunk.start, chunk.stop) if wanted is None else np.isin(at, wanted)
+        batches = reader.read_batches(projection, chunk.start, chunk.stop)
+        parts = [distances(_vectors(storage(b.column(0)), len(nearest.q)), nearest.q, metric) for b in batches]
+        found = np.concatenate([np.array([], np.float32), *parts])
+        keep = reader.live_mask(chunk.start, chunk.stop)
+        if condition is not None:
+            keep = np.isin(at, matching[id(reader)])
         if keep is not None:
             at, found = at[keep], found[keep]
-        best_ids = np.concatenate([best_ids, row_ids(reader.fragment.id, at)])
-        best = np.concatenate([best, found])
-        order = _best(best, best_ids, nearest.k)
-        best_ids, best = best_ids[order], best[order]
-    return best_ids, best
+        ids = row_ids(reader.fragment.id, at)
+        order = _best(found, ids, nearest.k)
+        return ids[order], found[order]
+
+    plan = ScanPlan(snapshot.view, columns)
+    with ThreadPoolExecutor(scan.THREADS, thread_name_prefix="lance") as pool:
+        return list(pool.map(search_chunk, scan.chunks(plan, readers)))
 
 
 def _rows(

@@ -64,7 +64,7 @@ class View:
 
     def show(self, batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
         """A stored batch as users see it."""
+        if not self._masks:
+            return batch
         masks = {f.name: self._masks[f.name].name for f in columns.fields if f.name in self._masks}
-        if masks:
-            batch = null_masks.fold(batch, masks)
-        return batch
+        return null_masks.fold(batch, masks) if masks else batch
