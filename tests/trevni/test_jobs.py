@@ -22,7 +22,7 @@ from trilake.errors import (
 from trilake.storage import ObjectMeta, Store, open_store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
-from trilake.trevni import TrevniFile, TrevniTable, jobs, row_groups, write_table
+from trilake.trevni import TrevniFile, TrevniTable, jobs, write_table
 from trilake.trevni.dataset import list_files
 from trilake.trevni.row_groups import StagedFile
 from trilake.trevni.table_write import (
@@ -231,9 +231,45 @@ def test_a_rename_that_fails_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     clean(store, plan)
     assert sorted(tmp_path.rglob("*")) == before
     # Names reach the disk before the job is committed.
-    monkeypatch.setattr(row_groups, "sync_folder", lambda path: synced.append((path, seen(store))))
+    monkeypatch.setattr(jobs, "sync_folder", lambda path: synced.append((path, seen(store))))
     append(store, 7)
     assert synced == [(str(tmp_path), OLD)]
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_driver_that_dies_between_renames(
+    mode: str, nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    for value in OLD:
+        append(store, value)
+    plan, files = staged(store, mode)
+    rename, count = os.rename, 0
+
+    def dying(source: str, target: str) -> None:
+        nonlocal count
+        if "part-" in os.path.basename(target) and "_staged" not in target:
+            count += 1
+        if count > nth:
+            raise SimulatedCrash
+        rename(source, target)
+        if count == nth:
+            raise SimulatedCrash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", dying)
+        patch.setattr(jobs, "decide", None)  # a dead process rolls nothing back
+        with pytest.raises(SimulatedCrash):
+            finish_table_write(store, plan, files)
+    assert len(list(tmp_path.glob("*.trv"))) == len(OLD) + nth
+    assert seen(store) == OLD
+    append(store, 99)
+    assert seen(store) == [*OLD, 99]
+    jobs.sweep(store, 10**15)
+    jobs.sweep(store, 2 * 10**15)
+    assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == len(OLD) + 1
+    assert not (tmp_path / "_staged").exists()
 
 
 def test_tasks_of_a_job_that_was_given_up_stage_nothing(tmp_path: Path) -> None:

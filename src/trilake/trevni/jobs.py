@@ -40,6 +40,7 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import ObjectMeta, Store
+from trilake.storage.local import sync_folder
 
 STAGING = "_staged"
 #: How long nothing must have been heard of a job before others take it for dead.
@@ -192,10 +193,20 @@ def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_end: 
 
     The order matters: the files are hidden as long as there is a plan, and a plan without its end would hide others.
     """
-    store.delete(plan.removes if outcome == "committed" else plan.adds)
+    gone = plan.removes if outcome == "committed" else plan.adds
+    store.delete(gone)
+    # Or a power failure could bring back what no plan hides any more.
+    sync_names(store, gone)
     store.delete([plan_key(job)])
     if not keep_end:
         store.delete([end_key(job)])
+
+
+def sync_names(store: Store, keys: Iterable[str]) -> None:
+    """Force to disk which names there are in the folders of some keys, where the store is the local file system."""
+    for folder in {os.path.dirname(path) for path in map(store.local_path, keys) if path is not None}:
+        with suppress(FileNotFoundError):
+            sync_folder(folder)
 
 
 def sweep(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:

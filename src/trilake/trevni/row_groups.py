@@ -35,7 +35,7 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import Store, open_store
-from trilake.storage.local import make_folder, sync_folder
+from trilake.storage.local import make_folder
 from trilake.trevni import jobs
 from trilake.trevni.batches import as_batches
 from trilake.trevni.dataset import find_files, list_files
@@ -235,7 +235,7 @@ def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False,
         jobs.begin(store, job, plan)
         for done, file in enumerate(files, 1):  # noqa: B007 - the error says how far it came
             _move(store, file.staged, file.key)
-        _sync(store, plan.adds)
+        jobs.sync_names(store, plan.adds)
     except (StorageError, OSError) as e:
         _roll_back(store, job, plan)
         raise _failed(store, f"file {done} of {len(files)} could not be put in its place: {e}") from e
@@ -289,12 +289,6 @@ def _move(store: Store, source: str, target: str) -> None:
         return
     with store.open_input(source) as read, store.open_output(target) as written:
         shutil.copyfileobj(read, written, 1 << 22)
-
-
-def _sync(store: Store, keys: Sequence[str]) -> None:
-    """Force the names of moved files to disk, where moving them did not."""
-    for folder in {os.path.dirname(path) for path in map(store.local_path, keys) if path is not None}:
-        sync_folder(folder)
 
 
 def _tidy(store: Store, files: Sequence[StagedFile]) -> None:
