@@ -20,7 +20,7 @@ from trilake.errors import (
     TableExistsError,
     VersionNotFoundError,
 )
-from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation
+from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation, update
 from trilake.lance.compaction import CompactionTask, RewriteResult
 
 ROWS = pa.table({"id": pa.array(range(300), pa.int64()), "t": [f"t{i % 7}" for i in range(300)]})
@@ -173,12 +173,13 @@ def test_delete() -> None:
 
 def test_update() -> None:
     ds = begun()
-    assert ds.update({"t": "concat(t, '-', id)"}, "id >= 295") == {"num_rows_updated": 5}
+    assert ds.update({"t": "concat(t, '-', id)"}, "id >= 295") is None  # type: ignore[func-returns-value]
     expected = {r["id"]: r["t"] for r in ROWS.to_pylist()} | {i: f"t{i % 7}-{i}" for i in range(295, 300)}
     assert {r["id"]: r["t"] for r in rows_of(ds)} == expected
-    assert ds.update({"id": "id + 1000"}) == {"num_rows_updated": 300}
+    assert update.update(ds.snapshot, {"id": "id + 1000"}).num_rows_updated == 300
+    ds.checkout_latest()
     assert sorted(r["id"] for r in rows_of(ds)) == list(range(1000, 1300))
-    assert ds.update({"id": "0"}, "id < 0") == {"num_rows_updated": 0}
+    assert update.update(ds.snapshot, {"id": "0"}, "id < 0").num_rows_updated == 0
     for bad in ({"nope": "1"}, {}, {"id": 5}):
         with pytest.raises(InvalidArgumentError):
             ds.update(bad)  # type: ignore[arg-type]
@@ -432,7 +433,7 @@ def test_distributed_writes() -> None:
     more = [FragmentMetadata.from_json(__import__("json").dumps(LanceFragment.create(uri, ROWS.slice(200)).to_json()))]
     ds = LanceDataset.commit(uri, LanceOperation.Append(more), ds.version)
     assert rows_of(ds) == ROWS.to_pylist()
-    files = lance.write_fragment_files(ROWS, uri, max_rows_per_file=100, max_rows_per_group=50)
+    files = lance.write_fragments(ROWS, uri, max_rows_per_file=100, max_rows_per_group=50)
     assert len(files) == 3
     with pytest.raises(InvalidArgumentError, match="read_version"):
         LanceDataset.commit(uri, LanceOperation.Append(files))

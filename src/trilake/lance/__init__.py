@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragment_files
+    from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
     from trilake.lance.functions import dataset, write_dataset
     from trilake.lance.lance_dataset import LanceDataset
     from trilake.lance.operation import LanceOperation
@@ -30,7 +30,7 @@ _HOMES = {
     "LanceScanner": "scanner",
     "dataset": "functions",
     "write_dataset": "functions",
-    "write_fragment_files": "fragment",
+    "write_fragments": "fragment",
 }
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     "LanceScanner",
     "dataset",
     "write_dataset",
-    "write_fragment_files",
+    "write_fragments",
 ]
 
 

@@ -29,7 +29,8 @@ from trilake.lance.scan import ScanPlan
 from trilake.lance.scanner import LanceScanner
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import list_versions
-from trilake.lance.writing import NullPolicy, Target, WriteOptions, write_fragments
+from trilake.lance.writing import NullPolicy, Target, WriteOptions
+from trilake.lance.writing import write_fragments as write_files
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -393,10 +394,10 @@ def _create(
         known = Snapshot.open(store).manifest.schema
         if sorted(known.names) == sorted(target.view.whole.names):
             target = Target(known, nulls=options.nulls)
-    return write_fragments(store, batches, target, options, Runtime(), Reporter(progress))
+    return write_files(store, batches, target, options, Runtime(), Reporter(progress))
 
 
-def write_fragment_files(
+def write_fragments(
     data: Any,
     dataset_uri: str | os.PathLike[str],
     schema: pa.Schema | None = None,

@@ -355,11 +355,12 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """Delete the rows for which a condition is true."""
         self.moved(delete.delete(self.snapshot, predicate))
 
-    def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> dict[str, int]:
-        """Set columns to SQL expressions where a condition is true; how many rows were changed."""
-        done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls))
-        self.moved(done.snapshot)
-        return {"num_rows_updated": done.num_rows_updated}
+    def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> None:
+        """Set columns to SQL expressions where a condition is true.
+
+        :func:`trilake.lance.update.update` does the same and says how many rows were changed.
+        """
+        self.moved(update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls)).snapshot)
 
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsertBuilder:
         """Match rows of a source by key columns; the builder says what becomes of which."""

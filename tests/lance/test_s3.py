@@ -1,0 +1,72 @@
+"""Datasets in an object store: all commands, few requests, and one winner."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from trilake import lance
+from trilake.errors import TrilakeError
+from trilake.lance.snapshot import Snapshot
+from trilake.storage import open_store
+from trilake.storage.faults import FaultStore
+
+ROWS = pa.table({"id": pa.array(range(20_000), pa.int64()), "t": [f"text {i}" for i in range(20_000)]})
+
+
+def test_a_dataset_in_a_bucket(s3_options: Mapping[str, str]) -> None:
+    uri = "s3://lake/lance/t"
+    ds = lance.write_dataset(ROWS, uri, max_rows_per_file=8000, storage_options=s3_options)
+    ds.delete("id % 4 = 0")
+    ds.update({"t": "'new'"}, "id = 7")
+    ds.add_columns({"n": "id + 1"})
+    ds = lance.dataset(uri, storage_options=s3_options)
+    assert ds.count_rows() == 15_000
+    assert ds.to_table(filter="id = 7").to_pylist() == [{"id": 7, "t": "new", "n": 8}]
+    assert ds.take([0, 14_000], ["n"])["n"].to_pylist() == [
+        2,
+        ds.to_table(["n"], offset=14_000, limit=1)["n"][0].as_py(),
+    ]
+    before = ds.to_table().to_pydict()
+    ds.optimize.compact_files()
+    assert ds.to_table().to_pydict() == before
+    assert lance.dataset(uri, 1, storage_options=s3_options).to_table().equals(ROWS)
+    ds.validate()
+
+
+def test_requests_are_few(s3_options: Mapping[str, str]) -> None:
+    uri = "s3://lake/lance/few"
+    lance.write_dataset(ROWS, uri, storage_options=s3_options)
+    store = FaultStore(open_store(uri, dict(s3_options)))
+    snapshot = Snapshot.open(store)
+    assert store.counts() == {"list": 1, "read": 1}
+    columns = snapshot.view.columns(None)
+    found = snapshot.take([19_999, 3, 12_000], columns)
+    assert found["t"].to_pylist() == ["text 19999", "text 3", "text 12000"]
+    assert len(store.calls) <= 7
+    store.forget()
+    assert snapshot.take([5, 17_000], columns).num_rows == 2
+    assert len(store.calls) <= 2
+
+
+def test_writers_that_race(s3_options: Mapping[str, str]) -> None:
+    uri = "s3://lake/lance/race"
+    lance.write_dataset(ROWS.slice(0, 10), uri, storage_options=s3_options)
+    errors: list[TrilakeError] = []
+
+    def append(start: int) -> None:
+        try:
+            lance.write_dataset(ROWS.slice(start, 10), uri, mode="append", storage_options=s3_options)
+        except TrilakeError as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=append, args=(100 * (i + 1),)) for i in range(5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert errors == []
+    ds = lance.dataset(uri, storage_options=s3_options)
+    assert (ds.version, ds.count_rows()) == (6, 60)
