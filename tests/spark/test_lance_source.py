@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 import trilake
 from trilake import lance
 from trilake.lance.table import LanceTable
+from trilake.spark import lance_jobs
 from trilake.spark.lance_frames import read_dataframe, write_dataframe
 from trilake.spark.lance_source import FragmentPartition, LanceDataSource, LanceReader, vector_sizes
 from trilake.storage import open_store
@@ -136,3 +137,26 @@ def test_frames_in_all_modes(session: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(trilake.TrilakeError, match="unchanged"):
         write_dataframe(failing.selectExpr("cast(id AS bigint) AS id"), where, {}, mode="append")
     assert lance.dataset(where).version == 1
+
+
+def test_changes_as_jobs(session: SparkSession, uri: str) -> None:
+    before = lance.dataset(uri).to_table().to_pylist()
+    lance_jobs.delete(session, uri, "id % 10 = 3 OR id < 100")
+    left = [r for r in before if r["id"] % 10 != 3 and r["id"] >= 100]
+    ds = lance.dataset(uri)
+    assert ds.to_table().to_pylist() == left
+    assert [f.fragment_id for f in ds.get_fragments()] == [1, 2, 3]
+    done = lance_jobs.update(session, uri, {"name": "concat(name, '!')"}, "id % 10 = 7")
+    assert done.num_rows_updated == 30
+    expected = {r["id"]: r["name"] + ("!" if r["id"] % 10 == 7 else "") for r in left}
+    assert {r["id"]: r["name"] for r in lance.dataset(uri).to_table().to_pylist()} == expected
+    with pytest.raises(trilake.TrilakeError):
+        lance_jobs.update(session, uri, {"nope": "1"})
+    with pytest.raises(trilake.TrilakeError, match="unchanged"):
+        lance_jobs.update(session, uri, {"id": "id / (id - id)"}, "id = 107")
+    metrics = lance_jobs.compact(session, uri)
+    assert metrics.fragments_added == 1
+    ds = lance.dataset(uri)
+    assert {r["id"]: r["name"] for r in ds.to_table().to_pylist()} == expected
+    ds.validate()
+    assert pylance.dataset(uri).count_rows() == len(expected)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
-from trilake.expr import Expression, Filter, evaluate_all, parse_expression
+from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.lance import operations as op
 from trilake.lance.delete import mark_all, replanned
-from trilake.lance.fragment_reader import ROW_ID, Rows
+from trilake.lance.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.manifest import Fragment
 from trilake.lance.runtime import Runtime
 from trilake.lance.scan import one_array
@@ -55,7 +55,7 @@ def update(
         discard(snapshot.store, written)
         found: dict[int, list[Rows]] = {}
         target = Target(current.manifest.schema, nulls=(options or WriteOptions()).nulls)
-        rows = _changed(current, bind(current.schema, updates), current.filter(where), found)
+        rows = changed_rows(current, updates, where, found)
         written = write_fragments(current.store, rows, target, options, runtime)
         offsets = {id: np.concatenate(parts) for id, parts in found.items()}
         count = sum(map(len, offsets.values()))
@@ -105,13 +105,17 @@ def computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> 
         ) from e
 
 
-def _changed(
-    snapshot: Snapshot, expressions: Mapping[str, Expression], where: Filter | None, found: dict[int, list[Rows]]
+def changed_rows(
+    snapshot: Snapshot,
+    updates: Mapping[str, str],
+    where: FilterLike | None,
+    found: dict[int, list[Rows]],
+    readers: Sequence[FragmentReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; their offsets go into ``found``, by fragment id."""
-    plan = snapshot.plan(None, with_row_id=True)
-    plan = plan if where is None else type(plan)(plan.view, plan.columns, where, with_row_id=True)
-    for batch in snapshot.scan(plan):
+    expressions = bind(snapshot.schema, updates)
+    plan = snapshot.plan(None, where, with_row_id=True)
+    for batch in snapshot.scan(plan, readers):
         ids = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
         found.setdefault(int(ids[0] >> np.uint64(32)), []).append((ids & np.uint64(0xFFFFFFFF)).astype(np.int64))
         rows = pa.Table.from_batches([batch]).drop_columns([ROW_ID])

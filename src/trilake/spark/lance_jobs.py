@@ -1,0 +1,206 @@
+"""Changes to a Lance dataset as Spark jobs: a task for each fragment, or run of fragments, and one commit.
+
+Tasks leave data and deletion files, which no version names; the driver commits what they have done.  A change that
+loses against another writer is planned again on the newest version, as it is without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from trilake.errors import TrilakeError, UnknownOutcomeError, WriteFailedError
+from trilake.lance import operations as op
+from trilake.lance import update as updating
+from trilake.lance.compaction import (
+    CompactionMetrics,
+    CompactionOptions,
+    CompactionTask,
+    RewriteResult,
+    commit_compaction,
+    plan_compaction,
+    rewrite,
+)
+from trilake.lance.delete import mark, replanned
+from trilake.lance.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.proto import format_pb2 as pb
+from trilake.lance.runtime import Runtime
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.storage import open_store
+
+
+def run_tasks(spark: SparkSession, tasks: Sequence[str], job: Callable[[str], str]) -> list[str]:
+    """Run ``job`` on each of some texts, each in a task of its own; the results in the order of the tasks.
+
+    Raises ``WriteFailedError`` where a task failed.
+    """
+    if not tasks:
+        return []
+    given = list(tasks)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids = batch.column(0).to_pylist()
+            done = [job(given[i]) for i in ids]
+            yield pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(done, pa.string())], ["id", "done"])
+
+    try:
+        rows = spark.range(0, len(given), 1, len(given)).mapInArrow(run, "id long, done string").collect()
+    except Exception as e:  # whatever Spark raises for a failed job: nothing was committed, and that must be said
+        raise WriteFailedError(
+            f"a task failed before the commit; the dataset is unchanged. Cause: {e}",
+            help="repeat the job; what tasks have left is removed by cleanup_old_versions",
+        ) from e
+    found = {row.id: row.done for row in rows}
+    return [found[i] for i in range(len(given))]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A version of a dataset that a task opens."""
+
+    uri: str
+    options: Mapping[str, str]
+    version: int
+
+    def open(self) -> Snapshot:
+        """The version."""
+        return Snapshot.open(open_store(self.uri, dict(self.options)), self.version)
+
+
+def _place(snapshot: Snapshot) -> Place:
+    return Place(snapshot.store.uri, dict(snapshot.store.options), snapshot.version)
+
+
+def _text(fragment: Fragment | None) -> str | None:
+    return None if fragment is None else fragment_message(fragment).SerializeToString(deterministic=True).hex()
+
+
+def _fragment(text: str) -> Fragment:
+    return parse_fragment(pb.DataFragment.FromString(bytes.fromhex(text)))
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+def compact(
+    spark: SparkSession,
+    uri: str,
+    options: CompactionOptions | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> CompactionMetrics:
+    """Join small fragments, and write those with many deleted rows anew, one task a run of fragments.
+
+    Raises ``ConflictError`` where somebody changed these fragments meanwhile, and ``WriteFailedError``.
+    """
+    snapshot = Snapshot.open(open_store(uri, dict(storage_options or {})))
+    snapshot.manifest.check_writable(snapshot.store.uri)
+    place = _place(snapshot)
+
+    def job(text: str) -> str:
+        return rewrite(place.open(), CompactionTask.from_json(text), Runtime()).json()
+
+    plan = plan_compaction(snapshot, options)
+    done = run_tasks(spark, [task.json() for task in plan.tasks], job)
+    return commit_compaction(snapshot, [RewriteResult.from_json(text) for text in done])[1]
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def delete(
+    spark: SparkSession, uri: str, predicate: str, *, storage_options: Mapping[str, str] | None = None
+) -> Snapshot:
+    """Delete the rows for which ``predicate`` is true, one task a fragment; the version after that.
+
+    Raises ``FilterError``, ``ConflictError`` or ``WriteFailedError``.
+    """
+    return _changed(spark, uri, storage_options, predicate, None, WriteOptions())[0]
+
+
+def update(
+    spark: SparkSession,
+    uri: str,
+    updates: Mapping[str, str],
+    where: str | None = None,
+    *,
+    options: WriteOptions | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> updating.UpdateResult:
+    """Set columns to SQL expressions where a condition is true, one task a fragment.
+
+    Raises ``InvalidArgumentError``, ``ExpressionError``, ``FilterError``, ``ConflictError`` or ``WriteFailedError``.
+    """
+    snapshot, count = _changed(spark, uri, storage_options, where, dict(updates), options or WriteOptions())
+    return updating.UpdateResult(snapshot, count)
+
+
+def _changed(
+    spark: SparkSession,
+    uri: str,
+    storage_options: Mapping[str, str] | None,
+    where: str | None,
+    updates: dict[str, str] | None,
+    options: WriteOptions,
+) -> tuple[Snapshot, int]:
+    start = Snapshot.open(open_store(uri, dict(storage_options or {})))
+    written: list[Fragment] = []
+    count = 0
+
+    def plan(current: Snapshot) -> op.Operation:
+        nonlocal count
+        discard(current.store, written)
+        written.clear()
+        current.filter(where)  # a mistake shows here, and not in a task
+        if updates is not None:
+            updating.bind(current.schema, updates)
+        place = _place(current)
+
+        def job(text: str) -> str:
+            return _change_fragment(place.open(), int(text), where, updates, options)
+
+        results = [json.loads(t) for t in run_tasks(spark, [str(f.id) for f in current.manifest.fragments], job)]
+        touched = [r for r in results if r["rows"]]
+        count = sum(r["rows"] for r in touched)
+        left = tuple(_fragment(r["left"]) for r in touched if r["left"] is not None)
+        gone = tuple(r["id"] for r in touched if r["left"] is None)
+        written.extend(_fragment(text) for r in touched for text in r["new"])
+        if updates is None:
+            return op.Delete(left, gone, str(where))
+        return op.Update(gone, left, tuple(written))
+
+    try:
+        return replanned(start, plan, Runtime()), count
+    except UnknownOutcomeError:
+        raise  # the files may be those of a version
+    except TrilakeError:
+        discard(start.store, written)
+        raise
+
+
+def _change_fragment(
+    snapshot: Snapshot, id: int, where: str | None, updates: dict[str, str] | None, options: WriteOptions
+) -> str:
+    """Mark the matching rows of one fragment, and write them anew where they change; what was done, as JSON."""
+    reader = snapshot.reader_of(id)
+    assert reader is not None
+    new: list[Fragment] = []
+    if updates is None:
+        rows = snapshot.matching(snapshot.filter(where), reader)
+    else:
+        found: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
+        target = Target(snapshot.manifest.schema, nulls=options.nulls)
+        changed = updating.changed_rows(snapshot, updates, where, found, [reader])
+        new = write_fragments(snapshot.store, changed, target, options)
+        rows = np.concatenate([*found.get(id, []), np.array([], np.int64)])
+    left: Fragment | None = reader.fragment
+    if len(rows):
+        left = mark(reader, rows, read_version=snapshot.version, runtime=Runtime())
+    return json.dumps({"id": id, "rows": len(rows), "left": _text(left), "new": [_text(f) for f in new]})
