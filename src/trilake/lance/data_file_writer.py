@@ -144,6 +144,8 @@ class DataFileWriter:
             fields=self._schema.to_proto(places), version=1, metadata=self._schema.metadata_to_proto()
         )
         manifest.writer_version.library, manifest.writer_version.version = WRITER
+        if not encoder.position:
+            self._encoder.append([bytes(ALIGN)])  # position 0 would mean that there is no schema
         metadata.manifest_position = encoder.position
         encoder.append([framing.frame(manifest)])
         position = encoder.position
