@@ -22,6 +22,7 @@ from trilake.delta.features import has_feature
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import PrimitiveType, StructField, StructType, from_arrow
+from trilake.delta.transaction import CommitPlan, commit
 from trilake.errors import (
     ConstraintViolatedError,
     ExpressionError,
@@ -264,6 +265,20 @@ def test_types_widen_at_every_depth() -> None:
             t.alter.change_type("id", wrong)
     changes = t.head.schema.field("m").metadata["delta.typeChanges"]
     assert changes == [{"fromType": "short", "toType": "decimal(12,2)", "fieldPath": "value"}]
+
+
+def test_bounds_of_widened_floats_are_as_wide_as_their_text() -> None:
+    """Other writers print 32-bit bounds in as few digits as tell them apart: 0.7 is 0.699999988 as a double."""
+    uri = f"memory://alter-{uuid4()}"
+    log = DeltaLog(open_store(uri))
+    trilake.write(pa.table({"f": pa.array([0.7], pa.float32())}), uri, properties={"delta.enableTypeWidening": "true"})
+    add = dict(log.snapshot().adds.to_pylist()[0])
+    stats = '{"numRecords":1,"minValues":{"f":0.7},"maxValues":{"f":0.7},"nullCount":{"f":0}}'
+    again = {k: v for k, v in add.items() if v is not None} | {"stats": stats, "partitionValues": {}, "tags": {}}
+    commit(log, log.head(), CommitPlan("WRITE", {}, [{"add": {**again, "dataChange": False}}]))
+    Alter(log).change_type("f", "double")
+    assert trilake.open(uri).to_arrow(filter="f < 0.7").num_rows == 1
+    assert trilake.open(uri).to_arrow(filter="f < 0.69").num_rows == 0
 
 
 def test_limits_of_strings_can_be_raised() -> None:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.partitions import partition_fields, typed_partitions
 from trilake.delta.schema import PrimitiveType, StructField, StructType
+from trilake.delta.type_widening import type_changes
 from trilake.errors import CorruptLogError
 from trilake.expr import ColumnStats, FileStats, engine
 
@@ -83,7 +84,10 @@ class StatisticsReader:
         if found is None:
             return None
         physical, leaf = found
-        return None if not isinstance(leaf.type, PrimitiveType) else self._bounds(physical, leaf.type)
+        if not isinstance(leaf.type, PrimitiveType):
+            return None
+        was_float = any(c.get("fromType") == "float" for c in type_changes(leaf))
+        return self._bounds(physical, leaf.type, was_float=was_float)
 
     def _partition(self, f: StructField) -> ColumnStats | None:
         if self._partitions is None:
@@ -94,7 +98,7 @@ class StatisticsReader:
         value = self._partitions.get(f.name)
         return None if value is None else ColumnStats(value=value)
 
-    def _bounds(self, path: tuple[str, ...], type_: PrimitiveType) -> ColumnStats:
+    def _bounds(self, path: tuple[str, ...], type_: PrimitiveType, *, was_float: bool) -> ColumnStats:
         kind = "decimal" if type_.name.startswith("decimal") else type_.name
         structure = {"nullCount": _nest(path), "minValues": _nest(path), "maxValues": _nest(path)}
         sql = "DOUBLE" if kind == "decimal" else _SQL_TYPES.get(kind)
@@ -108,6 +112,8 @@ class StatisticsReader:
         if sql is None:
             return ColumnStats(null_count=found["nulls"])
         low, high = _typed(found["low"], type_, up=False), _typed(found["high"], type_, up=True)
+        if was_float and low is not None and high is not None:  # older files say bounds of 32-bit values
+            low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
         return ColumnStats(min=low, max=high, null_count=found["nulls"])
 
 
@@ -162,9 +168,12 @@ def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.Chun
 def _float_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray:
     if not pa.types.is_float32(target):
         return bound
-    # A 32-bit value printed in few digits may round to a neighbour.
-    slack = pc.multiply(pc.abs(bound), 2.0**-22)
-    return (pc.add if up else pc.subtract)(bound, slack).cast(target, safe=False)
+    return _with_float_slack(bound, up=up).cast(target, safe=False)
+
+
+def _with_float_slack(bound: pa.ChunkedArray, *, up: bool) -> pa.ChunkedArray:
+    """A bound of 32-bit values: one that was printed in few digits may be a neighbour."""
+    return (pc.add if up else pc.subtract)(bound, pc.multiply(pc.abs(bound), 2.0**-22))
 
 
 def _decimal_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray | None:
