@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -500,6 +501,14 @@ def test_a_change_meanwhile_is_built_upon() -> None:
     t = Case()
     with pytest.raises(InvalidArgumentError, match="already"):
         Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"n": "int"}))).add_columns({"N": "int"})
+
+
+def test_many_change_one_table_at_once() -> None:
+    t = Case()
+    with ThreadPoolExecutor(6) as pool:
+        versions = list(pool.map(lambda i: Alter(t.log).add_columns({f"c{i}": "int"}), range(12)))
+    assert sorted(versions) == list(range(1, 13))
+    assert sorted(t.head.schema.names[5:]) == sorted(f"c{i}" for i in range(12))
 
 
 # --- pure ------------------------------------------------------------------------------------------------------------
