@@ -173,3 +173,18 @@ def test_records_that_do_not_have_the_schema(record: Any) -> None:
     good = {"i": 1, "u": None, "m": {}, "e": "A", "es": [], "fs": [], "nothing": None, "nulls": [], "empty": []}
     with pytest.raises(SchemaMismatchError):
         write_avro([{**good, **record} if isinstance(record, dict) else record], SCHEMA, io.BytesIO())
+
+
+def test_a_column_below_another_parent_is_refused() -> None:
+    """It would have other elements than the schema says."""
+    schema = {"type": "record", "name": "R", "fields": [
+        {"name": "a", "type": {"type": "map", "values": "int"}},
+        {"name": "b", "type": {"type": "map", "values": "int"}},
+    ]}  # fmt: skip
+    sink = io.BytesIO()
+    write_avro([{"a": {"x": 1}, "b": {"y": 2}}], schema, sink)
+    data = sink.getvalue()
+    parent = b"\x1atrevni.parent\x04"
+    assert data.count(parent + b"b>") == 2
+    with pytest.raises(SchemaMismatchError, match="another parent"):
+        list(read_avro(data.replace(parent + b"b>", parent + b"a>")))

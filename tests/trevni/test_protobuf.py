@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.trevni import TrevniFile
 from trilake.trevni.protobuf import read_protobuf, write_protobuf
 
@@ -108,3 +108,22 @@ def test_what_cannot_become_columns() -> None:
     unknown = MADE["S"].FromString(messages()[0].SerializeToString())
     with pytest.raises(SchemaMismatchError, match="unknown"):
         write_protobuf([unknown], MADE["S"], io.BytesIO())
+
+
+@pytest.mark.parametrize("name", [b"ByInt>key", b"ByInt>value", b"ByMsg>key"])
+def test_a_file_without_the_columns_of_a_map(name: bytes) -> None:
+    """Found by changing bytes: the descriptor names a field of which the file has a part only."""
+    sink = io.BytesIO()
+    write_protobuf(messages(), M, sink)
+    renamed = sink.getvalue().replace(name, name[:-1] + b"X")
+    with pytest.raises(SchemaMismatchError, match="no such column"):
+        list(read_protobuf(renamed))
+
+
+def test_a_descriptor_whose_map_has_no_value() -> None:
+    sink = io.BytesIO()
+    write_protobuf(messages(), M, sink)
+    # Names of fields in the descriptor: a tag, a length, the name.
+    renamed = sink.getvalue().replace(b"\x0a\x05value", b"\x0a\x05valuX")
+    with pytest.raises((SchemaMismatchError, CorruptFileError)):
+        list(read_protobuf(renamed))

@@ -214,7 +214,7 @@ class _Walk:
     def _add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
         stream = self.sheet.add(name, type_, parent, array=array)
         if self._file is not None:
-            self.bound.append((stream, bind(stream, self._file, self._by_name)))
+            self.bound.append((stream, bind(stream, self._file, self._by_name, self.bound)))
         return stream
 
     def _message(
@@ -255,7 +255,9 @@ class _Walk:
     def _map(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
         assert field.message_type is not None
         stream = self._add(name, ValueType.NULL, parent, array=True)
-        of_key, of_value = (field.message_type.fields_by_name[part] for part in ("key", "value"))
+        of_key, of_value = (field.message_type.fields_by_name.get(part) for part in ("key", "value"))
+        if of_key is None or of_value is None:
+            raise SchemaMismatchError(f"{field.full_name} is no map: it has no key or no value", column=name)
         key = self._add(f"{name}key", _TYPES[of_key.type], stream)
         if of_value.message_type is None:
             return _Map(field, stream, key, self._add(f"{name}value", _TYPES[of_value.type], stream), None)

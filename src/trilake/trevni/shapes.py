@@ -311,10 +311,17 @@ def _none() -> None:
     return None
 
 
-def bind(stream: Stream, file: TrevniFile, by_name: Mapping[str, int]) -> int:
-    """The column that a stream reads.  Raises ``SchemaMismatchError`` where it is not of the stream's kind."""
-    number = by_name[stream.name]
+def bind(stream: Stream, file: TrevniFile, by_name: Mapping[str, int], bound: Sequence[tuple[Stream, int]]) -> int:
+    """The column that a stream reads; ``bound`` has those of all streams before it.
+
+    Raises ``SchemaMismatchError`` where there is none, or it is not of the stream's kind or hangs below another.
+    """
+    number = by_name.get(stream.name)
+    if number is None:
+        raise SchemaMismatchError("the file has no such column", file=file.uri, column=stream.name)
     column = file.header.columns[number]
+    if column.parent != (None if stream.parent is None else bound[stream.parent][1]):
+        raise SchemaMismatchError("the column has another parent", file=file.uri, column=stream.name)
     if column.array != stream.array or not _readable(column.type, stream.type):
         kind = f"{'array of ' if column.array else ''}{column.type.value}"
         raise SchemaMismatchError(

@@ -84,9 +84,7 @@ class _Walk:
     def _add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
         stream = self.sheet.add(name, type_, parent, array=array)
         if self._file is not None:
-            if name not in self._by_name:
-                raise SchemaMismatchError("the file has no such column", file=self._file.uri, column=name)
-            self.bound.append((stream, bind(stream, self._file, self._by_name)))
+            self.bound.append((stream, bind(stream, self._file, self._by_name, self.bound)))
         return stream
 
     def _struct(
