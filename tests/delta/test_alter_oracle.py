@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -260,3 +260,22 @@ def test_deltalake_reads_what_columns_became(seed: int, tmp_path: Path) -> None:
     found = pa.table(other)
     assert found.schema.names == schema.names
     assert texts(found.cast(schema)) == rows
+
+
+def test_deltalake_keeps_the_rules_that_were_added(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    trilake.write(pa.table({"a": [1, 2], "b": ["x", "y"]}), path)
+    alter = trilake.alter(path)
+    alter.add_columns({"c": "double"}, first=True)
+    alter.add_constraint("positive", "a > 0")
+    alter.set_not_null("b")
+    bad, good = ({"c": [0.5], "a": [a], "b": ["z"]} for a in (-3, 3))
+    with pytest.raises(Exception, match="failed validation"):
+        write_deltalake(path, pa.table(bad), mode="append")
+    write_deltalake(path, pa.table(good), mode="append")
+    alter.drop_constraint("positive")
+    alter.drop_feature("checkConstraints")
+    write_deltalake(path, pa.table(bad), mode="append")
+    protocol = DeltaTable(path).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+    assert sorted(trilake.open(path).to_arrow().column("a").to_pylist()) == [-3, 1, 2, 3]
