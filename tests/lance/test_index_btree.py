@@ -1,0 +1,131 @@
+"""BTREE indices: Lance's own, and ours; searches find what comparing all values finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trilake.errors import InvalidArgumentError, MissingFileError, TrilakeError
+from trilake.lance.index.btree import PAGE_ROWS, Bound, ScalarIndex, train
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+
+def table(values: pa.Array) -> pa.Table:
+    return pa.table({"values": values, "row_ids": pa.array(np.arange(len(values)), pa.uint64())})
+
+
+def build(values: pa.Array) -> ScalarIndex:
+    store = MemoryStore("memory://index")
+    train(store, "i", table(values))
+    return ScalarIndex.open(store, "i")
+
+
+def test_lances_own(shared: Path) -> None:
+    folder = shared / "corpus" / "lance" / "btree"
+    with pa.ipc.open_file(folder / "expected_v3.arrow") as source:
+        rows = source.read_all()
+    store = open_store(str(folder / "ds.lance"))
+    seen = set()
+    for path in (folder / "ds.lance" / "_indices").iterdir():
+        index = ScalarIndex.open(store, f"_indices/{path.name}")
+        column = rows["id" if index.value_type == pa.int64() else "name"]
+        seen.add(str(index.value_type))
+        # Fragments of 2,048 rows.
+        ids = np.arange(rows.num_rows, dtype=np.uint64)
+        ids = (ids // np.uint64(2048) << np.uint64(32)) + ids % np.uint64(2048)
+        for at in 0, 17, 4095, 4096, 4999:
+            value = column[at].as_py()
+            assert index.equal(value).tolist() == ids[pc.equal(column, value).to_numpy()].tolist()
+        low, high = column[100].as_py(), column[4500].as_py()
+        expected = pc.and_(pc.greater(column, low), pc.less_equal(column, high)).to_numpy()
+        assert index.range(Bound(low, inclusive=False), Bound(high)).tolist() == ids[expected].tolist()
+        asked = [column[i].as_py() for i in (3, 4100)]
+        assert index.is_in(asked).tolist() == sorted(ids[[3, 4100]].tolist())
+        assert index.statistics() == {"num_pages": 2, "num_rows": 5000, "num_nulls": 0}
+        assert index.read().num_rows == 5000
+    assert seen == {"int64", "string"}
+
+
+NUMBERS = st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=40)
+
+
+@settings(max_examples=40, deadline=None)
+@given(NUMBERS, st.integers(-6, 6), st.integers(-6, 6), st.booleans(), st.booleans())
+def test_numbers(values: list[int | None], low: int, high: int, inclusive: bool, as_float: bool) -> None:
+    array = pa.array(values, pa.float64() if as_float else pa.int16())
+    index = build(array)
+    above = pc.greater_equal(array, low) if inclusive else pc.greater(array, low)
+    expected = pc.fill_null(pc.and_(above, pc.less(array, high)), False).to_numpy(zero_copy_only=False)
+    found = index.range(Bound(low, inclusive), Bound(high, inclusive=False))
+    assert found.tolist() == np.flatnonzero(expected).tolist()
+    expected = pc.is_in(array, pa.array([low, high], array.type)).to_numpy(zero_copy_only=False)
+    assert index.is_in([low, high, None]).tolist() == np.flatnonzero(expected).tolist()
+
+
+def test_many_pages() -> None:
+    rng = np.random.default_rng(0)
+    values = pa.array(rng.integers(0, 5000, 3 * PAGE_ROWS + 1))
+    index = build(values)
+    assert index.num_pages == 4
+    for value in rng.integers(-1, 5001, 20).tolist():
+        assert index.equal(value).tolist() == np.flatnonzero(values.to_numpy() == value).tolist()
+        upper = np.flatnonzero(values.to_numpy() >= value)
+        assert index.range(Bound(value), None).tolist() == upper.tolist()
+    asked = rng.integers(0, 5000, 5)
+    assert index.is_in(asked.tolist()).tolist() == np.flatnonzero(np.isin(values.to_numpy(), asked)).tolist()
+
+
+def test_nan_is_above_all_numbers() -> None:
+    index = build(pa.array([np.nan, 1.0, -np.inf, None]))
+    assert index.range(Bound(0.0), None).tolist() == [0, 1]
+    assert index.range(None, Bound(9.0)).tolist() == [1, 2]
+    assert index.equal(np.nan).tolist() == []
+
+
+def test_texts_and_nulls() -> None:
+    index = build(pa.array(["b", None, "a", "", "b"]))
+    assert index.equal("b").tolist() == [0, 4]
+    assert index.equal(None).tolist() == []
+    assert index.is_null().tolist() == [1, 3]
+    assert build(pa.array([None, ""], pa.string())).is_null().tolist() == [0, 1]
+    with pytest.raises(InvalidArgumentError):
+        build(pa.array([1])).is_null()
+
+
+@pytest.mark.parametrize("value", ["x", 2**70])
+def test_values_that_do_not_fit(value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="does not fit"):
+        build(pa.array([1])).equal(value)
+
+
+def test_types_without_order() -> None:
+    with pytest.raises(InvalidArgumentError, match="no order"):
+        build(pa.array([[1]]))
+
+
+def test_missing_and_broken_files() -> None:
+    store = MemoryStore("memory://broken")
+    train(store, "i", table(pa.array(range(50))))
+    whole = {name: bytes(store.read(f"i/{name}")) for name in ("page_data.lance", "page_lookup.lance")}
+    rng = np.random.default_rng(0)
+    with pytest.raises(MissingFileError):
+        ScalarIndex.open(store, "none")
+    for name, data in whole.items():
+        for _ in range(60):
+            broken = bytearray(data)
+            broken[rng.integers(0, len(data))] ^= int(rng.integers(1, 256))
+            store.put(f"i/{name}", bytes(broken))
+            try:
+                index = ScalarIndex.open(store, "i")
+                assert index.equal(7).dtype == np.uint64
+            except TrilakeError as e:
+                assert e.message  # noqa: PT017 - either outcome is right
+        store.put(f"i/{name}", data)
