@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
+from trilake.lance.ivf_pq_search import IvfPqIndex
 from trilake.lance.manifest import IndexMetadata
 from trilake.lance.snapshot import Snapshot
 
@@ -43,10 +44,18 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Which rows an index covers: ``uuid``, ``num_indexed_rows`` and ``num_unindexed_rows``."""
+    """Which rows an index covers, and what a vector index says of itself.
+
+    ``uuid``, ``num_indexed_rows`` and ``num_unindexed_rows``, and for IVF_PQ ``metric_type``, ``num_partitions``,
+    ``sub_index`` and ``partitions``.
+    """
     index = find(snapshot, name)
+    try:
+        own = IvfPqIndex.open(snapshot.store, f"_indices/{index.uuid}").statistics()
+    except (UnsupportedProtocolError, MissingFileError):
+        own = {}  # of another kind, or of a newer writer
     covered = index.fragment_bitmap or ()
     counts = {True: 0, False: 0}
     for reader in snapshot.readers:
         counts[reader.fragment.id in covered] += reader.num_rows
-    return {"uuid": str(index.uuid), "num_indexed_rows": counts[True], "num_unindexed_rows": counts[False]}
+    return {**own, "uuid": str(index.uuid), "num_indexed_rows": counts[True], "num_unindexed_rows": counts[False]}

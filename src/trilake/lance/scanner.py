@@ -224,7 +224,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         """How the scan would run, one line a step; ``verbose`` counts the rows that are read."""
         plan, lines = self._plan, []
         if self._nearest is not None:
-            lines += search.explain(self._nearest, prefilter=self._prefilter)
+            lines += search.explain(self._ds.snapshot, self._nearest, prefilter=self._prefilter)
         if plan.limit is not None or plan.offset:
             lines.append(f"Limit: skip={plan.offset}, fetch={plan.limit}")
         lines.append(

@@ -1,6 +1,7 @@
-"""Nearest rows, by comparing all vectors that live: exact, whatever was appended or deleted since.
+"""Nearest rows: by a vector index where there is one, by comparing all vectors elsewhere.
 
-Indices of other writers are not looked into; what they would find, this finds too.
+Rows of fragments that an index does not cover are compared one by one, so that what was appended since is found too;
+deleted rows are left out of either.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
 from trilake.expr import Filter
 from trilake.lance import scan
 from trilake.lance.fragment_reader import ROW_ID, FragmentReader, row_ids
+from trilake.lance.ivf_pq_search import Allowed, IvfPqIndex
 from trilake.lance.scan import ScanPlan
 from trilake.lance.schema import LanceSchema
 from trilake.lance.snapshot import Snapshot
@@ -38,8 +41,10 @@ class Nearest:
     column: of vectors, a list of fixed size of floating point numbers.
     q: the vector, float32.
     k: number of rows.
-    metric: ``l2`` (squared), ``cosine`` or ``dot``; ``None`` for ``l2``.
-    nprobes, refine_factor, use_index: for indices; a flat search looks everywhere and is exact.
+    metric: ``l2`` (squared), ``cosine`` or ``dot``; ``None`` for that of the index, or ``l2``.
+    nprobes: partitions of the index that are looked into.
+    refine_factor: that many times ``k`` rows are compared by their vectors, not by their codes.
+    use_index: whether an index may be used.
     """
 
     column: str
@@ -138,12 +143,73 @@ def search(
     With ``prefilter`` they are chosen among those that the plan's filter keeps; without, it is applied to them.
     """
     condition = plan.filter if prefilter else None
-    metric = nearest.metric or "l2"
-    found = _flat(snapshot, readers, nearest, metric, condition)
+    index = vector_index(snapshot, nearest)
+    metric = nearest.metric or (index.opened.metric if index is not None else "l2")
+    covered = [r for r in readers if index is not None and r.fragment.id in index.fragments]
+    rest = [r for r in readers if r not in covered]
+    found = _flat(snapshot, rest, nearest, metric, condition)
+    if index is not None and covered:
+        many = nearest.k * (nearest.refine_factor or 1)
+        some = index.opened.search(nearest.q, many, nearest.nprobes, _allowed(snapshot, covered, condition))
+        if rest or nearest.refine_factor:  # distances of codes are not comparable with those of vectors
+            some = some[0], _exact(snapshot, nearest, some[0], metric)
+        found.append(some)
     ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in found)])
     distance = np.concatenate([np.array([], np.float32), *(f[1] for f in found)])
     order = _best(distance, ids, nearest.k)
     return _rows(snapshot, plan, nearest, ids[order], distance[order], None if prefilter else plan.filter)
+
+
+@dataclass(frozen=True)
+class VectorIndex:
+    """An index that serves a search: its name, its file, and the ids of the fragments it covers."""
+
+    name: str
+    opened: IvfPqIndex
+    fragments: FrozenBitMap
+
+
+def vector_index(snapshot: Snapshot, nearest: Nearest) -> VectorIndex | None:
+    """The index that a search uses: of its column and metric, and of a kind that can be searched here."""
+    if not nearest.use_index:
+        return None
+    field = snapshot.view.schema.field(nearest.column)
+    for entry in snapshot.manifest.indices:
+        if entry.fields != (field.id,) or entry.fragment_bitmap is None:
+            continue
+        try:
+            opened = IvfPqIndex.open(snapshot.store, f"_indices/{entry.uuid}")
+        except (UnsupportedProtocolError, MissingFileError):
+            continue  # of another kind, or of a newer writer: all vectors are compared instead
+        if opened.dimension == len(nearest.q) and nearest.metric in (None, opened.metric):
+            return VectorIndex(entry.name, opened, entry.fragment_bitmap)
+    return None
+
+
+def _allowed(snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None) -> Allowed:
+    """What says of row ids whether they may be found: rows of these fragments that live, and match."""
+    by_id = {r.fragment.id: r for r in readers}
+    matching = {i: snapshot.matching(condition, r) for i, r in by_id.items()} if condition is not None else {}
+
+    def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
+        ok = np.zeros(len(ids), bool)
+        of = (ids >> np.uint64(32)).astype(np.int64)
+        for i in np.unique(of).tolist():
+            reader = by_id.get(i)
+            if reader is not None:
+                mine = of == i
+                offsets = (ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+                ok[mine] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[i])
+        return ok
+
+    return allowed
+
+
+def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Floats:
+    if not len(ids):
+        return np.array([], np.float32)
+    column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
+    return distances(_vectors(storage(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
 
 
 def _best(found: Floats, ids: Ids, k: int) -> npt.NDArray[np.int64]:
@@ -235,6 +301,10 @@ def _rows(
     return table.select(schema(plan, nearest).names)
 
 
-def explain(nearest: Nearest, *, prefilter: bool) -> list[str]:
+def explain(snapshot: Snapshot, nearest: Nearest, *, prefilter: bool) -> list[str]:
     """How a search would run."""
-    return [f"KNN: flat, k={nearest.k}, metric={nearest.metric or 'l2'}, filter {'before' if prefilter else 'after'}"]
+    index = vector_index(snapshot, nearest)
+    how = f"k={nearest.k}, filter {'before' if prefilter else 'after'}"
+    if index is None:
+        return [f"KNN: flat, {how}, metric={nearest.metric or 'l2'}"]
+    return [f"KNN: index {index.name}, {how}, metric={index.opened.metric}, nprobes={nearest.nprobes}"]
