@@ -16,6 +16,7 @@ from tests.lance import corpus
 from trilake import lance
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.lance import LanceDataset
+from trilake.lance.index.btree import ScalarIndex
 from trilake.lance.ivf_pq_search import IvfPqIndex
 from trilake.lance.versions import LATEST
 from trilake.storage import open_store
@@ -120,10 +121,44 @@ def test_rows_since_the_index(shared: Path, tmp_path: Path) -> None:
     assert ds.to_table(["id"], nearest={**nearest, "refine_factor": 50})["id"].to_pylist()[0] == 9000
     only = ds.to_table(["id"], nearest={**nearest, "refine_factor": 50}, filter="id < 100", prefilter=True)
     assert max(only["id"].to_pylist()) < 100
+    some = ds.to_table(["id"], nearest={**nearest, "refine_factor": 50, "k": 20})
     ds.optimize.compact_files(materialize_deletions_threshold=0.0)
-    assert ds.list_indices() == []
-    assert ds.to_table(["id"], nearest=nearest)["id"].to_pylist()[0] == 9000
+    assert len(ds.list_indices()) == 1
+    assert ds.stats.index_stats("myidx")["num_indexed_rows"] == 2999
+    assert ds.to_table(["id"], nearest={**nearest, "refine_factor": 50, "k": 20}).equals(some)
     ds.validate()
+
+
+def test_scalar_indices() -> None:
+    rows = pa.table({"id": range(9000), "t": [f"t{i % 100}" for i in range(9000)]})
+    ds = lance.write_dataset(rows, "memory://lance-btree", mode="overwrite", max_rows_per_file=3000)
+    ds.create_scalar_index("id")
+    ds.create_scalar_index("t", "BTREE", "texts")
+    assert [i["name"] for i in ds.list_indices()] == ["id_idx", "texts"]
+    assert ds.stats.index_stats("id_idx")["num_rows"] == 9000
+    lance.write_dataset(rows.slice(0, 10), ds.uri, mode="append")
+    ds.checkout_latest()
+    ds.delete("id >= 5 AND id < 15")
+    assert ds.stats.index_stats("id_idx")["num_unindexed_rows"] == 5
+    ds.optimize.optimize_indices()
+    version = ds.version
+    assert ds.stats.index_stats("id_idx")["num_unindexed_rows"] == 0
+    ds.optimize.optimize_indices()
+    assert ds.version == version
+    ds.optimize.compact_files()
+    assert len(ds.get_fragments()) == 1
+    entry = ds.list_indices()[0]
+    index = ScalarIndex.open(ds.snapshot.store, f"_indices/{entry['uuid']}")
+    found = ds._take_rows(index.equal(77), ["id"])
+    assert found["id"].to_pylist() == [77]
+    table = index.read()
+    ids = ds._take_rows(table["row_ids"], ["id"])["id"].to_pylist()
+    assert ids == table["values"].to_pylist() == sorted(ds.to_table()["id"].to_pylist())
+    for bad in (("nope",), ("id", "HASH")):
+        with pytest.raises(InvalidArgumentError):
+            ds.create_scalar_index(*bad)
+    with pytest.raises(InvalidArgumentError, match="already"):
+        ds.create_scalar_index("id", replace=False)
 
 
 def test_damaged_indices(shared: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Compaction: small fragments, and those with many deleted rows, become fewer and larger ones.
 
-Two commits, as other writers of the format do it: the first reserves ids for the new fragments, the second puts them in
-the place of the old ones.  Indices that cover rewritten fragments are given up: their row ids name rows that moved.
+Two commits, as other writers of the format do it: the first reserves ids for the new fragments, so that their row ids
+are known and indices can be moved, the second puts them in the place of the old ones.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+from uuid import UUID
+
+import numpy as np
 
 from trilake.errors import InvalidArgumentError, TrilakeError, UnknownOutcomeError
+from trilake.lance import indices, transaction
 from trilake.lance import operations as op
-from trilake.lance import transaction
-from trilake.lance.fragment_reader import FragmentReader
+from trilake.lance.fragment_reader import FragmentReader, row_ids
 from trilake.lance.manifest import Fragment, fragment_message, parse_fragment
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.runtime import Runtime
@@ -231,6 +234,23 @@ def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
     return LanceSchema(tuple(f for f in whole.fields if f.id not in missing), whole.metadata, whole.dictionaries)
 
 
+def _moved_indices(
+    snapshot: Snapshot, groups: Sequence[op.RewriteGroup], runtime: Runtime
+) -> tuple[tuple[UUID, UUID], ...]:
+    """Write the indices anew for the row ids that live rows get: new files hold them in the order of the old ones."""
+    if not snapshot.manifest.indices:
+        return ()
+    before, after = [], []
+    for group in groups:
+        for fragment in group.old:
+            reader = snapshot.reader(fragment)
+            live = reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64))
+            before.append(row_ids(fragment.id, live))
+        after += [row_ids(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new]
+    rewritten = {f.id for group in groups for f in group.old}
+    return indices.remap(snapshot, np.concatenate(before), np.concatenate(after), rewritten, runtime)
+
+
 def commit_compaction(
     snapshot: Snapshot, results: Sequence[RewriteResult], runtime: Runtime | None = None
 ) -> tuple[Snapshot, CompactionMetrics]:
@@ -253,12 +273,14 @@ def commit_compaction(
         reserve = transaction.begin(read_version, op.ReserveFragments(count), runtime)
         reserved = transaction.commit(snapshot.store, reserve, runtime)
         next_id = reserved.max_fragment_id - count + 1
+        base = snapshot if snapshot.version == read_version else Snapshot.open(snapshot.store, read_version)
         groups = []
         for r in results:
             new = tuple(replace(f, id=next_id + i) for i, f in enumerate(r.new_fragments))
             next_id += len(new)
             groups.append(op.RewriteGroup(r.original_fragments, new))
-        begun = transaction.begin(read_version, op.Rewrite(tuple(groups)), runtime)
+        moved = _moved_indices(base, groups, runtime)
+        begun = transaction.begin(read_version, op.Rewrite(tuple(groups), moved), runtime)
         return snapshot.at(transaction.commit(snapshot.store, begun, runtime)), metrics
     except UnknownOutcomeError:
         raise  # the files may be those of a version

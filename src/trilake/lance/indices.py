@@ -1,4 +1,4 @@
-"""Indices of a dataset, as its manifest lists them.
+"""Indices of a dataset: listed, created, brought up to date, and moved by a compaction.
 
 An index is a folder of files and an entry in the manifest that says which fragments it covers.  Rows of other fragments
 are looked at one by one, deleted rows are left out, so an index never needs to be complete.
@@ -7,10 +7,22 @@ are looked at one by one, deleted rows are left out, so an index never needs to 
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
-from trilake.lance.ivf_pq_search import IvfPqIndex
+from trilake.lance import operations as op
+from trilake.lance.delete import replanned
+from trilake.lance.fragment_reader import ROW_ID
+from trilake.lance.index.btree import LOOKUP, ScalarIndex, train
+from trilake.lance.ivf_pq_search import Ids, IvfPqIndex
 from trilake.lance.manifest import IndexMetadata
+from trilake.lance.runtime import Runtime
+from trilake.lance.schema import NO_PARENT
 from trilake.lance.snapshot import Snapshot
 
 
@@ -54,8 +66,127 @@ def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
         own = IvfPqIndex.open(snapshot.store, f"_indices/{index.uuid}").statistics()
     except (UnsupportedProtocolError, MissingFileError):
         own = {}  # of another kind, or of a newer writer
+        if is_btree(snapshot, index):
+            own = dict(ScalarIndex.open(snapshot.store, f"_indices/{index.uuid}").statistics())
     covered = index.fragment_bitmap or ()
     counts = {True: 0, False: 0}
     for reader in snapshot.readers:
         counts[reader.fragment.id in covered] += reader.num_rows
     return {**own, "uuid": str(index.uuid), "num_indexed_rows": counts[True], "num_unindexed_rows": counts[False]}
+
+
+# --- making ----------------------------------------------------------------------------------------------------------
+
+
+def create_scalar_index(
+    snapshot: Snapshot,
+    column: str,
+    index_type: str = "BTREE",
+    name: str | None = None,
+    *,
+    replace: bool = True,
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """Index the live rows of a column of numbers, booleans or texts, and return the version that has the index.
+
+    Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
+    replaced.
+    """
+    runtime = runtime or Runtime()
+    if index_type.upper() != "BTREE":
+        raise InvalidArgumentError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
+    called = name or f"{column}_idx"
+
+    def plan(current: Snapshot) -> op.Operation:
+        if not replace and any(i.name == called for i in current.manifest.indices):
+            raise InvalidArgumentError(f"there is an index {called!r} already", help="pass replace=True")
+        return op.CreateIndex((_trained(current, column, called, runtime),))
+
+    return replanned(snapshot, plan, runtime)
+
+
+def _trained(snapshot: Snapshot, column: str, name: str, runtime: Runtime) -> IndexMetadata:
+    field = snapshot.view.schema.find(column)
+    kind = None if field is None else field.arrow_type
+    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
+    if field is None or field.parent_id != NO_PARENT or not any(is_(kind) for is_ in known):
+        raise InvalidArgumentError(
+            f"{column!r} is no column of numbers, booleans or texts", help="index one of those", column=column
+        )
+    rows = pa.Table.from_batches(snapshot.scan(snapshot.plan([column], with_row_id=True))) if snapshot.count() else None
+    uuid = UUID(runtime.new_id())
+    empty = pa.table({column: pa.array([], kind), ROW_ID: pa.array([], pa.uint64())})
+    train(snapshot.store, f"_indices/{uuid}", empty if rows is None else rows)
+    covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
+    return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
+
+
+def optimize(snapshot: Snapshot, runtime: Runtime | None = None) -> Snapshot:
+    """Make scalar indices anew that do not cover all fragments; vector indices stay as they are.
+
+    Nothing is committed where all are complete.
+    """
+    runtime = runtime or Runtime()
+
+    def stale(current: Snapshot) -> list[tuple[str, IndexMetadata]]:
+        ids = {f.id for f in current.manifest.fragments}
+        found = []
+        for index in current.manifest.indices:
+            fields = [current.manifest.schema.by_id(id) for id in index.fields]
+            field = fields[0] if len(fields) == 1 else None
+            if field is not None and is_btree(current, index) and ids - set(index.fragment_bitmap or ()):
+                found.append((field.name, index))
+        return found
+
+    def plan(current: Snapshot) -> op.Operation:
+        old = stale(current)
+        new = tuple(_trained(current, column, index.name, runtime) for column, index in old)
+        return op.CreateIndex(new, tuple(index for _, index in old))
+
+    return replanned(snapshot, plan, runtime) if stale(snapshot) else snapshot
+
+
+def is_btree(snapshot: Snapshot, index: IndexMetadata) -> bool:
+    """Whether an index is a scalar one, by its files."""
+    folder = f"_indices/{index.uuid}"
+    return any(m.key == f"{folder}/{LOOKUP}" for m in snapshot.store.list(folder))
+
+
+# --- moving ----------------------------------------------------------------------------------------------------------
+
+
+def remap(
+    snapshot: Snapshot, before: Ids, after: Ids, rewritten: set[int], runtime: Runtime
+) -> tuple[tuple[UUID, UUID], ...]:
+    """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
+
+    Rows of the fragments ``rewritten`` that are not among them are gone.  Returns the old and new id of each index that
+    was written; those that cannot be are given up by the commit.
+    """
+    order = np.argsort(before)
+    before, after = before[order], after[order]
+    gone = np.array(sorted(rewritten), np.uint64)
+
+    def move(ids: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
+        at = np.minimum(np.searchsorted(before, ids), max(len(before) - 1, 0))
+        hit = before[at] == ids if len(before) else np.zeros(len(ids), bool)
+        moved = np.where(hit, after[at], ids) if len(before) else ids
+        return moved, hit | ~np.isin(ids >> np.uint64(32), gone)
+
+    found = []
+    for index in snapshot.manifest.indices:
+        if index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
+            continue
+        uuid = UUID(runtime.new_id())
+        old, new = f"_indices/{index.uuid}", f"_indices/{uuid}"
+        if is_btree(snapshot, index):
+            rows = ScalarIndex.open(snapshot.store, old).read()
+            ids, keep = move(rows["row_ids"].to_numpy())
+            train(snapshot.store, new, rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep)))
+        else:
+            try:
+                IvfPqIndex.open(snapshot.store, old).write_moved(new, move)
+            except (UnsupportedProtocolError, MissingFileError):
+                continue
+        found.append((index.uuid, uuid))
+    return tuple(found)

@@ -43,6 +43,7 @@ class IvfPqIndex:
     codebook: Floats
     offsets: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
+    message: pb.Index
 
     @classmethod
     def open(cls, store: Store, folder: str) -> IvfPqIndex:
@@ -95,6 +96,7 @@ class IvfPqIndex:
             codebook.reshape(parts, words, dimension // parts),
             places,
             lengths,
+            message,
         )
 
     @property
@@ -136,6 +138,23 @@ class IvfPqIndex:
         all_ids, distance = np.concatenate(ids), np.concatenate(found)
         best = np.lexsort((all_ids, distance))[:k]
         return all_ids[best], distance[best]
+
+    def write_moved(self, folder: str, move: Callable[[Ids], tuple[Ids, npt.NDArray[np.bool_]]]) -> None:
+        """Write the index to another folder with other row ids; ``move`` gives those, and says which rows stay."""
+        message = pb.Index()
+        message.CopyFrom(self.message)
+        ivf = message.vector_index.stages[0].ivf
+        width = len(self.codebook) + 8
+        with self.store.open_output(f"{folder}/index.idx") as out:
+            position = 0
+            for p, rows in enumerate(self.lengths.tolist()):
+                data = self.store.read_range(self.key, int(self.offsets[p]), rows * width)
+                ids, codes = self._partition(data, rows)
+                ids, keep = move(ids)
+                ivf.offsets[p], ivf.lengths[p] = position, int(keep.sum())
+                position += out.write(codes[keep].tobytes())
+                position += out.write(ids[keep].tobytes())
+            out.write(framing.frame(message) + framing.footer(position))
 
     def _partition(self, data: pa.Buffer, rows: int) -> tuple[Ids, npt.NDArray[np.uint8]]:
         parts = len(self.codebook)

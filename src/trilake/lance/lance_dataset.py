@@ -404,6 +404,12 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     # --- indices -----------------------------------------------------------------------------------------------------
 
+    def create_scalar_index(
+        self, column: str, index_type: str = "BTREE", name: str | None = None, *, replace: bool = True
+    ) -> None:
+        """Index a column of numbers, booleans or texts."""
+        self.moved(indices.create_scalar_index(self.snapshot, column, index_type, name, replace=replace))
+
     def list_indices(self) -> list[dict[str, Any]]:
         """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version`` and ``fragment_ids``."""
         return indices.list_indices(self.snapshot)

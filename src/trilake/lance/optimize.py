@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance import compaction
+from trilake.lance import compaction, indices
 from trilake.lance.compaction import CompactionMetrics, CompactionOptions, CompactionPlan, RewriteResult
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class DatasetOptimizer:
         done, metrics = compaction.compact(self._dataset.snapshot, options)
         self._dataset.moved(done)
         return metrics
+
+    def optimize_indices(self) -> None:
+        """Make scalar indices anew that do not cover all rows; vector indices stay as they are."""
+        self._dataset.moved(indices.optimize(self._dataset.snapshot))
 
 
 class Compaction:
