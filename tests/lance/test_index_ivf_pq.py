@@ -1,0 +1,181 @@
+"""IVF_PQ indices: Lance's own file, and ours; recall, distances, masks, and training in parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake.errors import InvalidArgumentError, MissingFileError, TrilakeError, UnsupportedProtocolError
+from trilake.lance import framing
+from trilake.lance.index import ivf_pq
+from trilake.lance.index.ivf_pq import Floats, VectorIndex
+from trilake.lance.proto import index_pb2
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+FOLDER = "_indices/x"
+
+
+def vectors(rows: int = 2000, dimension: int = 16, seed: int = 0) -> Floats:
+    """Around some centres, as real ones are."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(12, dimension)) * 3
+    found: Floats = (centres[rng.integers(0, 12, rows)] + rng.normal(size=(rows, dimension))).astype(np.float32)
+    return found
+
+
+def build(data: Floats, metric: str, store: MemoryStore | None = None) -> VectorIndex:
+    store = store or MemoryStore("memory://ivf")
+    model = ivf_pq.train(data, 8, 8, np.random.default_rng(1), metric=metric, iterations=8)
+    partition, codes = ivf_pq.encode(model, data)
+    ids = np.arange(len(data), dtype=np.uint64) << np.uint64(32)
+    ivf_pq.write(store, FOLDER, model, partition, codes, ids, name="v_idx", column="v", dataset_version=7)
+    return VectorIndex.open(store, FOLDER)
+
+
+def exact(data: Floats, query: Floats, metric: str) -> Floats:
+    wide, q = data.astype(np.float64), query.astype(np.float64)
+    if metric == "l2":
+        found = ((wide - q) ** 2).sum(1)
+    elif metric == "dot":
+        found = -(wide @ q)
+    else:
+        found = 1 - wide @ q / (np.linalg.norm(wide, axis=1) * np.linalg.norm(q))
+    return found.astype(np.float32)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_recall(metric: str) -> None:
+    data = vectors()
+    index = build(data, metric)
+    hits = 0
+    for query in vectors(20, seed=5):
+        best = set(np.argsort(exact(data, query, metric))[:10].tolist())
+        ids, found = index.search(query, 10, nprobes=8, refine_factor=4)
+        rows = (ids >> np.uint64(32)).astype(int)
+        assert (np.diff(found) >= 0).all()
+        assert len(ids) == 40
+        hits += len(best & set(rows.tolist()))
+    assert hits >= 180
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_distances_are_those_of_the_words(metric: str) -> None:
+    data = vectors(600)
+    index = build(data, metric)
+    model, query = index.model, vectors(1, seed=9)[0]
+    for number in range(8):
+        codes, ids = index.partition(number)
+        words = np.concatenate([model.words[m][codes[:, m]] for m in range(8)], axis=1)
+        expected = exact(words + model.centroids[number], query, metric)
+        np.testing.assert_allclose(ivf_pq.code_distances(model, number, codes, query), expected, rtol=1e-3, atol=1e-3)
+        rows = (ids >> np.uint64(32)).astype(int)
+        assert (ivf_pq.assign(data[rows], model.centroids, metric) == number).all()
+
+
+def test_a_file_says_what_it_is() -> None:
+    index = build(vectors(300), "cosine")
+    assert (index.name, index.columns, index.dataset_version, index.num_rows) == ("v_idx", ("v",), 7, 300)
+    stats = index.statistics()
+    assert (stats["metric_type"], stats["num_partitions"], stats["num_sub_vectors"]) == ("cosine", 8, 8)
+    assert sum(stats["partition_sizes"]) == 300
+
+
+def test_only_allowed_rows_are_found() -> None:
+    data = vectors(500)
+    index = build(data, "l2")
+    allowed = np.arange(0, 500, 7, dtype=np.uint64) << np.uint64(32)
+    ids, _ = index.search(data[3], 20, nprobes=8, allowed=allowed)
+    assert len(ids) == 20
+    assert np.isin(ids, allowed).all()
+    assert len(index.search(data[3], 5, nprobes=8, allowed=allowed[:2])[0]) == 2
+
+
+def test_training_in_parts_is_training_at_once() -> None:
+    data = vectors(1000)
+    start = data[:10]
+    whole = ivf_pq.kmeans_sums(data, start)
+    parts = [ivf_pq.kmeans_sums(part, start) for part in np.array_split(data, 7)]
+    np.testing.assert_allclose(sum(p[0] for p in parts), whole[0])
+    assert sum(p[1] for p in parts).tolist() == whole[1].tolist()
+    again = [ivf_pq.train(data, 4, 4, np.random.default_rng(3), iterations=3) for _ in range(2)]
+    assert np.array_equal(again[0].words, again[1].words)
+    model = again[0]
+    encoded = [ivf_pq.encode(model, part) for part in np.array_split(data, 7)]
+    partition, codes = ivf_pq.encode(model, data)
+    assert np.concatenate([e[0] for e in encoded]).tolist() == partition.tolist()
+    assert (np.concatenate([e[1] for e in encoded]) == codes).mean() > 0.999  # ties of rounding
+
+
+def test_empty_clusters_are_filled() -> None:
+    rng = np.random.default_rng(0)
+    data = np.repeat(np.array([[0, 0], [9, 9], [0, 9]], np.float32), 50, axis=0)
+    centroids = ivf_pq.kmeans(data, 3, rng, iterations=50)
+    assert len(np.unique(ivf_pq.assign(data, centroids))) == 3
+    assert ivf_pq.kmeans(data[:1], 4, rng).shape == (4, 2)
+
+
+def test_lances_own(shared: Path) -> None:
+    """Codes of cosine indices are the nearest words by cosine there; what they stand for is near the vectors."""
+    folder = shared / "corpus" / "lance" / "ivf_pq_cosine"
+    with pa.ipc.open_file(folder / "expected_v3.arrow") as source:
+        data = source.read_all()["vec"].combine_chunks().values.to_numpy().reshape(-1, 16)
+    store = open_store(str(folder / "ds.lance"))
+    for path in (folder / "ds.lance" / "_indices").iterdir():
+        index = VectorIndex.open(store, f"_indices/{path.name}")
+        assert (index.name, index.model.metric, index.num_rows, index.model.dimension) == ("myidx", "cosine", 3000, 16)
+        seen = []
+        for number in range(4):
+            codes, ids = index.partition(number)
+            rows = data[ids.astype(int)]
+            assert (ivf_pq.assign(rows, index.model.centroids, "cosine") == number).all()
+            residuals = (rows - index.model.centroids[number]).reshape(len(rows), 4, 4)
+            for m in range(4):
+                part = np.ascontiguousarray(residuals[:, m])
+                assert (ivf_pq.assign(part, index.model.words[m], "cosine") == codes[:, m]).mean() > 0.999
+            seen += ids.tolist()
+        assert sorted(seen) == list(range(3000))
+        for row in 5, 17, 100:
+            ids, found = index.search(data[row], 5, nprobes=2)
+            assert ids[0] == row
+            assert found[0] < 0.2
+
+
+@pytest.mark.parametrize(("metric", "pieces"), [("hamming", 4), ("l2", 5), ("l2", 0)])
+def test_what_cannot_be_trained(metric: str, pieces: int) -> None:
+    with pytest.raises(InvalidArgumentError):
+        ivf_pq.train(vectors(10), 2, pieces, np.random.default_rng(0), metric=metric)
+
+
+def test_what_cannot_be_searched() -> None:
+    index = build(vectors(300), "l2")
+    for query, k, probes in ((np.zeros(3), 1, 1), (np.zeros(16), 0, 1), (np.zeros(16), 1, 0)):
+        with pytest.raises(InvalidArgumentError):
+            index.search(query.astype(np.float32), k, nprobes=probes)
+
+
+def test_other_kinds_of_index_and_broken_files() -> None:
+    store = MemoryStore("memory://hostile")
+    with pytest.raises(MissingFileError):
+        VectorIndex.open(store, FOLDER)
+    other = index_pb2.Index()
+    other.vector_index.stages.add().ivf.lengths.append(1)
+    store.put(f"{FOLDER}/index.idx", framing.frame(other) + framing.footer(0))
+    with pytest.raises(UnsupportedProtocolError):
+        VectorIndex.open(store, FOLDER)
+    build(vectors(300), "l2", store)
+    whole = bytes(store.read(f"{FOLDER}/index.idx"))
+    rng = np.random.default_rng(0)
+    head = len(whole) - 120  # the end of the message and the footer, where mutations matter most
+    for i in range(120):
+        broken = bytearray(whole)
+        broken[int(rng.integers(head if i % 2 else 0, len(whole)))] ^= int(rng.integers(1, 256))
+        store.put(f"{FOLDER}/index.idx", bytes(broken[: int(rng.integers(1, len(whole)))] if i % 5 == 0 else broken))
+        try:
+            ids, _ = VectorIndex.open(store, FOLDER).search(np.zeros(16, np.float32), 5, nprobes=8)
+            assert ids.dtype == np.uint64
+        except TrilakeError as e:
+            assert e.message  # noqa: PT017 - either outcome is right
