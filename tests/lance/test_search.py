@@ -161,6 +161,26 @@ def test_scalar_indices() -> None:
         ds.create_scalar_index("id", replace=False)
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_an_index_of_our_own(ds: LanceDataset, metric: str) -> None:
+    made = lance.write_dataset(ds.to_table(), f"memory://lance-own-{metric}", mode="overwrite", max_rows_per_file=300)
+    made = made.create_index("v", "IVF_PQ", metric=metric, num_partitions=4, num_sub_vectors=4)
+    assert (made.has_index, made.stats.index_stats("v_idx")["num_indexed_rows"]) == (True, ds.count_rows())
+    nearest = {"column": "v", "q": Q, "k": 10, "metric": metric, "nprobes": 4, "refine_factor": 10}
+    found = set(made.to_table(["id"], nearest=nearest)["id"].to_pylist())
+    exact = set(made.to_table(["id"], nearest={**nearest, "use_index": False})["id"].to_pylist())
+    assert len(found & exact) >= 9
+    for bad in (
+        {"num_partitions": 4},
+        {"num_partitions": 4, "num_sub_vectors": 3},
+        {"num_partitions": 9000, "num_sub_vectors": 4, "name": "x"},
+        {"num_partitions": 4, "num_sub_vectors": 4},
+        {"num_partitions": 2, "num_sub_vectors": 4, "ivf_centroids": np.zeros((3, 8), np.float32), "name": "y"},
+    ):
+        with pytest.raises(InvalidArgumentError):
+            made.create_index("v", "IVF_PQ", **bad)  # type: ignore[arg-type]
+
+
 def test_damaged_indices(shared: Path, tmp_path: Path) -> None:
     source = corpus.folder(shared, "ivf_pq_cosine")
     uuid = lance.dataset(source).list_indices()[0]["uuid"]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance import cleanup, columns, delete, indices, rows_in, transaction, update, validate
+from trilake.lance import cleanup, columns, delete, indices, rows_in, transaction, update, validate, vector_indices
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.manifest import parse_manifest
@@ -283,7 +283,9 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def take(self, indices: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any) -> pa.Table:
         """The rows at some places among those that live, in the order asked for.  Only their bytes are read."""
         return self.snapshot.take(
-            _numbers(indices), self.snapshot.view.columns(columns or None), with_row_id=bool(more.get("with_row_id"))
+            rows_in.numbers(indices),
+            self.snapshot.view.columns(columns or None),
+            with_row_id=bool(more.get("with_row_id")),
         )
 
     def _take_rows(
@@ -291,7 +293,7 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
     ) -> pa.Table:
         """The rows with some row ids, in the order asked for."""
         return self.snapshot.take_rows(
-            _numbers(row_ids, np.uint64),
+            rows_in.numbers(row_ids, np.uint64),
             self.snapshot.view.columns(columns or None),
             with_row_id=bool(more.get("with_row_id")),
         )
@@ -410,6 +412,42 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """Index a column of numbers, booleans or texts."""
         self.moved(indices.create_scalar_index(self.snapshot, column, index_type, name, replace=replace))
 
+    def create_index(
+        self,
+        column: str | Sequence[str],
+        index_type: str,
+        name: str | None = None,
+        metric: str = "L2",
+        replace: bool = False,
+        num_partitions: int | None = None,
+        ivf_centroids: Any = None,
+        num_sub_vectors: int | None = None,
+        accelerator: Any = None,
+        index_cache_size: int | None = None,
+        *,
+        seed: int = 0,
+    ) -> LanceDataset:
+        """Index a column of vectors for searches of the nearest; the type is ``IVF_PQ``.
+
+        See :func:`trilake.lance.vector_indices.create_vector_index`; ``accelerator`` and ``index_cache_size`` are
+        accepted for other implementations' sake.
+        """
+        del accelerator, index_cache_size
+        made = vector_indices.create_vector_index(
+            self.snapshot,
+            column,
+            index_type,
+            name,
+            metric,
+            replace=replace,
+            num_partitions=num_partitions,
+            num_sub_vectors=num_sub_vectors,
+            ivf_centroids=ivf_centroids,
+            seed=seed,
+        )
+        self.moved(made)
+        return LanceDataset.of(made, self._uri, self.nulls)
+
     def list_indices(self) -> list[dict[str, Any]]:
         """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version`` and ``fragment_ids``."""
         return indices.list_indices(self.snapshot)
@@ -501,15 +539,6 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
 def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:
     return LanceDataset(uri, version, storage_options=options, nulls=nulls)
-
-
-def _numbers(given: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        given = given.to_numpy(zero_copy_only=False) if isinstance(given, pa.Array) else given.to_numpy()
-    found = np.asarray(list(given) if isinstance(given, range) else given)
-    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
-        raise InvalidArgumentError("rows are asked for by whole numbers", help="pass a list or array of integers")
-    return found.astype(kind)
 
 
 def local_time(ns: int) -> dt.datetime:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset
 
@@ -75,3 +77,13 @@ def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]
             except (pa.ArrowInvalid, ValueError) as e:
                 raise RowsDoNotFitError(f"a batch does not have the schema asked for: {e}") from e
         yield batch
+
+
+def numbers(given: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
+    """Places of rows, or row ids, as an array.  Raises ``InvalidArgumentError`` for what is no whole number."""
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        given = given.to_numpy(zero_copy_only=False) if isinstance(given, pa.Array) else given.to_numpy()
+    found = np.asarray(list(given) if isinstance(given, range) else given)
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        raise InvalidArgumentError("rows are asked for by whole numbers", help="pass a list or array of integers")
+    return found.astype(kind)

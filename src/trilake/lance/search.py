@@ -209,7 +209,7 @@ def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Float
     if not len(ids):
         return np.array([], np.float32)
     column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
-    return distances(_vectors(storage(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
+    return distances(vectors_of(storage(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
 
 
 def _best(found: Floats, ids: Ids, k: int) -> npt.NDArray[np.int64]:
@@ -224,7 +224,8 @@ def _best(found: Floats, ids: Ids, k: int) -> npt.NDArray[np.int64]:
     return at[np.lexsort((ids[at], found[at]))][:k].astype(np.int64)
 
 
-def _vectors(column: pa.Array, size: int) -> Floats:
+def vectors_of(column: pa.Array, size: int) -> Floats:
+    """The vectors of a column, rows x size."""
     # The format keeps no nulls of vectors: what is in their place counts, as it does for other readers.
     values = column.flatten() if column.null_count == 0 else column.values
     found: Floats = values.to_numpy(zero_copy_only=False).reshape(-1, size).astype(np.float32, copy=False)
@@ -266,7 +267,7 @@ def _flat(
         reader = chunk.reader
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
         batches = reader.read_batches(projection, chunk.start, chunk.stop)
-        parts = [distances(_vectors(storage(b.column(0)), len(nearest.q)), nearest.q, metric) for b in batches]
+        parts = [distances(vectors_of(storage(b.column(0)), len(nearest.q)), nearest.q, metric) for b in batches]
         found = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
         if condition is not None:
