@@ -81,7 +81,8 @@ def centroid_distances(vectors: Floats, centroids: Floats, metric: str) -> Float
         return np.negative(products)
     squares: Floats = np.einsum("ij,ij->i", centroids, centroids)
     if metric == "cosine":
-        return np.negative(products) / np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
+        products /= np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
+        return np.negative(products)
     result: Floats = squares - 2 * products
     return result
 
@@ -353,6 +354,11 @@ class VectorIndex:
             ids.append(rows)
             found.append(code_distances(model, number, codes, query))
         all_ids, all_found = np.concatenate(ids), np.concatenate(found)
+        if len(all_found) > 4 * k:
+            # The k-th least first: all that are no farther are candidates, so that ties fall in one way.
+            limit = np.partition(all_found, k - 1)[k - 1]
+            near_enough = np.flatnonzero(all_found <= limit) if np.isfinite(limit) else np.arange(len(all_found))
+            all_ids, all_found = all_ids[near_enough], all_found[near_enough]
         order = np.lexsort((all_ids, all_found))[:k]
         return all_ids[order], all_found[order]
 
@@ -378,5 +384,5 @@ def _sum_of(table: Floats, codes: Codes) -> Floats:
     """The sum over pieces of the entries of a table, shape (pieces, 256), that codes name."""
     total = np.zeros(len(codes), np.float32)
     for m in range(len(table)):
-        total += table[m][codes[:, m]]
+        total += table[m].take(codes[:, m])
     return total
