@@ -266,6 +266,36 @@ def test_the_second_format_is_refused(tmp_path: Path) -> None:
         DataFile.open(open_store(str(tmp_path / "ds")), f"data/{path.name}")
 
 
+class Counting(MemoryStore):
+    """Counts what is asked of it."""
+
+    calls = 0
+
+    def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
+        self.calls += 1
+        return super().read_range(key, start, length)
+
+    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        before = self.calls
+        found = super().read_ranges(key, ranges)
+        self.calls = before + 1  # one request, however this store answers it
+        return found
+
+
+def test_few_requests_are_made_of_a_store() -> None:
+    store = Counting("memory://counted")
+    table = every_type().drop(["lists", "pairs", "struct"])
+    schema = write(store, table.to_batches(max_chunksize=17), table.schema)
+    file = DataFile.open(store, KEY, schema)
+    assert store.calls == 1
+    file.read_batch(1)
+    assert store.calls == 2
+    file.take([1, 20, 49])
+    assert store.calls == 4  # offsets and all that is fixed, then texts and items
+    file.take([30], [schema.field("double").id])
+    assert store.calls == 5
+
+
 # --- properties ------------------------------------------------------------------------------------------------------
 
 LEAVES = st.sampled_from([pa.int8(), pa.int64(), pa.float32(), pa.bool_(), pa.string(), pa.binary(), pa.binary(3)])
