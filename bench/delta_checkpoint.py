@@ -1,0 +1,50 @@
+"""Checkpoints of large Delta tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import deltalake
+
+from bench.delta import million, scratch
+from bench.harness import Benchmark, Contender
+from trilake.delta.checkpoint_writer import write_checkpoint
+from trilake.delta.log import DeltaLog
+from trilake.delta.runtime import Runtime
+from trilake.storage import open_store
+
+
+def _copy(name: str) -> Callable[[], None]:
+    def prepare() -> None:
+        target = scratch(name)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(million(), target)
+
+    return prepare
+
+
+def _theirs() -> None:
+    deltalake.DeltaTable(str(scratch("checkpoint-theirs"))).create_checkpoint()
+
+
+def _ours() -> None:
+    log = DeltaLog(open_store(str(scratch("checkpoint-ours"))))
+    write_checkpoint(log, log.snapshot(), Runtime())
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    yield Benchmark(
+        "write",
+        "open a log with 1,000,000 files (a checkpoint and 100 commits) and write its checkpoint",
+        [
+            Contender("deltalake", _theirs, _copy("checkpoint-theirs")),
+            Contender("trilake", _ours, _copy("checkpoint-ours")),
+        ],
+        baseline="deltalake",
+        targets={"trilake": 1.0},
+        memory_targets={"trilake": 2.0},
+        setup=million,
+        rounds=5,
+        memory=True,
+    )
