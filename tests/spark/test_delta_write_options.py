@@ -143,3 +143,10 @@ def test_variants_are_written_as_spark_reads_them(session: SparkSession, tmp_pat
     files = [str(tmp_path / p) for p in snapshot.adds["path"].to_pylist()]
     texts = session.read.schema("id bigint, v variant").parquet(*files).selectExpr("to_json(v) as t").collect()
     assert sorted(r["t"] for r in texts) == sorted(['{"a":0}', '{"a":1}', '{"a":2}'] * 2)
+
+
+def test_names_with_every_sign(session: SparkSession, tmp_path: Path) -> None:
+    df = session.range(2, numPartitions=2).selectExpr("id as `a``b.c`", "id * 2 as `d e`")
+    trilake.write(df, tmp_path)
+    _save(df, tmp_path)
+    assert _rows(tmp_path) == [{"a`b.c": i, "d e": 2 * i} for i in (0, 0, 1, 1)]

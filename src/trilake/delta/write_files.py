@@ -20,7 +20,6 @@ from trilake.delta.constraints import describe_row
 from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.file_writer import OtherFile, ParquetFile
 from trilake.delta.partitions import format_values, hive_directory
-from trilake.delta.row_rules import RowPipeline
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import PrimitiveType, StructType
 from trilake.delta.store_assignment import assign_batch
@@ -46,22 +45,18 @@ def write_files(
     """Write rows into as many files as partitions and the target size ask for.
 
     ``task`` is the number of this one among ``tasks``, where that is known.  Returns one ``add`` action a file, as JSON
-    objects.  When it fails, the files that it had finished are deleted: no
-    commit can name them.  Raises ``SchemaMismatchError`` for rows that are not of the table's schema, and what the
-    table's rules raise for rows that break them.
+    objects.  When it fails, the files that it had finished are deleted: no commit can name them.  Raises
+    ``SchemaMismatchError`` for rows that are not of the table's schema, and what the table's rules raise for rows that
+    break them.
     """
     pipeline = None if plan.rules is None else plan.rules.start(task, tasks=tasks)
     with TaskWriter(store, plan, task, runtime or Runtime()) as writer:
-        for batch in batches:
-            writer.write(_accepted(batch, plan, pipeline))
+        rows = pipeline.run(batches) if pipeline is not None else (assign_batch(b, plan.schema) for b in batches)
+        for batch in rows:
+            if plan.required is not None:
+                _check_required(batch, plan.required)
+            writer.write(batch)
         return WrittenFiles(tuple(writer.close()), {} if pipeline is None else pipeline.marks)
-
-
-def _accepted(batch: pa.RecordBatch, plan: FilePlan, pipeline: RowPipeline | None) -> pa.RecordBatch:
-    rows = assign_batch(batch, plan.schema) if pipeline is None else pipeline.apply(batch)
-    if plan.required is not None:
-        _check_required(rows, plan.required)
-    return rows
 
 
 def _check_required(rows: pa.RecordBatch, required: Filter) -> None:

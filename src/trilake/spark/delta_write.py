@@ -14,6 +14,7 @@ from trilake.delta.file_plan import FilePlan
 from trilake.delta.log import DeltaLog
 from trilake.delta.write import WriteRequest, WriteResult, finish_write, job_failed, plan_write
 from trilake.delta.write_files import write_files
+from trilake.errors import TrilakeError
 from trilake.spark.few_rows import few_rows
 from trilake.spark.providers import install_providers
 from trilake.spark.runner import SparkRunner
@@ -32,14 +33,18 @@ def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: 
     plan = plan_write(log, request, spark=True)
     if plan.nothing:
         return finish_write(log, plan, [])
-    job = _WriteTask(uri, dict(store), plan.files)
     try:
         rows = _computed(df, plan.files)
         here = few_rows(rows)
         if here is not None:
             written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
         else:
-            written = [pickle.loads(r.written) for r in rows.mapInArrow(job, "written binary").collect()]
+            job = _WriteTask(uri, dict(store), plan.files, tuple(rows.columns))
+            # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
+            plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns)))) if "`" in "".join(rows.columns) else rows
+            written = [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
+    except TrilakeError:
+        raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise job_failed(log, plan, e) from e
     return finish_write(log, plan, written, run=SparkRunner(df.sparkSession))
@@ -60,9 +65,11 @@ class _WriteTask:
     uri: str
     options: Mapping[str, str]
     files: FilePlan
+    names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        written = write_files(open_store(self.uri, dict(self.options)), self.files, batches, task=task)
+        named = (b.rename_columns(list(self.names)) for b in batches)
+        written = write_files(open_store(self.uri, dict(self.options)), self.files, named, task=task)
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(written)], pa.binary())], ["written"])
