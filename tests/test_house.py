@@ -26,6 +26,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 IGNORED = {
     ".git",
     ".venv",
+    ".venv-interop",
     "__pycache__",
     "bench-data",
     "demo-data",
