@@ -213,7 +213,7 @@ def _from_json_alone(uri: str, copy: Path) -> list[Row]:
 @pytest.mark.parametrize("partitioned", [False, True], ids=["flat", "partitioned"])
 def test_every_operation_on_every_table(feature: str, partitioned: bool, tmp_path: Path) -> None:
     kind = FEATURES[feature]
-    for state in STATES if feature in ("plain", "change feed and vectors") else ["checkpoint"]:
+    for state in STATES:
         start = tmp_path / state
         first = _rows(0, 4, "a") + _rows(4, 4, "b")
         trilake.write(_table(first), start, properties=dict(kind.properties), partition_by="p" if partitioned else None)
