@@ -6,7 +6,6 @@ does not give exactly in the column's type becomes null, which every reader take
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from trilake.delta.file_statistics import split_names
 from trilake.delta.partitions import partition_fields, typed_partitions
 from trilake.delta.schema import PrimitiveType, StructField, StructType
 from trilake.expr import engine
@@ -32,7 +32,6 @@ _BOUNDED = {
 }
 #: Digits of a JSON number that survive the parser, which makes a double of it.
 _SAFE_DIGITS = 15
-_NAME = re.compile(r"`((?:[^`]|``)*)`|([^.,`]+)")
 
 
 @dataclass(frozen=True)
@@ -73,28 +72,13 @@ def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration:
     leaves = [".".join(path).lower() for path, _ in schema.leaves() if path[0].lower() not in parted]
     named = configuration.get("delta.dataSkippingStatsColumns")
     if named:
-        chosen = [".".join(parts).lower() for parts in _split_names(named)]
+        chosen = [".".join(parts).lower() for parts in split_names(named)]
         return {p for p in leaves if any(p == c or p.startswith(f"{c}.") for c in chosen)}
     try:
         count = int(configuration.get("delta.dataSkippingNumIndexedCols", "32"))
     except ValueError:
         count = 32
     return set(leaves if count < 0 else leaves[:count])
-
-
-def _split_names(text: str) -> Iterator[list[str]]:
-    parts: list[str] = []
-    position = 0
-    while position < len(text):
-        if text[position] == ",":
-            yield parts
-            parts = []
-        elif m := _NAME.match(text, position):
-            parts.append(m[1].replace("``", "`") if m[1] is not None else m[2].strip())
-            position = m.end()
-            continue
-        position += 1
-    yield parts
 
 
 def _nodes(fields: tuple[StructField, ...], wanted: set[str], prefix: str, *, bounds: bool) -> Iterator[_Node]:

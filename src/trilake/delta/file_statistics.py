@@ -76,14 +76,17 @@ def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, 
 
 
 def split_names(text: str) -> list[tuple[str, ...]]:
-    """Column names of a list, each as a path; backquotes protect dots and commas.
+    """Column names of a list, each as a path; backquotes protect dots and commas, two of them stand for one.
 
     >>> split_names("a, b.c, `x,y`.z")
     [('a',), ('b', 'c'), ('x,y', 'z')]
+    >>> split_names("`a``b`")
+    [('a`b',)]
     """
     out: list[list[str]] = [[""]]
     quoted = False
-    for c in text:
+    doubled = "\0"  # no column is named so
+    for c in text.replace("``", doubled):
         if c == "`":
             quoted = not quoted
         elif quoted or c not in ".,":
@@ -93,7 +96,7 @@ def split_names(text: str) -> list[tuple[str, ...]]:
             out[-1].append("")
         else:
             out.append([""])
-    return [tuple(part.strip() for part in path) for path in out if any(path)]
+    return [tuple(part.strip().replace(doubled, "`") for part in path) for path in out if any(path)]
 
 
 def _physical(schema: StructType, path: tuple[str, ...]) -> tuple[str, ...] | None:

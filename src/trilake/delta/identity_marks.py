@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilake.delta.actions import Metadata
+from trilake.delta.identity import HIGH_WATER_MARK
 from trilake.delta.schema import StructField, StructType
-
-MARK = "delta.identity.highWaterMark"
 
 
 def _without_mark(field: StructField) -> StructField:
-    return replace(field, metadata={k: v for k, v in field.metadata.items() if k != MARK})
+    return replace(field, metadata={k: v for k, v in field.metadata.items() if k != HIGH_WATER_MARK})
 
 
 def only_marks_moved(old: Metadata, new: Metadata) -> bool:
