@@ -16,7 +16,8 @@ from trilake.delta.conflicts import ReadSet
 from trilake.delta.file_plan import FilePlan
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.partition_predicate import PartitionPredicate
-from trilake.delta.removal import Runner, remove_rows, write_inserts
+from trilake.delta.removal import remove_rows, write_inserts
+from trilake.delta.row_changes import Runner
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import FileTask, metadata_plan
 from trilake.delta.transaction import remove_action
@@ -92,17 +93,17 @@ def _matching(
     run: Runner,
 ) -> Replaced:
     removal = remove_rows(log, base, where, files.job_id, runtime=runtime, run=run)
-    actions = [*removal.actions]
-    if removal.change_files:
+    actions = [*removal.taken.actions]
+    if removal.taken.change_files:
         plan = metadata_plan(metadata, base.uri, base.version)
         new = [FileTask(unquote(a["path"]), a["size"], a["partitionValues"]) for a in adds]
         actions += write_inserts(log.store, plan, files, new)
+    metrics = {"numRemovedFiles": len(removal.taken.removed), "numCopiedRows": removal.taken.copied}
+    if removal.taken.rows is not None:
+        metrics["numDeletedRows"] = removal.taken.rows
+    removed = removal.taken.removed
     return Replaced(
         tuple(actions),
-        ReadSet(predicates=(PartitionPredicate.of(base, where),), files=removal.read, removed=removal.removed),
-        {
-            "numRemovedFiles": len(removal.removed),
-            "numDeletedRows": removal.rows,
-            "numCopiedRows": removal.copied,
-        },
+        ReadSet(predicates=(PartitionPredicate.of(base, where),), files=removal.read, removed=removed),
+        metrics,
     )

@@ -22,8 +22,8 @@ from trilake.delta.identity import updated_schema
 from trilake.delta.identity_rebase import IdentityRebase
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.overwrite import NOTHING, Replaced, replace_files
-from trilake.delta.removal import Runner, run_here
 from trilake.delta.replay import empty_state
+from trilake.delta.row_changes import Runner, run_here
 from trilake.delta.row_rules import RowRules
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import parse_table_filter

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from trilake.delta.removal import run_here
+from trilake.delta.row_changes import run_here
 
 
 @dataclass(frozen=True)
 class SparkRunner:
-    """A :data:`trilake.delta.removal.Runner` whose tasks run on Spark's executors.
+    """A :data:`trilake.delta.row_changes.Runner` whose tasks run on Spark's executors.
 
     A single task runs in this process: a job would cost more than it saves.
     """
