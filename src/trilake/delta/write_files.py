@@ -108,6 +108,22 @@ class TaskWriter:
             self.unsplit_size += batch.nbytes
             if self.unsplit_size >= _SPLIT_SIZE:
                 self._wait_split()
+        self._flush_largest()
+
+    def write_partition(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
+        """Take rows that are known to be of one partition, without its columns; ``values`` as the log spells them."""
+        if rows.num_rows:
+            self._wait(values, rows)
+            self._flush_largest()
+
+    def finish_partition(self, values: tuple[str | None, ...]) -> None:
+        """End the file that rows of a partition go into: those to come begin another one."""
+        if values in self.waiting:
+            self._flush(values)
+        if values in self.open:
+            self._finish(values)
+
+    def _flush_largest(self) -> None:
         # A partition alone may use the whole buffer; with many, the largest go first.
         while sum(self.sizes.values()) > self.plan.buffer_size:
             self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
