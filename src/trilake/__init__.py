@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
     from trilake.spark.delta_table import DeltaTable
+    from trilake.spark.table_builder import DeltaTableBuilder, IdentityGenerator
     from trilake.table import Explanation, Table
 
 #: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
@@ -32,7 +33,9 @@ _HOME = {
     "register": "trilake.api",
     "write": "trilake.api",
     "DeltaTable": "trilake.spark.delta_table",
+    "DeltaTableBuilder": "trilake.spark.table_builder",
     "Explanation": "trilake.table",
+    "IdentityGenerator": "trilake.spark.table_builder",
     "Table": "trilake.table",
     "Transaction": "trilake.delta.optimistic",
     "TrilakeError": "trilake.errors",
@@ -41,7 +44,9 @@ _HOME = {
 
 __all__ = [
     "DeltaTable",
+    "DeltaTableBuilder",
     "Explanation",
+    "IdentityGenerator",
     "Table",
     "Transaction",
     "TrilakeError",

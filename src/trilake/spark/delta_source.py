@@ -112,7 +112,7 @@ class DeltaDataSource(DataSource):
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DeltaWriter:
         options = Options(self.options, WRITE_OPTIONS, properties=True)
-        return DeltaWriter(table_path(self.options), options.store, _write_request(options, schema, overwrite))
+        return DeltaWriter(table_path(self.options), options.store, write_request(options, schema, overwrite))
 
     def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
         options = Options(self.options, known)
@@ -132,7 +132,8 @@ def _rows_schema(snapshot: Snapshot) -> T.StructType:
     return to_spark(read_schema(snapshot.schema))
 
 
-def _write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
+def write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
+    """What the options of a write of these columns ask for.  Raises ``InvalidArgumentError``."""
     partition_by, mode = options.get("partitionBy"), (options.get("partitionOverwriteMode") or "static").lower()
     if mode not in ("static", "dynamic"):
         raise InvalidArgumentError(f"partitionOverwriteMode is {mode!r}", help="it must be static or dynamic")

@@ -17,6 +17,7 @@ from trilake.delta.log import DeltaLog
 from trilake.delta.schema_edit import path_text
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
+from trilake.spark.analysis_errors import raises_for_spark
 from trilake.spark.catalogue import known_location
 from trilake.spark.conditions import violation_finder
 from trilake.spark.delta_read import explain_read, read_dataframe
@@ -45,6 +46,7 @@ _DETAIL = T.StructType(
 )
 
 
+@raises_for_spark
 class DeltaTable:
     """A Delta table on Spark.  Make one with :meth:`forPath`.
 

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from trilake.spark.delta_source import DeltaDataSource, TrilakeDeltaDataSource
 from trilake.spark.lance_source import LanceDataSource, TrilakeLanceDataSource
+from trilake.spark.savers import install
 from trilake.spark.trevni_source import TrevniDataSource, TrilakeTrevniDataSource
 
 _log = logging.getLogger("trilake.spark")
@@ -29,6 +30,9 @@ SOURCES: list[type[DataSource]] = [
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     """Register trilake's data sources, each under the format's name and under ``trilake-<name>``.
 
+    It also teaches ``df.write`` what Spark refuses for Python sources (:mod:`trilake.spark.dataframe_writer`):
+    ``df.write.format("delta").save(path)`` in all four modes, ``partitionBy``, ``saveAsTable`` and ``insertInto``.
+
     Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
 
     ``push_filters`` sets ``spark.sql.python.filterPushdown.enabled``, after which a read with the option
@@ -45,6 +49,7 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
             continue
         spark.dataSource.register(source)
         names.append(source.name())
+    install(names)
     if push_filters:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     return names

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from trilake.delta.create import CreateMode, TableDescription, create_table
+from trilake.delta.create import CreateMode, CreateResult, TableDescription, create_table
 from trilake.delta.defaults import CURRENT_DEFAULT
 from trilake.delta.generated import GENERATION_EXPRESSION
-from trilake.delta.identity import identity_metadata
+from trilake.delta.identity import START, identity_metadata
 from trilake.delta.log import DeltaLog
-from trilake.delta.schema import StructField, StructType
+from trilake.delta.schema import PrimitiveType, StructField, StructType
 from trilake.delta.sql_types import parse_sql_type, without_limits
-from trilake.errors import InvalidArgumentError, TableExistsError
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.spark.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.catalogue import add_name, default_location, location_of
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
@@ -33,6 +34,7 @@ class IdentityGenerator:
     step: int = 1
 
 
+@raises_for_spark
 class DeltaTableBuilder:
     """Describes a table and makes it; got from :meth:`DeltaTable.create` and its likes.
 
@@ -89,6 +91,11 @@ class DeltaTableBuilder:
             raise _wrong("Column nullable must be bool", nullable)
         field = _column(name, dataType)
         metadata = {**field.metadata, **_rule(generatedAlwaysAs, generatedByDefaultAs)}
+        if START in metadata and field.type != PrimitiveType("long"):
+            wrong = InvalidArgumentError(
+                f"an identity column is a bigint, not {field.type}", help="declare it as bigint", column=name
+            )
+            raise unsupported_error(wrong)
         if comment is not None:
             metadata["comment"] = _text("Column comment", comment)
         if default is not None:
@@ -137,11 +144,23 @@ class DeltaTableBuilder:
         path = self._place(known)
         named = self._name if self._name is not None and not self._name.lower().startswith("delta.`") else None
         log = DeltaLog(open_store(path, self._options))
-        result = create_table(log, replace(self._table, name=named), mode=self._mode)
+        result = self._make(log, named)
         if named is not None and (result.created or known is None):
             head = log.head()
             add_name(self._spark, named, path, head.schema, comment=head.metadata.description)
         return DeltaTable(self._spark, path, self._options)
+
+    def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
+        try:
+            return create_table(log, replace(self._table, name=name), mode=self._mode)
+        except TableExistsError as e:
+            if name is None:
+                raise
+            raise TableExistsError(f"table {name} already exists", help=e.help, **e.context) from e
+        except TableNotFoundError as e:
+            if name is None:
+                raise
+            raise TableNotFoundError(f"table {name} cannot be found", help=e.help, **e.context) from e
 
     def _place(self, known: str | None) -> str:
         """Where the table is to be: where it was said, where the name leads, or where Spark keeps such a name."""
@@ -166,7 +185,10 @@ def _same_place(a: str, b: str) -> bool:
 
 def _column(name: str, kind: str | T.DataType) -> StructField:
     if isinstance(kind, str):
-        parsed, metadata = parse_sql_type(kind)
+        try:
+            parsed, metadata = parse_sql_type(kind)
+        except InvalidArgumentError as e:
+            raise parse_error(e) from e
         return StructField(name, parsed, metadata=metadata)
     if isinstance(kind, T.DataType):
         return _from_spark(T.StructField(name, kind))
