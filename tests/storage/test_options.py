@@ -107,3 +107,30 @@ def test_local_stores_do_not_load_the_client() -> None:
     script = "import sys, trilake.storage as s; s.open_store('/tmp'); print('obstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_hadoops_names_are_understood() -> None:
+    s3 = {
+        "fs.s3a.access.key": "k",
+        "fs.s3a.secret.key": "s",
+        "fs.s3a.endpoint": "http://x",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.connection.ssl.enabled": "false",
+        "fs.s3a.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    }
+    found = store_config("s3", s3)
+    assert found.config == {
+        "aws_access_key_id": "k",
+        "aws_secret_access_key": "s",
+        "aws_endpoint": "http://x",
+        "aws_virtual_hosted_style_request": "false",
+    }
+    assert found.client == {"allow_http": True}
+    azure = {"fs.azure.account.key.lake.dfs.core.windows.net": "a2V5"}
+    assert store_config("abfss", azure).config == {
+        "azure_storage_account_key": "a2V5",
+        "azure_storage_account_name": "lake",
+    }
+    assert is_storage_option("fs.fake.impl")
+    # What is given in our own words wins.
+    assert store_config("s3", {"AWS_ACCESS_KEY_ID": "own", **s3}).config["aws_access_key_id"] == "own"

@@ -10,7 +10,8 @@ all        ``allow_http``, ``timeout``, ``connect_timeout``, ``proxy_url``, ``ma
            ``backoff_config.init_backoff``, ``backoff_config.max_backoff``, ``backoff_config.base``
 ========== =========================================================================================================
 
-The prefix may be left out (``region``, ``endpoint_url``).  An environment variable with the long name stands in for an
+Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are understood as well.  The prefix may be
+left out (``region``, ``endpoint_url``).  An environment variable with the long name stands in for an
 option that is not given.  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
 """
 
@@ -41,6 +42,21 @@ ALIASES: Mapping[str, str] = {
     "google_storage_allow_http": "allow_http",
     "aws_s3_endpoint": "aws_endpoint",
 }
+
+#: Hadoop's names of what a store here can be told, as code written for Spark's file systems has them.  Any other option
+#: that starts with ``fs.`` is about Hadoop's own classes, and passed over.
+HADOOP: Mapping[str, str] = {
+    "fs.s3a.access.key": "aws_access_key_id",
+    "fs.s3a.secret.key": "aws_secret_access_key",
+    "fs.s3a.session.token": "aws_session_token",
+    "fs.s3a.endpoint": "aws_endpoint",
+    "fs.s3a.endpoint.region": "aws_region",
+    "fs.gs.auth.service.account.json.keyfile": "google_service_account",
+}
+_HADOOP_PREFIX = "fs."
+#: ``fs.azure.account.key.<account>.dfs.core.windows.net``, the same for a fixed SAS token, and so on.
+_AZURE = re.compile(r"fs\.azure\.(account\.key|sas\.fixed\.token)(?:\.([^.]+)\..*)?")
+_AZURE_NAMES = {"account.key": "azure_storage_account_key", "sas.fixed.token": "azure_storage_sas_token"}
 
 #: Names that are of no use here: nothing is ever renamed in an object store.
 _IGNORED = frozenset({"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_ec2_metadata_disabled"})
@@ -94,7 +110,38 @@ def is_storage_option(name: str) -> bool:
     [True, True, False]
     """
     key = name.lower()
-    return key.startswith(_ANY_PREFIX) or any(key in known for known in (_BARE, _CLIENT, _IGNORED, _RETRY, _BACKOFF))
+    return key.startswith((*_ANY_PREFIX, _HADOOP_PREFIX)) or any(
+        key in known for known in (_BARE, _CLIENT, _IGNORED, _RETRY, _BACKOFF)
+    )
+
+
+def from_hadoop(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with Hadoop's names replaced by those of the stores here; Hadoop's other options are left out.
+
+    >>> from_hadoop({"fs.s3a.access.key": "k", "fs.s3a.impl": "x", "AWS_REGION": "r"})
+    {'aws_access_key_id': 'k', 'AWS_REGION': 'r'}
+    """
+    ours = {name: value for name, value in options.items() if not name.lower().startswith(_HADOOP_PREFIX)}
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        key = name.lower()
+        azure = _AZURE.fullmatch(key)
+        if key in HADOOP:
+            found[HADOOP[key]] = value
+        elif key == "fs.s3a.path.style.access":
+            found["aws_virtual_hosted_style_request"] = _opposite(value)
+        elif key == "fs.s3a.connection.ssl.enabled":
+            found["allow_http"] = _opposite(value)
+        elif azure is not None:
+            found[_AZURE_NAMES[azure[1]]] = value
+            if azure[2] is not None:
+                found["azure_storage_account_name"] = azure[2]
+    given = {name.lower() for name in ours}
+    return {**{name: value for name, value in found.items() if name not in given}, **ours}
+
+
+def _opposite(value: object) -> str:
+    return "false" if str(value).lower() == "true" else "true"
 
 
 def store_config(scheme: str, options: Mapping[str, str]) -> StoreConfig:
@@ -109,7 +156,7 @@ def store_config(scheme: str, options: Mapping[str, str]) -> StoreConfig:
     client: dict[str, object] = {}
     retry: dict[str, object] = {}
     backoff: dict[str, object] = {}
-    for name, value in options.items():
+    for name, value in from_hadoop(options).items():
         key = name.lower()
         key = ALIASES.get(key, key)
         # Options of a Spark reader or a caller without type checks may be booleans and numbers.
