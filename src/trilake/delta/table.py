@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import html
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.changes import changes_table, plan_changes
+from trilake.delta.footers import purgeable
 from trilake.delta.history import history
 from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.optimize import OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.read import read_tasks
 from trilake.delta.replay import decoded_paths
 from trilake.delta.scan import parse_table_filter, plan_scan, read_schema, vector_count
@@ -128,6 +131,47 @@ class ArrowDeltaTable(Table):
         recorded, ``VersionNotFoundError`` for versions the log does not hold.
         """
         return changes_table(self.log, plan_changes(self.log, start, end, columns=columns))
+
+    # --- its files ---------------------------------------------------------------------------------------------------
+
+    def optimize(
+        self,
+        where: FilterLike | None = None,
+        *,
+        zorder_by: str | Sequence[str] = (),
+        target_size: int | None = None,
+        full: bool = False,
+        **how: Any,
+    ) -> OptimizeResult:
+        """Put the rows of the newest version into fewer, larger or better ordered files, as one commit.
+
+        Small files, and files with many deleted rows, are put together.  A table with clustering columns is clustered
+        by them instead; large clusters of earlier runs are left alone.
+
+        Parameters
+        ----------
+        where: a condition over partition columns, for a part of the table.
+        zorder_by: columns by which files are to be skipped: all files of a partition are written again in the order of
+            a curve through them.
+        target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
+        full: cluster all files anew, those of large clusters and of other clustering columns included.
+        how: the other fields of :class:`~trilake.delta.optimize.OptimizeRequest`, such as ``min_file_size``,
+            ``deleted_share``, ``check_statistics`` and ``memory`` (bytes of rows that sorting holds).
+
+        Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
+        writers removed all the files meanwhile; appends are no conflict.
+        """
+        columns = (zorder_by,) if isinstance(zorder_by, str) else tuple(zorder_by)
+        request = OptimizeRequest(where=where, zorder_by=columns, target_size=target_size, full=full, **how)
+        return optimize(self.log, request)
+
+    def purge(self, where: FilterLike | None = None, *, target_size: int | None = None) -> OptimizeResult:
+        """Write the files again that hold deleted rows or dropped columns (``REORG TABLE ... APPLY (PURGE)``).
+
+        Parameters are those of :meth:`optimize`.  The old files stay until they are vacuumed.
+        """
+        store = self.log.store
+        return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
 
     # --- about it ----------------------------------------------------------------------------------------------------
 
