@@ -20,6 +20,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.analysis_errors import raises_for_spark
 from trilake.spark.catalogue import known_location
 from trilake.spark.conditions import violation_finder
+from trilake.spark.delta_optimize import DeltaOptimizeBuilder
 from trilake.spark.delta_read import explain_read, read_dataframe
 from trilake.spark.table_builder import DeltaTableBuilder
 from trilake.storage import open_store
@@ -164,6 +165,10 @@ class DeltaTable:
             "tableFeatures": sorted({*writer_features(p), *(p.reader_features or ())}),
         }
         return self._spark.createDataFrame([tuple(row[n] for n in _DETAIL.names)], _DETAIL)
+
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it."""
+        return DeltaOptimizeBuilder(self._spark, self._path, self._options)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Raise the table's protocol to at least these versions.
