@@ -104,14 +104,14 @@ def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping
 
 
 def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
-    vectors = _vectors(store, scan)
+    vectors = load_vectors(store, scan)
     if scan.files.num_rows <= native_manifest.CHECKED_SIZES:
         # So few files are asked for their sizes each time, which the log does not know.
-        return native_frame(spark, _native_files(store, scan, vectors))
+        return native_frame(spark, native_files(store, scan, vectors))
     key = _digest(store, scan)
     found: NativeScan | None = kept(spark, key)
     if found is None:
-        found = native_scan(spark, _native_files(store, scan, vectors), keep=False)
+        found = native_scan(spark, native_files(store, scan, vectors), keep=False)
         keep(spark, key, found, found.size)
     return found.frame(spark, _native_output(scan), vectors)
 
@@ -158,7 +158,8 @@ def _native_output(scan: Scan) -> list[tuple[str, T.StructField]]:
     return [(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)]
 
 
-def _native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
+def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
+    """The files of a scan, and all columns of the table, as Spark's native scan reads them."""
     schema = read_schema(scan.snapshot.schema)
     partition = scan.plan.partition_columns
     physical = [f for f in schema.fields if f.name not in partition]
@@ -186,7 +187,7 @@ def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(absolute, paths, joined)
 
 
-def _vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
+def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     """Deleted row indexes by position of the file, loaded in parallel."""
     column = scan.files["deletionVector"]
     at = np.flatnonzero(pc.is_valid(column).to_numpy())

@@ -1,0 +1,59 @@
+"""What a command that changes rows did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+#: Metrics that a short description shows, and how.
+_SHOWN = {
+    "numDeletedRows": "rows deleted",
+    "numUpdatedRows": "rows updated",
+    "numTargetRowsInserted": "rows inserted",
+    "numTargetRowsUpdated": "rows updated",
+    "numTargetRowsDeleted": "rows deleted",
+    "numCopiedRows": "copied",
+    "numRemovedFiles": "files removed",
+    "numAddedFiles": "files added",
+    "numDeletionVectorsAdded": "deletion vectors written",
+}
+_ALWAYS = {"numDeletedRows", "numUpdatedRows"}
+
+
+@dataclass(frozen=True, repr=False)
+class ChangeResult:
+    """The outcome of DELETE, UPDATE or MERGE.
+
+    Parameters
+    ----------
+    operation: as ``commitInfo`` names it.
+    version: the version it committed, or the one it found where nothing was to do.
+    metrics: counts, bytes and milliseconds under the names of ``commitInfo.operationMetrics``.
+    committed: whether there is a new version.
+
+    >>> ChangeResult("DELETE", 7, {"numDeletedRows": 12000, "numRemovedFiles": 1, "executionTimeMs": 40})
+    <DELETE version 7: 12,000 rows deleted, 1 files removed; 0.04 s>
+    """
+
+    operation: str
+    version: int
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    committed: bool = True
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the table that were changed or made; ``None`` where files went without saying how many they had."""
+        names = ("numDeletedRows", "numUpdatedRows", "numTargetRowsInserted")
+        more = ("numTargetRowsUpdated", "numTargetRowsDeleted")
+        found = [self.metrics[n] for n in (*names, *more) if n in self.metrics]
+        return sum(found) if found else None
+
+    def __repr__(self) -> str:
+        shown = [f"{self.metrics[n]:,} {what}" for n, what in _SHOWN.items() if self.metrics.get(n) or self._always(n)]
+        what = ", ".join(shown) if self.committed else "nothing to change"
+        return (
+            f"<{self.operation} version {self.version}: {what}; {self.metrics.get('executionTimeMs', 0) / 1000:.2f} s>"
+        )
+
+    def _always(self, name: str) -> bool:
+        return name in _ALWAYS and name in self.metrics
