@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError, TableExistsError
 from trilake.spark.analysis_errors import analysis_error
+from trilake.spark.catalogue import known_location
 
 
 @pytest.fixture
@@ -83,6 +85,30 @@ def test_a_named_table_may_have_a_place_of_its_own(session: SparkSession, tmp_pa
         assert session.table("writer_placed").count() == 2
     finally:
         session.sql("DROP TABLE IF EXISTS writer_placed")
+
+
+def test_write_to_a_table(session: SparkSession) -> None:
+    df = _frame(session)
+    try:
+        writer = df.writeTo("writer_v2").using("delta").partitionedBy(F.col("key")).tableProperty("owner", "me")
+        writer.create()
+        with pytest.raises(AnalysisException, match="writer_v2 already exists"):
+            df.writeTo("writer_v2").using("delta").create()
+        df.writeTo("writer_v2").append()
+        path = known_location(session, "writer_v2")
+        table = trilake.open(path)
+        assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
+        assert table.metadata.configuration == {"owner": "me"}  # type: ignore[attr-defined]
+        one = session.createDataFrame([("a", 7)], "key string, value int")
+        one.writeTo("writer_v2").overwritePartitions()
+        assert sorted(session.table("writer_v2").collect()) == [("a", 7), ("b", 2), ("b", 2)]
+        one.writeTo("writer_v2").overwrite(F.col("key") == "a")
+        one.writeTo("writer_v2").using("delta").createOrReplace()
+        assert session.table("writer_v2").collect() == [("a", 7)]
+        with pytest.raises(AnalysisException, match="writer_missing cannot be found"):
+            df.writeTo("writer_missing").using("delta").replace()
+    finally:
+        session.sql("DROP TABLE IF EXISTS writer_v2")
 
 
 def test_other_formats_stay_with_spark(session: SparkSession, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,13 +29,14 @@ _DONE = "_trilake_writer"
 @dataclass(frozen=True)
 class SaveRequest:
     """What a chain of calls on ``df.write`` asks for.  ``mode`` is one of ``error``, ``ignore``, ``append`` and
-    ``overwrite``."""
+    ``overwrite``; ``properties`` are those of a new table."""
 
     df: DataFrame
     format: str
     mode: str
     options: Mapping[str, str]
     partition_by: tuple[str, ...] | None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class Saver(Protocol):
@@ -85,7 +86,7 @@ def _take_over(cls: Any, read: Callable[[Any], SaveRequest]) -> None:
         place = path or request.options.get("path")
         if not isinstance(place, str):
             raise InvalidArgumentError("no path was given", help='write .save("/path/to/table")')
-        _translated(lambda: SAVERS[request.format](request, place))
+        translated(lambda: SAVERS[request.format](request, place))
 
     @functools.wraps(save_as_table)
     def save_as_table_ours(
@@ -96,18 +97,18 @@ def _take_over(cls: Any, read: Callable[[Any], SaveRequest]) -> None:
         if request.format not in NAMED:
             save_as_table(self, name)
             return
-        _translated(lambda: _save_as_table(request, name))
+        translated(lambda: _save_as_table(request, name))
 
     @functools.wraps(insert_into)
     def insert_into_ours(self: Any, tableName: str, overwrite: bool | None = None) -> None:
         request = read(self)
         session = request.df.sparkSession
-        place = _ours(session, tableName)
+        place = our_location(session, tableName)
         if place is None:
             insert_into(self, tableName, overwrite)
             return
         replaces = request.mode == "overwrite" if overwrite is None else overwrite
-        _translated(lambda: _insert_into(request, session, tableName, "overwrite" if replaces else "append"))
+        translated(lambda: _insert_into(request, session, tableName, "overwrite" if replaces else "append"))
 
     cls.save, cls.saveAsTable, cls.insertInto = save_ours, save_as_table_ours, insert_into_ours
 
@@ -120,7 +121,8 @@ def _apply(writer: Any, format: Any, mode: Any, partition_by: Any, options: Mapp
         writer.format(format)
 
 
-def _translated(write: Callable[[], None]) -> None:
+def translated(write: Callable[[], None]) -> None:
+    """Run a write whose errors Spark's callers can catch."""
     try:
         write()
     except TrilakeError as e:
@@ -161,7 +163,7 @@ def _mode(text: str) -> str:
     return parse_mode(text)
 
 
-def _ours(spark: SparkSession, name: str) -> str | None:
+def our_location(spark: SparkSession, name: str) -> str | None:
     """The place of a table of the catalogue that is ours, ``None`` for any other name."""
     try:
         return location_of(spark, name)
@@ -177,14 +179,14 @@ def _save_as_table(request: SaveRequest, name: str) -> None:
             raise TableExistsError(f"table {name} already exists", file=place)
         if request.mode != "ignore":
             SAVERS[request.format](request, place)
-            _rename(spark, name, place)
+            rename(spark, name, place)
         return
     place = request.options.get("path") or default_location(spark, name)
     SAVERS[request.format](request, place)
-    _rename(spark, name, place)
+    rename(spark, name, place)
 
 
-def _rename(spark: SparkSession, name: str, place: str) -> None:
+def rename(spark: SparkSession, name: str, place: str) -> None:
     """Let the catalogue know the table's columns as they are now."""
     if not name.lower().startswith("delta.`"):
         head = DeltaLog(open_store(place)).head()

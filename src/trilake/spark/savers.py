@@ -10,13 +10,19 @@ from trilake.spark.dataframe_writer import NAMED, SAVERS, SaveRequest, take_over
 from trilake.spark.delta_source import WRITE_OPTIONS, write_request
 from trilake.spark.delta_write import write_dataframe
 from trilake.spark.options import Options
+from trilake.spark.table_writer import take_over_tables
 
 
 def save_delta(request: SaveRequest, path: str) -> None:
     """Write a Delta table in any mode, partitioned or not."""
     options = Options(request.options, WRITE_OPTIONS, properties=True)
     asked = write_request(options, request.df.schema, request.mode == "overwrite")
-    asked = replace(asked, mode=parse_mode(request.mode), partition_by=request.partition_by or asked.partition_by)
+    asked = replace(
+        asked,
+        mode=parse_mode(request.mode),
+        partition_by=request.partition_by or asked.partition_by,
+        properties={**(asked.properties or {}), **request.properties} or None,
+    )
     write_dataframe(request.df, path, options.store, asked)
 
 
@@ -30,3 +36,4 @@ def install(registered: Iterable[str]) -> None:
             SAVERS[name] = save_delta
             NAMED.add(name)
     take_over()
+    take_over_tables()
