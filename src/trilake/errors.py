@@ -257,6 +257,12 @@ class WriteFailedError(TrilakeError):
     code = "WRITE_FAILED"
 
 
+class AmbiguousMergeError(TrilakeError):
+    """Several rows of the source of a MERGE would change one row of the table; the message shows them."""
+
+    code = "AMBIGUOUS_MERGE"
+
+
 class ChangeFeedError(TrilakeError):
     """The change data feed was not recorded for the versions asked for, or cannot be read as one stream."""
 
