@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.change_result import ChangeResult
 from trilake.delta.changes import changes_table, plan_changes
+from trilake.delta.delete import delete_rows
 from trilake.delta.footers import purgeable
 from trilake.delta.history import history
 from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.merge_builder import MergeBuilder
+from trilake.delta.merge_commit import MergeRequest
 from trilake.delta.optimize import OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.read import read_tasks
 from trilake.delta.replay import decoded_paths
 from trilake.delta.scan import parse_table_filter, plan_scan, read_schema, vector_count
 from trilake.delta.skipping import explain_files, skip_files
 from trilake.delta.statistics import record_counts
+from trilake.delta.update import update_rows
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
@@ -132,6 +137,52 @@ class ArrowDeltaTable(Table):
         """
         return changes_table(self.log, plan_changes(self.log, start, end, columns=columns))
 
+    # --- changing rows -----------------------------------------------------------------------------------------------
+
+    def delete(self, predicate: FilterLike | None = None, *, user_metadata: str | None = None) -> ChangeResult:
+        """Delete the rows of the newest version for which ``predicate`` is true, as one commit; all without one.
+
+        Files of which every row goes are removed unread, others are read by the columns of the predicate alone.  Where
+        no row matches, nothing is committed.  This object still shows the version that it showed: see :meth:`refresh`.
+
+        Raises ``InvalidArgumentError`` for an append-only table, ``FilterError`` for a predicate that does not fit the
+        table or fails on a row, and a ``ConflictError`` where another commit excludes this one.
+
+        >>> import pyarrow as pa, trilake
+        >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-delete")
+        >>> trilake.open("memory://doc-delete").delete("n > 1").rows
+        2
+        """
+        snapshot = self.log.update(self.snapshot)
+        filter = parse_table_filter(predicate, snapshot)
+        return delete_rows(self.log, snapshot, filter, user_metadata=user_metadata)
+
+    def update(
+        self, set: Mapping[str, Any], where: FilterLike | None = None, *, user_metadata: str | None = None
+    ) -> ChangeResult:
+        """Give the rows of the newest version for which ``where`` is true new values, as one commit; all without one.
+
+        Parameters
+        ----------
+        set: by column (``"a"``, or ``"a.b"`` for a field of a struct) a SQL expression over the row as it was, or a
+            value that is no text, such as ``3``, ``None`` or a date.
+        where: which rows; where none match, nothing is committed.
+
+        Raises ``SchemaMismatchError`` for an unknown column and for a value that does not fit its column,
+        ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``ExpressionError`` for an expression
+        that is wrong or fails on a row, and otherwise as :meth:`delete`.
+
+        >>> import pyarrow as pa, trilake
+        >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-update")
+        >>> trilake.open("memory://doc-update").update({"n": "n * 10"}, "n > 1").rows
+        2
+        >>> sorted(trilake.open("memory://doc-update").to_arrow()["n"].to_pylist())
+        [1, 20, 30]
+        """
+        snapshot = self.log.update(self.snapshot)
+        filter = parse_table_filter(where, snapshot)
+        return update_rows(self.log, snapshot, set, filter, user_metadata=user_metadata)
+
     # --- its files ---------------------------------------------------------------------------------------------------
 
     def optimize(
@@ -172,6 +223,19 @@ class ArrowDeltaTable(Table):
         """
         store = self.log.store
         return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
+
+    def merge(self, source: Any, on: str, source_alias: str = "source", target_alias: str = "target") -> MergeBuilder:
+        """Change, remove and add rows by what ``source`` holds: the beginning of a MERGE into the newest version.
+
+        Parameters
+        ----------
+        source: an Arrow table, reader or dataset, or a frame with the Arrow stream interface.  It is read once.
+        on: the condition that says which rows belong together, as Spark SQL.
+        source_alias, target_alias: what expressions call the two.
+        """
+        if not isinstance(on, str):
+            raise InvalidArgumentError(f"the condition of a merge is a {type(on).__name__}, not SQL text")
+        return MergeBuilder(self.log, source, MergeRequest(on, (), source_alias, target_alias))
 
     # --- about it ----------------------------------------------------------------------------------------------------
 
