@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from trilake.delta.file_plan import FilePlan
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.read import read_positions, read_task
+from trilake.delta.read import Positions, read_positions, read_task
 from trilake.delta.row_changes import (
     Runner,
     TakenRows,
@@ -86,14 +86,21 @@ class _Find:
     filter: Filter
 
     def __call__(self, source: TouchedFile) -> tuple[int, bytes | None]:
-        found = []
-        for positions, batch in read_positions(self.store, source.file, self.plan):
-            mask = self.filter.mask(batch)
-            if mask.true_count:
-                found.append(positions[mask.to_numpy(zero_copy_only=False)])
-        if not found:
-            return source.number, None
-        return source.number, BitMap64(np.concatenate(found).astype(np.uint64)).serialize()
+        found = matching_rows(self.store, source, self.plan, self.filter)
+        return source.number, None if found is None else BitMap64(found.astype(np.uint64)).serialize()
+
+
+def matching_rows(store: Store, source: TouchedFile, plan: ReadPlan, filter: Filter) -> Positions | None:
+    """Indexes of the live rows of one file for which ``filter`` is true; ``None`` where there are none.
+
+    ``plan`` reads the filter's columns.
+    """
+    found = []
+    for positions, batch in read_positions(store, source.file, plan):
+        mask = filter.mask(batch)
+        if mask.true_count:
+            found.append(positions[mask.to_numpy(zero_copy_only=False)])
+    return np.concatenate(found) if found else None
 
 
 def remove_rows(
