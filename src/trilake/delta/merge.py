@@ -147,12 +147,13 @@ class _Work:
         """The files to look into."""
         alone = self.scope.only("source")
         rows = Rows(self.source.num_rows, {"source": self.source})
-        keys = []
-        for key in self.join.keys:
+        keys, hints = [], self.scope.hints(self.request.on)
+        for key in hints.keys:
             expression = alone.parse(key.source)
             found = expression.evaluate(rows.view(alone, [expression]))
             keys.append(key_values(key.column, found, key.null_safe))
-        match = key_filter(keys, self.join.filters, self.scope.schemas["target"])
+        others = [f for text in hints.alone if (f := self.scope.only("target").target_filter(text)) is not None]
+        match = key_filter(keys, others, self.scope.schemas["target"])
         return prune(self.snapshot, match, [self._condition(c) for c in self.unmatched])
 
     def _condition(self, clause: RowClause) -> Filter | None:

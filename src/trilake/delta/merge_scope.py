@@ -132,10 +132,17 @@ class Scope:
         # guard another one.
         guarded = [reduce(lambda a, b: exp.And(this=a, expression=b), (n.copy() for n in rest))] if rest else []
         parts = [translator.condition(n) for n in (*keys, *guarded)]
-        found = [k for n in keys if (k := self._key(n)) is not None]
-        alone = [f for n in nodes if (f := self._target_filter(n)) is not None]
         paths = tuple(dict.fromkeys(p for _, columns in parts for p in columns))
-        return Join(text, " AND ".join(f"({sql})" for sql, _ in parts), paths, tuple(found), tuple(alone))
+        return Join(text, " AND ".join(f"({sql})" for sql, _ in parts), paths)
+
+    def hints(self, text: str) -> Hints:
+        """What a condition that joins target and source says of the target alone.
+
+        Raises ``ExpressionError`` for unknown and ambiguous names.
+        """
+        nodes = _conjuncts(_parsed(self.qualified(text)))
+        keys = [k for n in nodes if (k := self._key(n)) is not None]
+        return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_text(n)) is not None))
 
     def _sides(self, node: exp.Expression) -> set[Side]:
         """The sides that a part of a qualified expression reads."""
@@ -160,20 +167,20 @@ class Scope:
         parts = tuple(p.name for p in pair[0].parts)[1:]
         return None if text is None else Key(parts, text, isinstance(node, exp.NullSafeEQ))
 
-    def _target_filter(self, node: exp.Expression) -> Filter | None:
-        """A condition on the target alone, as a filter over its columns; ``None`` where it is none."""
+    def _target_text(self, node: exp.Expression) -> str | None:
+        """A condition on the target alone, without its alias; ``None`` where it is none."""
         if self._sides(node) - {"target"}:
             return None
-        text = _faithful(node.copy().transform(_without_table))
-        try:
-            return None if text is None else parse_filter(text, self.schemas["target"], now=self.now)
-        except FilterError:
-            return None  # the join will judge by itself
+        return _faithful(node.copy().transform(_without_table))
 
     def target_filter(self, text: str) -> Filter | None:
-        """A condition on the target as a filter over its columns, for finding the files it may be true in; ``None``
-        where nothing can be said."""
-        return self._target_filter(_parsed(self.qualified(text)))
+        """A condition on the target alone as a filter over its columns, for finding the files it may be true in;
+        ``None`` where nothing can be said."""
+        found = self._target_text(_parsed(self.qualified(text)))
+        try:
+            return None if found is None else parse_filter(found, self.schemas["target"], now=self.now)
+        except FilterError:
+            return None  # the join will judge by itself
 
 
 @dataclass(frozen=True)
@@ -186,15 +193,22 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Hints:
+    """What a merge's condition says of the target: columns that must equal something of the source, and conditions on
+    the target alone, as texts over its columns."""
+
+    keys: tuple[Key, ...]
+    alone: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Join:
-    """The condition of a merge: ``text`` as written, ``sql`` for DuckDB over columns named as
-    :func:`~trilake.expr.predicate.duckdb_name` names ``paths``, and what it says of the target alone."""
+    """The condition of a merge: ``text`` as written, and ``sql`` for DuckDB over columns named as
+    :func:`~trilake.expr.predicate.duckdb_name` names ``paths``."""
 
     text: str
     sql: str
     paths: tuple[Path, ...]
-    keys: tuple[Key, ...]
-    filters: tuple[Filter, ...]
 
 
 def _faithful(node: exp.Expression) -> str | None:
