@@ -90,7 +90,7 @@ def plan_changes(
     batch = log.parse(wanted)
     _check_enabled(log, batch, start, end)
     times = dict(zip((v for v, _ in commits), log.commit_times(commits, snapshot.metadata), strict=True))
-    tasks = [t for v, _ in wanted for t in _version_tasks(log, batch, v, times[v])]
+    tasks = [t for v, _ in wanted for t in version_tasks(log, batch, v, times[v])]
     plan = read_plan(snapshot, columns, None)
     return ChangeScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]))
 
@@ -109,7 +109,8 @@ def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> N
             )
 
 
-def _version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms: int) -> Iterator[ChangeTask]:
+def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms: int) -> Iterator[ChangeTask]:
+    """The files of changes of one version, which ``batch`` holds the actions of."""
     cdc = _of_version(batch.cdc, version)
     if cdc.num_rows:
         for file in _files(cdc):

@@ -71,6 +71,8 @@ class WriteRequest:
     isolation: IsolationLevel | None = None
     user_metadata: str | None = None
     operation: str = "WRITE"
+    #: What the commit says of the operation; ``None`` for mode, partitioning and predicate.
+    parameters: Mapping[str, Any] | None = None
     #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
     data_format: str | None = None
 
@@ -333,7 +335,7 @@ def _commit_files(
         base,
         CommitPlan(
             operation=request.operation,
-            parameters=parameters,
+            parameters=parameters if request.parameters is None else request.parameters,
             file_actions=[*replaced.actions, *({"add": a} for a in adds)],
             metadata=metadata if base is None or metadata != base.metadata else None,
             protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,

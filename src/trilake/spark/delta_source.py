@@ -27,15 +27,19 @@ from pyspark.sql.datasource import (
 from trilake.delta.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_change_task
 from trilake.delta.conflicts import parse_level
 from trilake.delta.file_plan import WrittenFiles
-from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.read import read_task
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
+from trilake.delta.stream_options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.delta.write import WriteRequest, files_of_job, finish_write, plan_write, resume_write
 from trilake.delta.write_files import write_files
 from trilake.errors import InvalidArgumentError
 from trilake.spark.catalogue import location_in
+from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS, DeltaStreamWriter
+from trilake.spark.delta_stream_source import Analysed, DeltaStreamReader
 from trilake.spark.filters import push_filters
-from trilake.spark.options import Options, change_range, open_log, table_path, wanted_version
+from trilake.spark.options import Options, change_range, ending_version, open_log, table_path, wanted_version
+from trilake.spark.packing import pack_files
 from trilake.spark.providers import install_providers
 from trilake.spark.rows import as_declared
 from trilake.spark.schemas import from_spark, to_spark
@@ -75,9 +79,6 @@ _CHANGE_COLUMNS = T.StructType(
         T.StructField("_commit_timestamp", T.TimestampType()),
     ]
 )
-#: Bytes of data files a task reads, and what opening one file counts as: Spark's own defaults.
-_SPLIT_BYTES = 128 << 20
-_OPEN_BYTES = 4 << 20
 
 
 class DeltaDataSource(DataSource):
@@ -89,13 +90,18 @@ class DeltaDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        #: What the columns of a stream were taken from; Spark takes this object along to where the stream runs.
+        self.analysed: Analysed | None = None
 
     def schema(self) -> T.StructType:
-        log, options = self._open(READ_OPTIONS)
+        # Spark does not say whether the columns are wanted for a read or for a stream.
+        log, options = self._open((*READ_OPTIONS, *STREAM_READ_OPTIONS))
         if _feed(options):
-            _, end = change_range(log, options)
-            return T.StructType(_rows_schema(log.snapshot(end)).fields + _CHANGE_COLUMNS.fields)
-        return _rows_schema(log.snapshot(wanted_version(log, options)))
+            head = log.head(ending_version(log, options))
+        else:
+            head = log.head(wanted_version(log, options))
+        self.analysed = Analysed(head.metadata, head.version)
+        return T.StructType(_rows_schema(head).fields + (_CHANGE_COLUMNS.fields if _feed(options) else []))
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         place = location_in(schema)
@@ -114,6 +120,17 @@ class DeltaDataSource(DataSource):
         options = Options(self.options, WRITE_OPTIONS, properties=True)
         return DeltaWriter(table_path(self.options), options.store, write_request(options, schema, overwrite))
 
+    def streamReader(self, schema: T.StructType) -> DeltaStreamReader:
+        options = Options(self.options, STREAM_READ_OPTIONS)
+        wanted = StreamOptions.parse(options.values)
+        path = self.options.get("path") or location_in(schema)
+        return DeltaStreamReader(table_path({"path": path or ""}), options.store, schema, wanted, self.analysed)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DeltaStreamWriter:
+        options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
+        request = write_request(options, schema, overwrite)
+        return DeltaStreamWriter(table_path(self.options), options, request)
+
     def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
         options = Options(self.options, known)
         return open_log(self.options, options.store), options
@@ -127,9 +144,9 @@ class TrilakeDeltaDataSource(DeltaDataSource):
         return "trilake-delta"
 
 
-def _rows_schema(snapshot: Snapshot) -> T.StructType:
+def _rows_schema(head: Head) -> T.StructType:
     """The schema of the rows as Spark must declare them: nullable throughout, like what files can give."""
-    return to_spark(read_schema(snapshot.schema))
+    return to_spark(read_schema(head.schema))
 
 
 def write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
@@ -169,18 +186,8 @@ class FilePartition(InputPartition):
 
 
 def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FilePartition]:
-    """Files in partitions of about equal size, as Spark packs the files of its own sources."""
-    weights = [size(t) + _OPEN_BYTES for t in tasks]
-    limit = min(_SPLIT_BYTES, max(_OPEN_BYTES, sum(weights) // parallelism))
-    out: list[list[Any]] = []
-    filled = limit
-    for weight, task in sorted(zip(weights, tasks, strict=True), key=lambda p: -p[0]):
-        if filled + weight > limit:
-            out.append([])
-            filled = 0
-        out[-1].append(task)
-        filled += weight
-    return [FilePartition(p) for p in out]
+    """Files in partitions of about equal size."""
+    return [FilePartition(p) for p in pack_files(tasks, size, parallelism=parallelism)]
 
 
 class DeltaReader(DataSourceReader):

@@ -64,6 +64,13 @@ class Options:
         except ValueError as e:
             raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be a whole number") from e
 
+    def positive(self, name: str, unit: str) -> int | None:
+        """A whole number of ``unit`` above 0; raises ``InvalidArgumentError`` for any other text."""
+        number = self.integer(name)
+        if number is not None and number < 1:
+            raise InvalidArgumentError(f"option {name} is {number}", help=f"it must be a number of {unit} above 0")
+        return number
+
     def one_of(self, *names: str) -> None:
         """Refuse options that exclude each other."""
         given = [n for n in names if n in self.values]
@@ -97,12 +104,17 @@ def change_range(log: DeltaLog, options: Options) -> tuple[int, int | None]:
     A starting timestamp means the first commit at or after it, an ending one the last at or before it.
     """
     options.one_of("startingVersion", "startingTimestamp")
-    options.one_of("endingVersion", "endingTimestamp")
-    start, end = options.integer("startingVersion"), options.integer("endingVersion")
+    start, end = options.integer("startingVersion"), ending_version(log, options)
     if (text := options.get("startingTimestamp")) is not None:
         start = log.version_from(timestamp_ms(text))
-    if (text := options.get("endingTimestamp")) is not None:
-        end = log.version_at(timestamp_ms(text))
     if start is None:
         raise InvalidArgumentError("a change feed needs a start", help="pass startingVersion or startingTimestamp")
     return start, end
+
+
+def ending_version(log: DeltaLog, options: Options) -> int | None:
+    """Last version of a change feed, ``None`` for the newest."""
+    options.one_of("endingVersion", "endingTimestamp")
+    if (text := options.get("endingTimestamp")) is not None:
+        return log.version_at(timestamp_ms(text))
+    return options.integer("endingVersion")

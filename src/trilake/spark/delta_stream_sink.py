@@ -1,0 +1,88 @@
+"""``df.writeStream.format("delta")``: Spark's side of :mod:`trilake.delta.stream_sink`.
+
+Spark makes the writer anew for each batch, and once more, in another process, for its commit.  So the plan of the files
+travels with what the first task returns.  Modes ``append`` and ``complete``; Spark itself refuses ``update``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from trilake.delta.file_plan import WrittenFiles
+from trilake.delta.log import DeltaLog
+from trilake.delta.stream_sink import BatchId, commit_batch, query_id
+from trilake.delta.write import WritePlan, WriteRequest, plan_write
+from trilake.delta.write_files import write_files
+from trilake.errors import InvalidArgumentError
+from trilake.spark.options import Options
+from trilake.spark.providers import install_providers
+from trilake.storage import open_store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+STREAM_WRITE_OPTIONS = ("checkpointLocation", "queryName")
+_log = logging.getLogger("trilake.spark")
+
+
+@dataclass
+class BatchFiles(WriterCommitMessage):
+    """What one task wrote; the first one says by which plan."""
+
+    written: WrittenFiles
+    plan: WritePlan | None
+
+
+class DeltaStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a batch in tasks, commits them on the driver."""
+
+    def __init__(self, path: str, options: Options, request: WriteRequest) -> None:
+        if request.txn is not None:
+            raise InvalidArgumentError(
+                "txnAppId and txnVersion are those of the query and its batch here", help="leave both options out"
+            )
+        self.path, self.store, self.request = path, dict(options.store), request
+        self.checkpoint = checkpoint_of(options)
+        self.plan = plan_write(self._log(), request).to_travel()
+
+    def _log(self) -> DeltaLog:
+        return DeltaLog(open_store(self.path, self.store))
+
+    @cached_property
+    def query(self) -> str:
+        """The query's id."""
+        return query_id(open_store(self.checkpoint, self.store))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchFiles:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        store = open_store(self.path, self.store)
+        return BatchFiles(write_files(store, self.plan.files, iterator, task=task), self.plan if task == 0 else None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        parts = [m for m in messages if isinstance(m, BatchFiles)]
+        plan = next((m.plan for m in parts if m.plan is not None), self.plan)
+        commit_batch(self._log(), plan, BatchId(self.query, batchId), [m.written for m in parts])
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
+        files = [a["path"] for m in messages if isinstance(m, BatchFiles) for a in m.written.actions]
+        if files:
+            _log.warning("batch %d failed and leaves %d files behind: %s", batchId, len(files), files[:5])
+
+
+def checkpoint_of(options: Options) -> str:
+    """The checkpoint's place.  Raises ``InvalidArgumentError`` where the options do not say it."""
+    place = options.get("checkpointLocation")
+    if not place:
+        raise InvalidArgumentError(
+            "the sink must know the query's checkpoint, and a setting of the session does not reach it",
+            help='write .option("checkpointLocation", "/path/to/checkpoint")',
+        )
+    return place
