@@ -36,12 +36,10 @@ def as_column(value: str | Column) -> Column:
     return F.expr(value) if isinstance(value, str) else value
 
 
-def condition_column(condition: object, argument: str = "'condition'") -> Column | None:
-    """A condition as a column; ``None`` stays.  Raises ``TypeError`` for what is neither text nor column."""
-    if condition is None or isinstance(condition, Column):
+def checked_condition(condition: object, argument: str = "'condition'") -> str | Column | None:
+    """A condition as it is.  Raises ``TypeError`` for what is neither text nor column."""
+    if condition is None or isinstance(condition, str | Column):
         return condition
-    if isinstance(condition, str):
-        return F.expr(condition)
     raise TypeError(
         f"{argument} must be a Spark SQL Column or a string (expression in SQL syntax),"
         f" found to be of type {type(condition)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.alter_table import Alter
@@ -19,9 +19,12 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
 from trilake.spark.analysis_errors import raises_for_spark
 from trilake.spark.catalogue import known_location
+from trilake.spark.columns import assignment_columns, checked_condition
 from trilake.spark.conditions import violation_finder
+from trilake.spark.delta_delete import delete_rows
 from trilake.spark.delta_optimize import DeltaOptimizeBuilder
 from trilake.spark.delta_read import explain_read, read_dataframe
+from trilake.spark.delta_update import update_rows
 from trilake.spark.table_builder import DeltaTableBuilder
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
@@ -136,6 +139,31 @@ class DeltaTable:
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under an alias, which its DataFrame carries."""
         return DeltaTable(self._spark, self._path, self._options, alias=aliasName)
+
+    def delete(self, condition: str | Column | None = None) -> None:
+        """Delete the rows for which ``condition``, a SQL text or a column, is true; all rows without one.
+
+        A table with deletion vectors gets such, of others the files with such rows are written again.  Where no row
+        matches, there is no commit; what was done is in :meth:`history`.
+
+        Raises ``TypeError`` for anything else, and a ``ConflictError`` where another commit excludes this one.
+        """
+        delete_rows(self._spark, self._open(), checked_condition(condition), alias=self._alias)
+
+    def update(self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None) -> None:
+        """Give the rows for which ``condition`` is true new values; all rows without one.
+
+        Parameters
+        ----------
+        condition: a SQL text or a column.
+        set: SQL texts or columns over the row as it was, by column (``"a"``, or ``"a.b"`` for a field of a struct).
+
+        Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types, ``SchemaMismatchError`` for
+        an unknown column, ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``WriteFailedError``
+        for a job that failed and a ``ConflictError`` where another commit excludes this one.
+        """
+        values = assignment_columns(set)
+        update_rows(self._spark, self._open(), values, checked_condition(condition), alias=self._alias)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The commits, newest first, as a DataFrame."""
