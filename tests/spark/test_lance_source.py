@@ -18,7 +18,8 @@ from trilake import lance
 from trilake.lance.table import LanceTable
 from trilake.spark import lance_jobs
 from trilake.spark.lance_frames import read_dataframe, write_dataframe
-from trilake.spark.lance_source import FragmentPartition, LanceDataSource, LanceReader, vector_sizes
+from trilake.spark.lance_source import LanceDataSource, LanceReader, vector_sizes
+from trilake.spark.rows_source import Piece
 from trilake.storage import open_store
 
 ROWS = pa.table(
@@ -46,7 +47,7 @@ def uri(tmp_path: Path) -> str:
     return where
 
 
-def read(uri: str, schema: str, **options: str) -> tuple[list[FragmentPartition], pa.Table]:
+def read(uri: str, schema: str, **options: str) -> tuple[list[Piece], pa.Table]:
     """What the source plans and reads, in this process."""
     declared = StructType()
     for column in schema.split(", "):
@@ -54,7 +55,7 @@ def read(uri: str, schema: str, **options: str) -> tuple[list[FragmentPartition]
         declared = declared.add(name, type_)
     reader = LanceDataSource({"path": uri, **options}).reader(declared)
     assert isinstance(reader, LanceReader)
-    partitions = [p for p in reader.partitions() if isinstance(p, FragmentPartition)]
+    partitions = [p for p in reader.partitions() if isinstance(p, Piece)]
     batches = [b for p in partitions for b in reader.read(p)]
     return partitions, pa.Table.from_batches(batches, schema=reader.declared)
 

@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 
 import trilake
 from trilake import trevni
-from trilake.spark.trevni_source import SplitPartition, TrevniDataSource, TrevniReader
+from trilake.spark.rows_source import Piece
+from trilake.spark.trevni_source import TrevniDataSource, TrevniReader
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def read_partitions(path: Path, schema: str, **options: str) -> tuple[list[SplitPartition], pa.Table]:
+def read_partitions(path: Path, schema: str, **options: str) -> tuple[list[Piece], pa.Table]:
     """What the source plans and reads, in this process."""
     declared = StructType()
     for column in schema.split(", "):
@@ -45,7 +46,7 @@ def read_partitions(path: Path, schema: str, **options: str) -> tuple[list[Split
         declared = declared.add(name, type_)
     reader = TrevniDataSource({"path": str(path), **options}).reader(declared)
     assert isinstance(reader, TrevniReader)
-    partitions = [p for p in reader.partitions() if isinstance(p, SplitPartition)]
+    partitions = [p for p in reader.partitions() if isinstance(p, Piece)]
     batches = [batch for p in partitions for batch in reader.read(p)]
     return partitions, pa.Table.from_batches(batches, schema=reader.declared)
 
@@ -107,7 +108,7 @@ def test_the_option_filter_chooses_rows_partitions_and_blocks(folder: Path) -> N
     assert len(partitions) == 1
     assert rows["s"].to_pylist() == [f"text {i}" for i in range(50, 100)]
     partitions, rows = read_partitions(folder, "s string", filter="p = 'none'")
-    assert partitions == [SplitPartition(None)]
+    assert partitions == [Piece(None)]
     assert rows.num_rows == 0
 
 

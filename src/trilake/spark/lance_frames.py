@@ -17,8 +17,9 @@ from trilake.lance.table import LanceTable
 from trilake.lance.versions import list_versions
 from trilake.lance.write import Mode
 from trilake.lance.writing import WriteOptions, write_fragments
-from trilake.spark.lance_source import LanceWriter, rows_schema
+from trilake.spark.lance_source import LanceWriter
 from trilake.spark.register import register
+from trilake.spark.rows_source import rows_schema
 from trilake.storage import open_store
 from trilake.table import FilterLike
 

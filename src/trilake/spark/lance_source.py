@@ -6,26 +6,15 @@ names; the driver makes them one when all tasks are done, so rows of a job appea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    Filter,
-    InputPartition,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
 
-from trilake.delta.schema import StructType, all_nullable, from_arrow
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
-from trilake.expr import Filter as TableFilter
-from trilake.expr import parse_filter
 from trilake.lance import transaction
 from trilake.lance.fragment_reader import ROW_ID, FragmentReader
 from trilake.lance.manifest import Fragment
@@ -38,10 +27,9 @@ from trilake.lance.versions import read_tag
 from trilake.lance.view import View
 from trilake.lance.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
-from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, table_path
-from trilake.spark.rows import as_declared
-from trilake.spark.schemas import from_spark, to_spark
+from trilake.spark.rows_source import PushingReader, RowsReader, rows_schema
+from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 
 READ_OPTIONS = ("version", "tag", "timestamp", "filter", "pushFilters", "batchSize", "rowId")
@@ -72,9 +60,7 @@ class LanceDataSource(DataSource):
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         snapshot, options = self._open()
-        size = options.integer("batchSize")
-        if size is not None and size < 1:
-            raise InvalidArgumentError(f"option batchSize is {size}", help="it must be a number of rows above 0")
+        size = options.positive("batchSize", "rows")
         reader = PushingLanceReader if options.flag("pushFilters") else LanceReader
         return reader(snapshot, options.store, schema, filter=options.get("filter"), batch_size=size)
 
@@ -106,34 +92,11 @@ class TrilakeLanceDataSource(LanceDataSource):
         return "trilake-lance"
 
 
-def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
-    """The schema of a dataset's rows as Spark must declare it; vectors are arrays, nullable throughout.
-
-    Raises ``SchemaMismatchError`` for a column whose type Spark does not have.
-    """
-    try:
-        return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
-    except SchemaMismatchError as e:
-        raise SchemaMismatchError(
-            f"Spark cannot take the dataset's columns as they are: {e.message}",
-            help="give .schema(...) without the column, or with a type that it can become, such as bigint",
-            file=uri,
-            column=e.context.get("column"),
-        ) from e
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class FragmentPartition(InputPartition):
-    """What one task reads; nothing, where there is nothing at all to read."""
-
-    fragment: Fragment | None
-
-
-class LanceReader(DataSourceReader):
-    """Reads the columns that Spark has declared, and the rows for which the option ``filter`` is true."""
+class LanceReader(RowsReader):
+    """Reads fragments, one a task."""
 
     def __init__(
         self,
@@ -144,32 +107,28 @@ class LanceReader(DataSourceReader):
         filter: str | None,
         batch_size: int | None,
     ) -> None:
+        super().__init__(schema, snapshot.schema, filter)
         self.uri, self.store = snapshot.store.uri, dict(store)
         self.stored = snapshot.manifest.schema
         self.snapshot: Snapshot | None = snapshot
-        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
         self.columns, self.row_id = _columns(snapshot.view.schema, self.declared, self.uri)
         self.batch_size = batch_size
-        self.filter: TableFilter | None = parse_filter(filter, snapshot.schema)
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def pieces(self) -> list[Fragment]:
         assert self.snapshot is not None
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
         if self.filter is not None:
             readers = tuple(r for r in readers if kept_groups(r, self.filter, snapshot.view))
-        return [FragmentPartition(r.fragment) for r in readers] or [FragmentPartition(None)]
+        return [r.fragment for r in readers]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        fragment = cast(FragmentPartition, partition).fragment
-        if fragment is None:
-            return
+    def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
         view = View(self.stored)
         columns = view.schema.project(list(dict.fromkeys(self.columns)))
         plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, with_row_id=self.row_id is not None)
-        reader = FragmentReader(open_store(self.uri, self.store), fragment, self.stored)
+        reader = FragmentReader(open_store(self.uri, self.store), piece, self.stored)
         for batch in scan(plan, [reader], threads=1):
-            yield as_declared(self._arranged(batch), self.declared)
+            yield self._arranged(batch)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns in the order and under the names declared."""
@@ -183,18 +142,8 @@ class LanceReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(arrays, names=self.declared.names)
 
 
-class PushingLanceReader(LanceReader):
-    """Filters that Spark pushes choose fragments, row groups and rows, and Spark applies them again.
-
-    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so rows that
-    one ``where`` excludes would be missing from every other use of the same DataFrame.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        # The option ``filter`` came first, and one filter is all that a scan has.
-        if self.filter is None:
-            self.filter = push_filters(filters, View(self.stored).arrow)
-        return filters
+class PushingLanceReader(PushingReader, LanceReader):
+    """The same with filters that Spark pushes."""
 
 
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], int | None]:

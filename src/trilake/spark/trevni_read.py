@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.expr import Filter, parse_filter
 from trilake.spark.register import register
-from trilake.spark.trevni_source import rows_schema
+from trilake.spark.rows_source import rows_schema
 from trilake.table import FilterLike
 from trilake.trevni.table import TrevniTable
 

@@ -6,30 +6,17 @@ leaves staged files in Spark's tasks, and the driver puts them in their places w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    Filter,
-    InputPartition,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
 
-from trilake.delta.schema import StructType, all_nullable, from_arrow
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.expr import Filter as TableFilter
-from trilake.expr import parse_filter
-from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, table_path
-from trilake.spark.rows import as_declared
-from trilake.spark.schemas import from_spark, to_spark
+from trilake.spark.rows_source import PushingReader, RowsReader, rows_schema
+from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 from trilake.trevni.dataset import Split, read_split
 from trilake.trevni.row_groups import StagedFile
@@ -64,9 +51,7 @@ class TrevniDataSource(DataSource):
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         table, options = self._open()
-        size = options.integer("splitSize")
-        if size is not None and size < 1:
-            raise InvalidArgumentError(f"option splitSize is {size}", help="it must be a number of bytes above 0")
+        size = options.positive("splitSize", "bytes")
         reader = PushingTrevniReader if options.flag("pushFilters") else TrevniReader
         return reader(table, schema, filter=options.get("filter"), size=size)
 
@@ -97,65 +82,29 @@ class TrilakeTrevniDataSource(TrevniDataSource):
         return "trilake-trevni"
 
 
-def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
-    """The schema of files' rows as Spark must declare it: nullable throughout, because a file may lack a column.
-
-    Raises ``SchemaMismatchError`` for a column whose type Spark does not have.
-    """
-    try:
-        return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
-    except SchemaMismatchError as e:
-        raise SchemaMismatchError(
-            f"Spark cannot take the files' columns as they are: {e.message}",
-            help="give .schema(...) without the column, or with a type that it can become, such as bigint",
-            file=uri,
-            column=e.context.get("column"),
-        ) from e
-
-
-@dataclass
-class SplitPartition(InputPartition):
-    """What one task reads; nothing, where there is nothing at all to read."""
-
-    split: Split | None
-
-
-class TrevniReader(DataSourceReader):
-    """Reads the columns that Spark has declared, and the rows for which the option ``filter`` is true."""
+class TrevniReader(RowsReader):
+    """Reads files, or ranges of their rows, one a task."""
 
     def __init__(self, table: TrevniTable, schema: T.StructType, *, filter: str | None, size: int | None) -> None:
-        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
-        self.rows, self.columns = _read_schema(table.schema, self.declared)
-        self.table: TrevniTable | None = table.under(self.rows)
+        # Files may have columns that the first one lacks, so a filter may name what only Spark has declared.
+        declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        rows, self.columns = _read_schema(table.schema, declared)
+        super().__init__(schema, rows, filter)
+        self.table: TrevniTable | None = table.under(rows)
         self.size = size
-        self.filter: TableFilter | None = parse_filter(filter, self.rows)
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def pieces(self) -> list[Split]:
         assert self.table is not None
         splits = self.table.splits(self.filter, size=self.size)
         self.table = None  # tasks need their splits, not the list of all files
-        return [SplitPartition(split) for split in splits] or [SplitPartition(None)]
+        return splits
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        split = cast(SplitPartition, partition).split
-        if split is None:
-            return
-        for batch in read_split(split, self.rows, self.columns, self.filter):
-            yield as_declared(batch.rename_columns(self.declared.names), self.declared)
+    def rows_of(self, piece: Split) -> Iterator[pa.RecordBatch]:
+        return read_split(piece, self.rows, self.columns, self.filter)
 
 
-class PushingTrevniReader(TrevniReader):
-    """Filters that Spark pushes choose files and blocks, and Spark applies them to the rows again.
-
-    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so rows that
-    one ``where`` excludes would be missing from every other use of the same DataFrame.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        # The option ``filter`` came first, and one filter is all that a scan has.
-        if self.filter is None:
-            self.filter = push_filters(filters, self.rows)
-        return filters
+class PushingTrevniReader(PushingReader, TrevniReader):
+    """The same with filters that Spark pushes."""
 
 
 def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:
