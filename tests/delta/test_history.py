@@ -20,7 +20,8 @@ def test_newest_first_with_what_each_commit_said() -> None:
         "operationMetrics": {"numFiles": "3", "n": 4},
         "isBlindAppend": False,
         "readVersion": 0,
-        "job": {"jobId": "1"},
+        "job": {"jobId": "1", "runId": 7, "other": "x"},
+        "notebook": "none",
         "userMetadata": "hello",
         "engineInfo": "other/1.0",
     }
@@ -34,7 +35,8 @@ def test_newest_first_with_what_each_commit_said() -> None:
     assert dict(row["operationParameters"]) == {"predicate": '["a"]', "n": "5", "nested": '{"x":[1]}', "none": None}
     assert dict(row["operationMetrics"]) == {"numFiles": "3", "n": "4"}
     assert (row["operation"], row["userMetadata"], row["readVersion"]) == ("MERGE", "hello", 0)
-    assert row["job"] == '{"jobId":"1"}'
+    assert row["job"] == {**dict.fromkeys(row["job"]), "jobId": "1", "runId": "7"}
+    assert row["notebook"] is None
     assert found.to_pylist()[0]["operation"] is None
 
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 from trilake.delta.log import DeltaLog, Snapshot
 
 _MAP = pa.map_(pa.string(), pa.string())
+JOB = pa.struct([(n, pa.string()) for n in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")])
+NOTEBOOK = pa.struct([("notebookId", pa.string())])
 
 HISTORY = pa.schema(
     [
@@ -23,8 +25,8 @@ HISTORY = pa.schema(
         ("userName", pa.string()),
         ("operation", pa.string()),
         ("operationParameters", _MAP),
-        ("job", pa.string()),
-        ("notebook", pa.string()),
+        ("job", JOB),
+        ("notebook", NOTEBOOK),
         ("clusterId", pa.string()),
         ("readVersion", pa.int64()),
         ("isolationLevel", pa.string()),
@@ -56,22 +58,16 @@ def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
         "isBlindAppend": blind if isinstance(blind, bool) else None,
         "operationParameters": _map(info.get("operationParameters")),
         "operationMetrics": _map(info.get("operationMetrics")),
-    } | {
-        name: _text(info.get(name))
-        for name in (
-            [
-                "userId",
-                "userName",
-                "operation",
-                "job",
-                "notebook",
-                "clusterId",
-                "isolationLevel",
-                "userMetadata",
-                "engineInfo",
-            ]
-        )
-    }
+        "job": _struct(info.get("job"), JOB),
+        "notebook": _struct(info.get("notebook"), NOTEBOOK),
+    } | {name: _text(info.get(name)) for name in _TEXTS}
+
+
+_TEXTS = ("userId", "userName", "operation", "clusterId", "isolationLevel", "userMetadata", "engineInfo")
+
+
+def _struct(value: Any, type_: pa.StructType) -> dict[str, str | None] | None:
+    return {f.name: _text(value.get(f.name)) for f in type_} if isinstance(value, Mapping) else None
 
 
 def _integer(value: Any) -> int | None:
