@@ -14,6 +14,7 @@ from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.change_result import ChangeResult
 from trilake.delta.changes import changes_table, plan_changes
 from trilake.delta.delete import delete_rows
+from trilake.delta.detail import detail
 from trilake.delta.footers import purgeable
 from trilake.delta.history import history
 from trilake.delta.log import DeltaLog, Snapshot
@@ -22,10 +23,12 @@ from trilake.delta.merge_commit import MergeRequest
 from trilake.delta.optimize import OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.read import read_tasks
 from trilake.delta.replay import decoded_paths
+from trilake.delta.restore import RestoreResult, restore
 from trilake.delta.scan import parse_table_filter, plan_scan, read_schema, vector_count
 from trilake.delta.skipping import explain_files, skip_files
 from trilake.delta.statistics import record_counts
 from trilake.delta.update import update_rows
+from trilake.delta.vacuum import VacuumResult, vacuum
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
@@ -237,7 +240,46 @@ class ArrowDeltaTable(Table):
             raise InvalidArgumentError(f"the condition of a merge is a {type(on).__name__}, not SQL text")
         return MergeBuilder(self.log, source, MergeRequest(on, (), source_alias, target_alias))
 
+    def vacuum(
+        self,
+        retention_hours: float | None = None,
+        dry_run: bool = False,
+        lite: bool = False,
+        enforce_retention: bool = True,
+    ) -> VacuumResult:
+        """Delete the files that no version within the retention needs.
+
+        Parameters
+        ----------
+        retention_hours: how long removed files are kept; ``delta.deletedFileRetentionDuration`` (a week) by default.
+        dry_run: say what would be deleted, and change nothing.
+        lite: take the files from the log alone, without listing the folder.
+        enforce_retention: refuse a retention shorter than the table's.
+
+        Raises ``InvalidArgumentError`` for a retention that is refused; see :func:`trilake.delta.vacuum.vacuum`.
+        """
+        options: dict[str, Any] = {"dry_run": dry_run, "lite": lite, "enforce_retention": enforce_retention}
+        return vacuum(self.log, retention_hours=retention_hours, **options)
+
+    def restore(
+        self,
+        version: int | None = None,
+        timestamp: TimestampLike | None = None,
+        *,
+        ignore_missing: bool = False,
+    ) -> RestoreResult:
+        """Bring an older version back, as a new one.
+
+        Raises ``MissingFileError`` where files of it were deleted since; see :func:`trilake.delta.restore.restore`.
+        """
+        at = None if timestamp is None else timestamp_ms(timestamp)
+        return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing)
+
     # --- about it ----------------------------------------------------------------------------------------------------
+
+    def detail(self) -> pa.Table:
+        """One row about this version: format, id, location, partitioning, size, properties and protocol."""
+        return detail(self.log, self.snapshot)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """The commits, newest first, with who did what and when."""
