@@ -17,7 +17,7 @@ from trilake import lance
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.lance import LanceDataset
 from trilake.lance.index.btree import ScalarIndex
-from trilake.lance.ivf_pq_search import IvfPqIndex
+from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.versions import LATEST
 from trilake.storage import open_store
 
@@ -66,7 +66,7 @@ def test_flat_search(ds: LanceDataset, metric: str) -> None:
 def test_arguments(ds: LanceDataset) -> None:
     assert ds.to_table(nearest={"column": "v", "q": Q.tolist()}).num_rows == 10
     assert ds.to_table(nearest={"column": "v", "q": pa.array(Q), "k": 2000}).num_rows == ds.count_rows()
-    assert "KNN: flat" in ds.scanner(nearest={"column": "v", "q": Q}).explain_plan()
+    assert "KNNFlat" in ds.scanner(nearest={"column": "v", "q": Q}).explain_plan()
     for bad in (
         {"column": "nope", "q": Q},
         {"column": "id", "q": Q},
@@ -87,21 +87,21 @@ def test_an_index_of_pylance(shared: Path, tmp_path: Path) -> None:
     ds = lance.dataset(copy)
     entry = ds.list_indices()[0]
     assert (entry["name"], entry["fields"], entry["fragment_ids"]) == ("myidx", ["vec"], {0})
-    index = IvfPqIndex.open(open_store(copy), f"_indices/{entry['uuid']}")
-    assert int(index.lengths.sum()) == 3000
-    assert index.statistics()["num_partitions"] == len(index.lengths)
+    index = VectorIndex.open(open_store(copy), f"_indices/{entry['uuid']}")
+    assert index.num_rows == 3000
+    assert index.statistics()["num_partitions"] == len(index.model.centroids)
     assert ds.stats.index_stats("myidx")["num_indexed_rows"] == 3000
     vectors = np.stack(ds.to_table(columns=["vec"])["vec"].to_numpy())
     hits = exact = 0
     for q in RNG.normal(size=(10, 16)).astype(np.float32):
-        nearest = {"column": "vec", "q": q, "k": 10, "nprobes": len(index.lengths), "metric": index.metric}
+        nearest = {"column": "vec", "q": q, "k": 10, "nprobes": len(index.model.centroids), "metric": index.metric}
         best = set(np.argsort(true_distances(vectors, q, index.metric))[:10].tolist())
         hits += len(best & set(ds.to_table(["id"], nearest=nearest)["id"].to_pylist()))
         refined = ds.to_table(["id"], nearest={**nearest, "refine_factor": 20})
         exact += len(best & set(refined["id"].to_pylist()))
         flat = ds.to_table(["id"], nearest={**nearest, "use_index": False})
         assert set(flat["id"].to_pylist()) == best
-    assert "KNN: index myidx" in ds.scanner(nearest={"column": "vec", "q": vectors[0]}).explain_plan()
+    assert "KNNIndex: name=" in ds.scanner(nearest={"column": "vec", "q": vectors[0]}).explain_plan()
     assert hits > 30
     assert exact > 90
 
@@ -197,10 +197,10 @@ def test_damaged_indices(shared: Path, tmp_path: Path) -> None:
                 bad[-rng.randrange(1, 600)] = rng.randrange(256)
         store.put("i/index.idx", bytes(bad))
         try:
-            opened = IvfPqIndex.open(store, "i")
+            opened = VectorIndex.open(store, "i")
             if opened.dimension == 16:
-                opened.search(q, 5, 3)
+                opened.search(q, 5, nprobes=3)
         except TrilakeError:
             pass
     with pytest.raises(TrilakeError):
-        IvfPqIndex.open(store, "other")
+        VectorIndex.open(store, "other")

@@ -19,6 +19,7 @@ from trilake.expr import evaluate_all, parse_expression
 from trilake.lance import operations as op
 from trilake.lance import rows_in
 from trilake.lance.delete import REPLANS, replanned
+from trilake.lance.errors import UnknownColumnError
 from trilake.lance.fragment_reader import FragmentReader
 from trilake.lance.manifest import Fragment, Manifest
 from trilake.lance.runtime import Runtime
@@ -232,7 +233,7 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
     right_on = right_on or left_on
     for name, names in ((left_on, snapshot.schema.names), (right_on, data.schema.names)):
         if name not in names:
-            raise InvalidArgumentError(f"there is no column {name!r} to join on", help=f"there are {', '.join(names)}")
+            raise UnknownColumnError(f"there is no column {name!r} to join on", help=f"there are {', '.join(names)}")
     kind = snapshot.schema.field(left_on).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     try:

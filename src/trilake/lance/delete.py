@@ -17,7 +17,6 @@ from trilake.lance import operations as op
 from trilake.lance.fragment_reader import FragmentReader, Rows
 from trilake.lance.manifest import Fragment
 from trilake.lance.runtime import Runtime
-from trilake.lance.skipping import kept_groups
 from trilake.lance.snapshot import Snapshot
 from trilake.table import FilterLike
 
@@ -59,8 +58,6 @@ def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
     """The live rows that a condition is true for, by fragment id; fragments without any are left out."""
     found = {}
     for reader in snapshot.readers:
-        if condition is not None and not kept_groups(reader, condition, snapshot.view):
-            continue
         rows = snapshot.matching(condition, reader)
         if len(rows):
             found[reader.fragment.id] = rows

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trilake.errors import (
     ConflictError,
+    FilterError,
+    InvalidArgumentError,
     SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
@@ -28,4 +32,46 @@ class RowsDoNotFitError(SchemaMismatchError, OSError):
 
 
 class CommitConflictError(ConflictError, OSError):
-    """Another commit and this one exclude each other; nothing was committed."""
+    """Another commit and this one exclude each other; nothing was committed.
+
+    A commit lock of the user's raises it, without arguments, to say that another writer was first.
+    """
+
+    def __init__(self, message: str = "CommitConflictError: another writer was first", **context: Any) -> None:
+        super().__init__(message, **context)
+
+
+class UnknownRowError(InvalidArgumentError, OSError):
+    """A row is asked for that is not there, by its place or its row id."""
+
+
+class ReadVersionMissingError(InvalidArgumentError, OSError):
+    """An operation does not say which version it was made for."""
+
+
+class UnknownColumnError(InvalidArgumentError, KeyError, OSError):
+    """A column is named that the dataset does not have."""
+
+
+class UnknownIndexError(InvalidArgumentError, KeyError):
+    """An index is named that the dataset does not have."""
+
+
+class IndexExistsError(InvalidArgumentError, OSError):
+    """An index of this name is there and must not be replaced."""
+
+
+class UnsupportedIndexError(InvalidArgumentError, NotImplementedError):
+    """An index of this kind cannot be made."""
+
+
+class WrongTypeError(InvalidArgumentError, TypeError):
+    """An argument, or a column, is of a type that does not do."""
+
+
+class NoColumnsError(InvalidArgumentError, OSError):
+    """Rows without any column are to be written."""
+
+
+class DeletePredicateError(FilterError, OSError):
+    """The condition of a delete cannot be parsed, or names columns that the dataset does not have."""

@@ -14,27 +14,32 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
 from trilake.lance import operations as op
+from trilake.lance import vector_indices
 from trilake.lance.delete import replanned
+from trilake.lance.errors import (
+    IndexExistsError,
+    UnknownColumnError,
+    UnknownIndexError,
+    UnsupportedIndexError,
+    WrongTypeError,
+)
 from trilake.lance.fragment_reader import ROW_ID
-from trilake.lance.index.btree import LOOKUP, ScalarIndex, train
-from trilake.lance.ivf_pq_search import Ids, IvfPqIndex
+from trilake.lance.index.btree import train
+from trilake.lance.index.ivf_pq import RowIds
 from trilake.lance.manifest import IndexMetadata
 from trilake.lance.runtime import Runtime
-from trilake.lance.schema import NO_PARENT
+from trilake.lance.schema import NO_PARENT, Field
 from trilake.lance.snapshot import Snapshot
 
 
 def find(snapshot: Snapshot, name: str) -> IndexMetadata:
-    """The index of a name.  Raises ``InvalidArgumentError`` where there is none."""
+    """The index of a name.  Raises ``UnknownIndexError`` where there is none."""
     for index in snapshot.manifest.indices:
         if index.name == name:
             return index
     names = ", ".join(i.name for i in snapshot.manifest.indices)
-    raise InvalidArgumentError(
-        f"there is no index {name!r}", help=f"there are {names or 'none'}", file=snapshot.store.uri
-    )
+    raise UnknownIndexError(f'Index "{name}" not found', help=f"there are {names or 'none'}", file=snapshot.store.uri)
 
 
 def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -45,7 +50,7 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": index.name,
-                "type": "Vector",
+                "type": "Scalar" if is_btree(snapshot, index) else "Vector",
                 "uuid": str(index.uuid),
                 "fields": [f.name for f in fields if f is not None],
                 "version": index.dataset_version,
@@ -56,23 +61,25 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Which rows an index covers, and what a vector index says of itself.
+    """What an index says of itself, and which rows it covers.
 
     ``uuid``, ``num_indexed_rows`` and ``num_unindexed_rows``, and for IVF_PQ ``metric_type``, ``num_partitions``,
-    ``sub_index`` and ``partitions``.
+    ``sub_index`` and ``partitions``.  Raises ``UnknownIndexError``.
     """
     index = find(snapshot, name)
-    try:
-        own = IvfPqIndex.open(snapshot.store, f"_indices/{index.uuid}").statistics()
-    except (UnsupportedProtocolError, MissingFileError):
-        own = {}  # of another kind, or of a newer writer
-        if is_btree(snapshot, index):
-            own = dict(ScalarIndex.open(snapshot.store, f"_indices/{index.uuid}").statistics())
+    opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
+    own = {} if opened is None else opened.statistics()  # an index of a newer writer says nothing here
     covered = index.fragment_bitmap or ()
     counts = {True: 0, False: 0}
     for reader in snapshot.readers:
         counts[reader.fragment.id in covered] += reader.num_rows
     return {**own, "uuid": str(index.uuid), "num_indexed_rows": counts[True], "num_unindexed_rows": counts[False]}
+
+
+def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """As :func:`statistics`, without the rows it covers."""
+    rows = ("num_indexed_rows", "num_unindexed_rows")
+    return {key: value for key, value in statistics(snapshot, name).items() if key not in rows}
 
 
 # --- making ----------------------------------------------------------------------------------------------------------
@@ -94,25 +101,21 @@ def create_scalar_index(
     """
     runtime = runtime or Runtime()
     if index_type.upper() != "BTREE":
-        raise InvalidArgumentError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
+        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
     called = name or f"{column}_idx"
+    _indexable(snapshot, column)
 
     def plan(current: Snapshot) -> op.Operation:
         if not replace and any(i.name == called for i in current.manifest.indices):
-            raise InvalidArgumentError(f"there is an index {called!r} already", help="pass replace=True")
+            raise IndexExistsError(f"there is an index {called!r} already", help="pass replace=True")
         return op.CreateIndex((_trained(current, column, called, runtime),))
 
     return replanned(snapshot, plan, runtime)
 
 
 def _trained(snapshot: Snapshot, column: str, name: str, runtime: Runtime) -> IndexMetadata:
-    field = snapshot.view.schema.find(column)
-    kind = None if field is None else field.arrow_type
-    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
-    if field is None or field.parent_id != NO_PARENT or not any(is_(kind) for is_ in known):
-        raise InvalidArgumentError(
-            f"{column!r} is no column of numbers, booleans or texts", help="index one of those", column=column
-        )
+    field = _indexable(snapshot, column)
+    kind = field.arrow_type
     rows = pa.Table.from_batches(snapshot.scan(snapshot.plan([column], with_row_id=True))) if snapshot.count() else None
     uuid = UUID(runtime.new_id())
     empty = pa.table({column: pa.array([], kind), ROW_ID: pa.array([], pa.uint64())})
@@ -121,10 +124,26 @@ def _trained(snapshot: Snapshot, column: str, name: str, runtime: Runtime) -> In
     return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
 
 
-def optimize(snapshot: Snapshot, runtime: Runtime | None = None) -> Snapshot:
-    """Make scalar indices anew that do not cover all fragments; vector indices stay as they are.
+def _indexable(snapshot: Snapshot, column: str) -> Field:
+    """A column that a scalar index can be made of.  Raises ``UnknownColumnError`` and ``WrongTypeError``."""
+    field = snapshot.view.schema.find(column)
+    if field is None or field.parent_id != NO_PARENT:
+        raise UnknownColumnError(f"{column} not found in schema", help=f"there are {', '.join(snapshot.schema.names)}")
+    kind = field.arrow_type
+    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string, pa.types.is_temporal)
+    if not any(is_(kind) for is_ in known):
+        raise WrongTypeError(
+            f"the column is of type {kind}", help="index numbers, booleans, texts, dates or times", column=column
+        )
+    return field
 
-    Nothing is committed where all are complete.
+
+def optimize(snapshot: Snapshot, runtime: Runtime | None = None) -> Snapshot:
+    """Bring indices up to date that do not cover all fragments, as one commit.
+
+    Scalar indices are made anew.  Into those of vectors the new rows are put with the partitions and words that there
+    are, which is quick, and less exact the more the new vectors differ from those it was learned from.  Nothing is
+    committed where all are complete; kinds that are not known stay as they are.
     """
     runtime = runtime or Runtime()
 
@@ -134,29 +153,36 @@ def optimize(snapshot: Snapshot, runtime: Runtime | None = None) -> Snapshot:
         for index in current.manifest.indices:
             fields = [current.manifest.schema.by_id(id) for id in index.fields]
             field = fields[0] if len(fields) == 1 else None
-            if field is not None and is_btree(current, index) and ids - set(index.fragment_bitmap or ()):
+            known = current.indices.vector(index) or current.indices.scalar(index)
+            if field is not None and known is not None and ids - set(index.fragment_bitmap or ()):
                 found.append((field.name, index))
         return found
 
     def plan(current: Snapshot) -> op.Operation:
         old = stale(current)
-        new = tuple(_trained(current, column, index.name, runtime) for column, index in old)
+        new = tuple(_renewed(current, column, index, runtime) for column, index in old)
         return op.CreateIndex(new, tuple(index for _, index in old))
 
     return replanned(snapshot, plan, runtime) if stale(snapshot) else snapshot
 
 
+def _renewed(snapshot: Snapshot, column: str, index: IndexMetadata, runtime: Runtime) -> IndexMetadata:
+    opened = snapshot.indices.vector(index)
+    if opened is None:
+        return _trained(snapshot, column, index.name, runtime)
+    return vector_indices.extended(snapshot, column, index, opened, runtime)
+
+
 def is_btree(snapshot: Snapshot, index: IndexMetadata) -> bool:
     """Whether an index is a scalar one, by its files."""
-    folder = f"_indices/{index.uuid}"
-    return any(m.key == f"{folder}/{LOOKUP}" for m in snapshot.store.list(folder))
+    return snapshot.indices.scalar(index) is not None
 
 
 # --- moving ----------------------------------------------------------------------------------------------------------
 
 
 def remap(
-    snapshot: Snapshot, before: Ids, after: Ids, rewritten: set[int], runtime: Runtime
+    snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int], runtime: Runtime
 ) -> tuple[tuple[UUID, UUID], ...]:
     """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
 
@@ -167,7 +193,7 @@ def remap(
     before, after = before[order], after[order]
     gone = np.array(sorted(rewritten), np.uint64)
 
-    def move(ids: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
+    def move(ids: RowIds) -> tuple[RowIds, npt.NDArray[np.bool_]]:
         at = np.minimum(np.searchsorted(before, ids), max(len(before) - 1, 0))
         hit = before[at] == ids if len(before) else np.zeros(len(ids), bool)
         moved = np.where(hit, after[at], ids) if len(before) else ids
@@ -178,15 +204,15 @@ def remap(
         if index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
             continue
         uuid = UUID(runtime.new_id())
-        old, new = f"_indices/{index.uuid}", f"_indices/{uuid}"
-        if is_btree(snapshot, index):
-            rows = ScalarIndex.open(snapshot.store, old).read()
+        new = f"_indices/{uuid}"
+        scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
+        if scalar is not None:
+            rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
             train(snapshot.store, new, rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep)))
+        elif vector is not None:
+            vector.write_with(snapshot.store, new, move=move)
         else:
-            try:
-                IvfPqIndex.open(snapshot.store, old).write_moved(new, move)
-            except (UnsupportedProtocolError, MissingFileError):
-                continue
+            continue
         found.append((index.uuid, uuid))
     return tuple(found)

@@ -113,11 +113,21 @@ def _check(field: Field, array: pa.Array, *, masked: bool) -> None:
     if path is not None:
         deeper = path != field.name
         raise RowsDoNotFitError(
-            "a null would be lost: the format cannot hold nulls of this type",
+            f"a null would be lost: Lance does not yet support nulls for type {_written(array.type)}",
             help='fill the nulls, or pass nulls="zero" to write what is in their place'
             + ("" if deeper or masked else ', or create the dataset with nulls="mask" to keep them'),
             column=path,
         )
+
+
+def _written(kind: pa.DataType) -> str:
+    """The name of a type as other writers of the format show it.
+
+    >>> _written(pa.int64()), _written(pa.float32())
+    ('Int64', 'Float32')
+    """
+    names = {"halffloat": "Float16", "float": "Float32", "double": "Float64", "bool": "Boolean"}
+    return names.get(str(kind), str(kind).capitalize())
 
 
 def lost_null(field: pa.Field, array: pa.Array) -> str | None:

@@ -8,20 +8,35 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
+
+#: Guards the commit of a version: called with its number, it gives a context manager.
+CommitLock = Callable[[int], AbstractContextManager[Any]]
 
 
 def _new_id() -> str:
     return str(uuid.uuid4())
 
 
+def no_lock(version: int) -> AbstractContextManager[None]:
+    """No lock: the store decides who wins."""
+    del version
+    return nullcontext()
+
+
 @dataclass(frozen=True)
 class Runtime:
-    """``clock_ns`` gives ns since the epoch, ``new_id`` a fresh UUID text, ``sleep`` waits for seconds."""
+    """``clock_ns`` gives ns since the epoch, ``new_id`` a fresh UUID text, ``sleep`` waits for seconds.
+
+    ``lock`` is held around the commit of each version, for users who want that.
+    """
 
     clock_ns: Callable[[], int] = time.time_ns
     new_id: Callable[[], str] = _new_id
     sleep: Callable[[float], None] = time.sleep
+    lock: CommitLock = no_lock
 
     def new_number(self) -> int:
         """A fresh number of 64 bits, for the names of deletion files."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +35,9 @@ CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
 #: Where fewer rows than this part of a chunk match, the other columns are taken row by row.
 _FEW = 8
 
+#: So few rows are always taken one by one where an index has found them.
+_SURELY_FEW = 1024
+
 
 @dataclass(frozen=True)
 class ScanPlan:
@@ -49,6 +52,8 @@ class ScanPlan:
     batch_size: rows of a batch at most.
     with_row_id: whether a column ``_rowid`` comes last.
     use_stats: whether statistics may skip row groups.
+    candidates: by fragment id the sorted offsets of the only rows that can match the filter, which an index has found;
+        other fragments are scanned.
     """
 
     view: View
@@ -59,6 +64,7 @@ class ScanPlan:
     batch_size: int | None = None
     with_row_id: bool = False
     use_stats: bool = True
+    candidates: Mapping[int, Rows] | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -69,11 +75,12 @@ class ScanPlan:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of one fragment, from ``start`` to ``stop``, deleted ones counted."""
+    """Rows of one fragment, from ``start`` to ``stop``, deleted ones counted; or some of them."""
 
     reader: FragmentReader
     start: int
     stop: int
+    rows: Rows | None = None
 
 
 # --- planning --------------------------------------------------------------------------------------------------------
@@ -95,9 +102,20 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
             ends = reader.offsets_of_live(np.array([skip, skip + count - 1], np.int64))
             ranges = [(int(ends[0]), int(ends[1]) + 1)]
             skip, left = 0, None if left is None else left - count
-        elif plan.filter is not None and plan.use_stats:
+        picked = None if plan.candidates is None else plan.candidates.get(reader.fragment.id)
+        if picked is not None and (len(picked) * _FEW < reader.physical_rows or len(picked) < _SURELY_FEW):
+            yield from _picked_chunks(reader, picked)
+            continue
+        if plan.filter is not None and plan.use_stats:
             ranges = kept_groups(reader, plan.filter, plan.view)
         yield from _cut(reader, ranges)
+
+
+def _picked_chunks(reader: FragmentReader, rows: Rows) -> Iterator[Chunk]:
+    reader.check_offsets(rows)
+    for at in range(0, len(rows), CHUNK_ROWS):
+        part = rows[at : at + CHUNK_ROWS]
+        yield Chunk(reader, int(part[0]), int(part[-1]) + 1, part)
 
 
 def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]]) -> Iterator[Chunk]:
@@ -121,7 +139,10 @@ def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]]) -> Iterator[
 
 def read_chunk(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     """The matching rows of a chunk, as batches of the plan's columns."""
-    found = _filtered(plan, chunk) if plan.filter is not None else _whole(plan, chunk)
+    if chunk.rows is not None:
+        found = _picked(plan, chunk, chunk.rows)
+    else:
+        found = _filtered(plan, chunk) if plan.filter is not None else _whole(plan, chunk)
     if plan.batch_size is None:
         return found
     return [b.slice(at, plan.batch_size) for b in found for at in range(0, b.num_rows, plan.batch_size)]
@@ -181,6 +202,24 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     if not plan.with_row_id:
         return [batch]
     return [_with_ids(batch, reader, offsets)]
+
+
+def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
+    """The rows of those that an index has found which live and match."""
+    assert plan.filter is not None
+    reader, view = chunk.reader, plan.view
+    rows = rows[reader.is_live(rows)]
+    if not len(rows):
+        return []
+    tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
+    shown = pa.Table.from_batches([view.show(one_batch(reader.take(rows, view.stored(tested))), tested)])
+    hits = np.flatnonzero(np.asarray(plan.filter.mask(shown))).astype(np.int64)
+    if not len(hits):
+        return []
+    have = {f.id: f for f in tested.fields}
+    rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
+    batch = _arranged(plan, _taken(plan, reader, shown, rest, hits, rows[hits]), len(hits))
+    return [_with_ids(batch, reader, rows[hits])] if plan.with_row_id else [batch]
 
 
 def _taken(

@@ -127,9 +127,12 @@ class ScannerBuilder:
     def to_scanner(self) -> LanceScanner:
         """The scanner.  Raises ``InvalidArgumentError`` and ``FilterError``."""
         snapshot = self.ds.snapshot
+        columns = self._columns
+        if columns is not None and self._nearest is not None and search.DISTANCE not in snapshot.schema.names:
+            columns = [c for c in columns if c != search.DISTANCE]  # it comes last, asked for or not
         plan = ScanPlan(
             snapshot.view,
-            snapshot.view.columns(self._columns),
+            snapshot.view.columns(columns),
             snapshot.filter(self._filter),
             self._limit,
             self._offset,
@@ -175,7 +178,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches."""
         if self._nearest is None:
-            return scan.scan(self._plan, self._readers, threads=self._threads)
+            return scan.scan(self._ds.snapshot.indexed(self._plan), self._readers, threads=self._threads)
         table = search.search(self._ds.snapshot, self._plan, self._nearest, self._readers, prefilter=self._prefilter)
         return iter(table.to_batches(max_chunksize=self._plan.batch_size))
 
@@ -193,7 +196,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
         for reader in self._readers:
             fragment = LanceFragment(self._ds, None, fragment=reader)
-            for batch in scan.scan(self._plan, [reader], threads=self._threads):
+            for batch in scan.scan(self._ds.snapshot.indexed(self._plan), [reader], threads=self._threads):
                 yield pa.dataset.TaggedRecordBatch(batch, fragment)
 
     def head(self, num_rows: int) -> pa.Table:
@@ -202,7 +205,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             return self.to_table().slice(0, num_rows)
         limit = num_rows if self._plan.limit is None else min(num_rows, self._plan.limit)
         plan = replace(self._plan, limit=limit)
-        return pa.Table.from_batches(scan.scan(plan, self._readers, threads=1), schema=plan.schema)
+        found = scan.scan(self._ds.snapshot.indexed(plan), self._readers, threads=1)
+        return pa.Table.from_batches(found, schema=plan.schema)
 
     def take(self, indices: Any) -> pa.Table:
         """Some of the rows that it would return, by their place among them."""
@@ -218,22 +222,25 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         if self._nearest is not None:
             return len(self.to_table())
         plan = replace(self._plan, columns=type(self._plan.columns)(()), with_row_id=False)
-        return scan.count(plan, self._readers)
+        return scan.count(self._ds.snapshot.indexed(plan), self._readers)
 
     def explain_plan(self, verbose: bool = False) -> str:
         """How the scan would run, one line a step; ``verbose`` counts the rows that are read."""
         plan, lines = self._plan, []
-        if self._nearest is not None:
-            lines += search.explain(self._ds.snapshot, self._nearest, prefilter=self._prefilter)
         if plan.limit is not None or plan.offset:
-            lines.append(f"Limit: skip={plan.offset}, fetch={plan.limit}")
+            lines.append(f"GlobalLimitExec: skip={plan.offset}, fetch={plan.limit}")
+        if self._nearest is not None:
+            lines += search.explain(self._ds.snapshot, plan, self._nearest, prefilter=self._prefilter)
+        else:
+            lines += search.explain_filter(self._ds.snapshot, plan, whole="MaterializeIndex")
         lines.append(
             f"LanceScan: uri={self._ds.uri}, projection={plan.columns.names}, filter={plan.filter or 'none'}, "
             f"row_id={plan.with_row_id}, fragments={len(self._readers)}"
         )
         if verbose:
             total = sum(r.physical_rows for r in self._readers)
-            read = sum(c.stop - c.start for c in scan.chunks(plan, self._readers))
+            planned = scan.chunks(self._ds.snapshot.indexed(plan), self._readers)
+            read = sum(c.stop - c.start if c.rows is None else len(c.rows) for c in planned)
             lines.append(f"  rows to look at: {read} of {total}")
         return "\n".join(f"{'  ' * i}{line}" for i, line in enumerate(lines))
 

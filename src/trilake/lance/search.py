@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance import scan
+from trilake.lance.errors import UnknownColumnError, WrongTypeError
 from trilake.lance.fragment_reader import ROW_ID, FragmentReader, row_ids
-from trilake.lance.ivf_pq_search import Allowed, IvfPqIndex
+from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import ScanPlan
 from trilake.lance.schema import LanceSchema
 from trilake.lance.snapshot import Snapshot
@@ -70,26 +71,26 @@ class Nearest:
     ) -> Nearest:
         """Check a search against the columns of a dataset.  Raises ``InvalidArgumentError``."""
         kind = vector_type(snapshot, column)
-        for name, value in (("k", k), ("nprobes", nprobes), ("refine_factor", refine_factor)):
-            if value is not None and int(value) < 1:
-                raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
         vector = vector_of(q)
         if len(vector) != kind.list_size:
             raise InvalidArgumentError(
-                f"the vector has {len(vector)} numbers, the column {kind.list_size}", column=column
+                f"Query vector size {len(vector)} does not match index column size {kind.list_size}", column=column
             )
+        for name, value in (("k", k), ("nprobes", nprobes), ("refine_factor", refine_factor)):
+            if value is not None and int(value) < 1:
+                raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
         return cls(column, vector, k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index)
 
 
 def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
-    """The type of a column of vectors.  Raises ``InvalidArgumentError`` for any other column."""
+    """The type of a column of vectors.  Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column."""
     found = snapshot.view.schema.find(column)
     if found is None:
-        raise InvalidArgumentError(f"there is no column {column!r}", help=f"there are {snapshot.schema.names}")
+        raise UnknownColumnError(f"{column} not found in schema", help=f"there are {snapshot.schema.names}")
     kind = found.arrow_type
     if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
-        raise InvalidArgumentError(
-            f"the column is of type {kind}",
+        raise WrongTypeError(
+            f"the column must be a vector, and is of type {kind}",
             help="vectors are fixed-size lists of floating point numbers",
             column=column,
         )
@@ -150,26 +151,27 @@ def search(
     found = _flat(snapshot, rest, nearest, metric, condition)
     if index is not None and covered:
         many = nearest.k * (nearest.refine_factor or 1)
-        some = index.opened.search(nearest.q, many, nearest.nprobes, _allowed(snapshot, covered, condition))
+        allowed = _allowed(snapshot, covered, condition, index)
+        some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
         if rest or nearest.refine_factor:  # distances of codes are not comparable with those of vectors
             some = some[0], _exact(snapshot, nearest, some[0], metric)
         found.append(some)
     ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in found)])
     distance = np.concatenate([np.array([], np.float32), *(f[1] for f in found)])
-    order = _best(distance, ids, nearest.k)
+    order = nearest_first(distance, ids, nearest.k)
     return _rows(snapshot, plan, nearest, ids[order], distance[order], None if prefilter else plan.filter)
 
 
 @dataclass(frozen=True)
-class VectorIndex:
-    """An index that serves a search: its name, its file, and the ids of the fragments it covers."""
+class Serving:
+    """An index that serves a search: its id, its file, and the ids of the fragments it covers."""
 
-    name: str
-    opened: IvfPqIndex
+    uuid: str
+    opened: VectorIndex
     fragments: FrozenBitMap
 
 
-def vector_index(snapshot: Snapshot, nearest: Nearest) -> VectorIndex | None:
+def vector_index(snapshot: Snapshot, nearest: Nearest) -> Serving | None:
     """The index that a search uses: of its column and metric, and of a kind that can be searched here."""
     if not nearest.use_index:
         return None
@@ -177,17 +179,22 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> VectorIndex | None:
     for entry in snapshot.manifest.indices:
         if entry.fields != (field.id,) or entry.fragment_bitmap is None:
             continue
-        try:
-            opened = IvfPqIndex.open(snapshot.store, f"_indices/{entry.uuid}")
-        except (UnsupportedProtocolError, MissingFileError):
+        opened = snapshot.indices.vector(entry)
+        if opened is None:
             continue  # of another kind, or of a newer writer: all vectors are compared instead
         if opened.dimension == len(nearest.q) and nearest.metric in (None, opened.metric):
-            return VectorIndex(entry.name, opened, entry.fragment_bitmap)
+            return Serving(str(entry.uuid), opened, entry.fragment_bitmap)
     return None
 
 
-def _allowed(snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None) -> Allowed:
-    """What says of row ids whether they may be found: rows of these fragments that live, and match."""
+def _allowed(
+    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: Serving
+) -> Allowed | None:
+    """What says of row ids whether they may be found: rows of these fragments that live, and match; ``None``: all."""
+    if condition is None and all(r.fragment.deletion_file is None for r in readers):
+        have = {r.fragment.id for r in readers}
+        if all(i in have for i in index.fragments):
+            return None
     by_id = {r.fragment.id: r for r in readers}
     matching = {i: snapshot.matching(condition, r) for i, r in by_id.items()} if condition is not None else {}
 
@@ -210,18 +217,6 @@ def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Float
         return np.array([], np.float32)
     column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
     return distances(vectors_of(storage(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
-
-
-def _best(found: Floats, ids: Ids, k: int) -> npt.NDArray[np.int64]:
-    """The ``k`` least, in order; NaN comes last, and among equals the older row first."""
-    if len(found) > 4 * k:
-        at = np.argpartition(found, k)[:k]
-        # All that equal the last one are candidates, so that ties are broken in one way.
-        limit = found[at].max()
-        at = np.flatnonzero((found <= limit) | (np.isnan(found) & np.isnan(limit)))
-    else:
-        at = np.arange(len(found))
-    return at[np.lexsort((ids[at], found[at]))][:k].astype(np.int64)
 
 
 def vectors_of(column: pa.Array, size: int) -> Floats:
@@ -259,6 +254,8 @@ def _flat(
     snapshot: Snapshot, readers: Sequence[FragmentReader], nearest: Nearest, metric: str, condition: Filter | None
 ) -> list[tuple[Ids, Floats]]:
     """The nearest rows of each chunk of some fragments, by their vectors; numpy computes outside of Python's lock."""
+    if not readers:
+        return []
     columns = snapshot.view.schema.project([nearest.column])
     projection = snapshot.view.stored(columns)
     matching = {id(r): snapshot.matching(condition, r) for r in readers} if condition is not None else {}
@@ -275,7 +272,7 @@ def _flat(
         if keep is not None:
             at, found = at[keep], found[keep]
         ids = row_ids(reader.fragment.id, at)
-        order = _best(found, ids, nearest.k)
+        order = nearest_first(found, ids, nearest.k)
         return ids[order], found[order]
 
     plan = ScanPlan(snapshot.view, columns)
@@ -302,10 +299,26 @@ def _rows(
     return table.select(schema(plan, nearest).names)
 
 
-def explain(snapshot: Snapshot, nearest: Nearest, *, prefilter: bool) -> list[str]:
-    """How a search would run."""
+def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: bool) -> list[str]:
+    """How a search would run, the last step first, each with the depth that it is shown at."""
     index = vector_index(snapshot, nearest)
-    how = f"k={nearest.k}, filter {'before' if prefilter else 'after'}"
-    if index is None:
-        return [f"KNN: flat, {how}, metric={nearest.metric or 'l2'}"]
-    return [f"KNN: index {index.name}, {how}, metric={index.opened.metric}, nprobes={nearest.nprobes}"]
+    metric = nearest.metric or (index.opened.metric if index is not None else "l2")
+    lines = [] if prefilter or plan.filter is None else [f"FilterExec: {plan.filter}"]
+    flat = index is None or any(f.id not in index.fragments for f in snapshot.manifest.fragments)
+    if flat or nearest.refine_factor:
+        lines.append(f"KNNFlat: k={nearest.k} metric={metric}")
+    if index is not None:
+        lines.append(f"KNNIndex: name={index.uuid}, k={nearest.k}, nprobes={nearest.nprobes}")
+    if prefilter and plan.filter is not None:
+        lines += explain_filter(snapshot, plan, whole="ScalarIndexQuery")
+    return lines
+
+
+def explain_filter(snapshot: Snapshot, plan: ScanPlan, *, whole: str) -> list[str]:
+    """How the rows that match a filter would be found; nothing where they are scanned for."""
+    asked = snapshot.question(plan.filter)
+    if asked is None:
+        return []
+    if asked.exact:
+        return [f"{whole}: query={asked.text}"]
+    return [f"FilterExec: {plan.filter}", f"MaterializeIndex: query={asked.text}"]

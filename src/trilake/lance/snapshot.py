@@ -7,6 +7,7 @@ is the fragment's id and the offset in it and stays the same while others are de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
-from trilake.lance import scan, transaction
+from trilake.lance import scalar_search, scan, transaction
+from trilake.lance.errors import UnknownRowError
 from trilake.lance.fragment_reader import FragmentReader, Rows, row_ids
 from trilake.lance.manifest import Fragment, Manifest
+from trilake.lance.open_indices import OpenIndices
+from trilake.lance.scalar_search import Question
 from trilake.lance.scan import ScanPlan
 from trilake.lance.schema import LanceSchema
 from trilake.lance.view import View
@@ -32,6 +35,9 @@ class Snapshot:
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.store, self.manifest = store, manifest
         self.view = View(manifest.schema)
+        #: Indices that are open, of this and other versions.
+        self.indices = OpenIndices(store)
+        self._answered: tuple[Filter, dict[int, Rows] | None] | None = None
 
     @classmethod
     def open(cls, store: Store, version: int | None = None) -> Snapshot:
@@ -44,6 +50,7 @@ class Snapshot:
     def at(self, manifest: Manifest) -> Snapshot:
         """Another version, which keeps open what both have."""
         found = Snapshot(self.store, manifest)
+        found.indices = self.indices
         if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
             found.view = self.view
             mine = {reader.fragment: reader for reader in self.readers}
@@ -83,9 +90,26 @@ class Snapshot:
         """A condition bound to the columns.  Raises ``FilterError``."""
         return parse_filter(filter, self.schema)
 
-    def plan(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None, **more: Any) -> ScanPlan:
+    def plan(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None, **more: Any
+    ) -> ScanPlan:
         """A scan; further arguments are those of :class:`~trilake.lance.scan.ScanPlan`."""
-        return ScanPlan(self.view, self.view.columns(columns), self.filter(filter), **more)
+        return self.indexed(ScanPlan(self.view, self.view.columns(columns), self.filter(filter), **more))
+
+    def question(self, filter: Filter | None) -> Question | None:
+        """What scalar indices can say about a filter."""
+        return scalar_search.question(filter, self.manifest, self.view.schema, self.indices)
+
+    def indexed(self, plan: ScanPlan) -> ScanPlan:
+        """A scan that looks only at the rows which indices have found, where they help."""
+        if plan.filter is None or not self.manifest.indices:
+            return plan
+        last = self._answered
+        if last is None or last[0] is not plan.filter:
+            # One answer is kept: commands ask fragment by fragment.
+            last = plan.filter, scalar_search.candidates(self.question(plan.filter))
+            self._answered = last
+        return plan if last[1] is None else replace(plan, candidates=last[1])
 
     def scan(self, plan: ScanPlan, readers: Iterable[FragmentReader] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a scan."""
@@ -103,14 +127,12 @@ class Snapshot:
         return np.cumsum([0, *(reader.num_rows for reader in self.readers)], dtype=np.int64)
 
     def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
-        """The rows at some ranks, in the order asked for.  Raises ``InvalidArgumentError`` for one out of range."""
+        """The rows at some ranks, in the order asked for.  Raises ``UnknownRowError`` for one out of range."""
         wanted = np.asarray(ranks, np.int64)
         total = int(self.rank_offsets[-1])
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= total):
             bad = wanted[(wanted < 0) | (wanted >= total)][0]
-            raise InvalidArgumentError(
-                f"row {bad} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri
-            )
+            raise UnknownRowError(f"row {bad} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri)
         at = np.searchsorted(self.rank_offsets, wanted, "right") - 1
 
         def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
@@ -121,7 +143,7 @@ class Snapshot:
     def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
         """The rows with some row ids, in the order asked for.
 
-        Raises ``InvalidArgumentError`` for one that is not there, or is deleted.
+        Raises ``UnknownRowError`` for one that is not there, or is deleted.
         """
         wanted = np.asarray(ids, np.uint64)
         of = (wanted >> np.uint64(32)).astype(np.int64)
@@ -133,7 +155,7 @@ class Snapshot:
         def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
             found = low[mine]
             if i < 0 or not self.readers[i].is_live(found).all():
-                raise InvalidArgumentError("a row id names a row that is not there", file=self.store.uri)
+                raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
             return found
 
         return self._gathered(at, offsets, columns, with_row_id)
@@ -181,7 +203,7 @@ class Snapshot:
 
     def matching(self, filter: Filter | None, reader: FragmentReader) -> Rows:
         """The offsets of a fragment's live rows for which ``filter`` is true."""
-        plan = ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True)
+        plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True))
         found = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
         if not found:
             return np.array([], np.int64)

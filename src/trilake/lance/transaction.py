@@ -278,7 +278,7 @@ def commit(
         manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
         data = serialise_manifest(manifest)
         used = listing.scheme if listing.versions else scheme
-        if _try_put(store, manifest_key(manifest.version, used), data, transaction.file, manifest.version):
+        if _locked_put(store, manifest_key(manifest.version, used), data, transaction.file, manifest.version, runtime):
             if used == "v1":
                 _copy_latest(store, data, manifest.version)
             return manifest
@@ -319,6 +319,24 @@ def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: i
         if reason is not None:
             raise CommitConflictError(reason, help=help, file=store.uri, version=version)
     return newest.version
+
+
+def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, version: int, runtime: Runtime) -> bool:
+    """:func:`_try_put` while the user's lock is held; a lock that cannot be had raises its own error."""
+    won = False
+    try:
+        with runtime.lock(version):
+            won = _try_put(store, key, data, transaction_file, version)
+    except Exception as e:  # whatever a lock of the user's raises: where the commit landed, no file may be removed
+        if won:
+            raise UnknownOutcomeError(
+                f"version {version} is committed, but its lock failed: {e}",
+                help="the commit stands; look after the lock",
+                file=f"{store.uri}/{key}",
+                version=version,
+            ) from e
+        raise
+    return won
 
 
 def _try_put(store: Store, key: str, data: bytes, transaction_file: str, version: int) -> bool:

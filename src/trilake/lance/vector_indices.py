@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -14,18 +15,115 @@ from pyroaring import FrozenBitMap
 from trilake.errors import InvalidArgumentError
 from trilake.lance import operations as op
 from trilake.lance.delete import replanned
-from trilake.lance.fragment_reader import ROW_ID
+from trilake.lance.errors import IndexExistsError, UnsupportedIndexError, WrongTypeError
+from trilake.lance.fragment_reader import ROW_ID, FragmentReader
 from trilake.lance.index import ivf_pq
+from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.manifest import IndexMetadata
 from trilake.lance.runtime import Runtime
 from trilake.lance.scan import one_array
 from trilake.lance.search import metric_name, storage, vector_type, vectors_of
 from trilake.lance.snapshot import Snapshot
 
-#: Vectors of the sample for each partition, and at least.
-SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 14
+#: Vectors of the sample for each partition, and at least: as many for each of 256 words.
+SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16
 
 Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class VectorIndexPlan:
+    """An index that is to be made, checked against the dataset.
+
+    Parameters
+    ----------
+    column, name: of the index.
+    metric: ``l2``, ``cosine`` or ``dot``.
+    size: numbers of a vector.
+    partitions, pieces: of the index.
+    replace: whether an index of the name may be replaced.
+    centroids, words: where they are given, and not learned.
+    seed: of the random choices.
+    """
+
+    column: str
+    name: str
+    metric: str
+    size: int
+    partitions: int
+    pieces: int
+    replace: bool = False
+    centroids: Floats | None = None
+    words: Floats | None = None
+    seed: int = 0
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise ``IndexExistsError`` where an index of the name is there and must not be replaced."""
+        if not self.replace and any(i.name == self.name for i in snapshot.manifest.indices):
+            raise IndexExistsError(f"there is an index {self.name!r} already", help="pass replace=True")
+
+    def sample_size(self, rows: int) -> int:
+        """Number of vectors to learn from, of so many."""
+        return min(rows, max(SAMPLE_RATE * self.partitions, SAMPLE_LEAST))
+
+    def checked_sample(self, vectors: Floats) -> Floats:
+        """The vectors of a sample that an index can hold.  Raises ``InvalidArgumentError`` where they are too few."""
+        found = vectors[np.isfinite(vectors).all(axis=1)]
+        if len(found) < self.partitions:
+            raise InvalidArgumentError(
+                f"{len(found)} vectors cannot be cut into {self.partitions} partitions",
+                help="choose fewer",
+                column=self.column,
+            )
+        return found
+
+
+def plan_index(
+    snapshot: Snapshot,
+    column: str | Sequence[str],
+    index_type: str = "IVF_PQ",
+    name: str | None = None,
+    metric: str = "L2",
+    *,
+    replace: bool = False,
+    num_partitions: int | None = None,
+    num_sub_vectors: int | None = None,
+    ivf_centroids: Any = None,
+    pq_codebook: Any = None,
+    seed: int = 0,
+) -> VectorIndexPlan:
+    """Check what :func:`create_vector_index` is asked for; parameters and errors are its own."""
+    names = [column] if isinstance(column, str) else list(column)
+    if len(names) != 1:
+        raise UnsupportedIndexError(f"an index of {len(names)} columns cannot be made", help="name one column")
+    size = vector_type(snapshot, names[0]).list_size
+    chosen = metric_name(metric) or "l2"
+    if index_type.upper() != "IVF_PQ":
+        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="vector indices are IVF_PQ")
+    if num_partitions is None or num_sub_vectors is None:
+        raise InvalidArgumentError("num_partitions and num_sub_vectors are required for IVF_PQ")
+    if isinstance(num_partitions, float):
+        num_partitions = int(num_partitions)
+    for what, value in (("num_partitions", num_partitions), ("num_sub_vectors", num_sub_vectors)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise WrongTypeError(f"{what} must be int, got {type(value)}")
+    if num_partitions < 1:
+        raise InvalidArgumentError(f"num_partitions is {num_partitions}", help="it must be above 0")
+    ivf_pq.check(chosen, size, num_sub_vectors)
+    centroids = None if ivf_centroids is None else _centroids(ivf_centroids, num_partitions, size)
+    words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size)
+    return VectorIndexPlan(
+        names[0],
+        name or f"{names[0]}_idx",
+        chosen,
+        size,
+        int(num_partitions),
+        int(num_sub_vectors),
+        replace,
+        centroids,
+        words,
+        seed,
+    )
 
 
 def create_vector_index(
@@ -39,6 +137,7 @@ def create_vector_index(
     num_partitions: int | None = None,
     num_sub_vectors: int | None = None,
     ivf_centroids: Any = None,
+    pq_codebook: Any = None,
     seed: int = 0,
     runtime: Runtime | None = None,
 ) -> Snapshot:
@@ -51,85 +150,132 @@ def create_vector_index(
     replace: whether an index of the name may be replaced.
     num_partitions, num_sub_vectors: of the index; the latter divides the dimension.
     ivf_centroids: partitions x dimension, as an array or a column of vectors; learned where they are not given.
+    pq_codebook: sub-vectors x 256 x numbers of one, as an array; learned where it is not given.
     seed: of the random choices, so that an index can be made again.
 
-    Vectors with NaN or infinity are left out.  Raises ``InvalidArgumentError``.
+    Vectors with NaN or infinity are left out.  Raises ``InvalidArgumentError``; its subclasses ``UnknownColumnError``,
+    ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError`` say what is wrong.
     """
     runtime = runtime or Runtime()
-    names = [column] if isinstance(column, str) else list(column)
-    if len(names) != 1 or index_type.upper() != "IVF_PQ":
-        raise InvalidArgumentError(
-            f"an index of type {index_type!r} on {names} cannot be made", help="an IVF_PQ index has one column"
-        )
-    if not num_partitions or not num_sub_vectors or num_partitions < 1:
-        raise InvalidArgumentError("an IVF_PQ index needs num_partitions and num_sub_vectors above 0")
-    called = name or f"{names[0]}_idx"
-    size = vector_type(snapshot, names[0]).list_size
-    chosen = metric_name(metric) or "l2"
-    ivf_pq.check(chosen, size, num_sub_vectors)
-    centroids = None if ivf_centroids is None else _centroids(ivf_centroids, num_partitions, size)
+    what = plan_index(
+        snapshot,
+        column,
+        index_type,
+        name,
+        metric,
+        replace=replace,
+        num_partitions=num_partitions,
+        num_sub_vectors=num_sub_vectors,
+        ivf_centroids=ivf_centroids,
+        pq_codebook=pq_codebook,
+        seed=seed,
+    )
 
     def plan(current: Snapshot) -> op.Operation:
-        if not replace and any(i.name == called for i in current.manifest.indices):
-            raise InvalidArgumentError(f"there is an index {called!r} already", help="pass replace=True")
-        rng = np.random.default_rng(seed)
-        sample = _sample(current, names[0], size, num_partitions, rng)
-        if centroids is None:
-            model = ivf_pq.train(sample, num_partitions, num_sub_vectors, rng, metric=chosen)
-        else:
-            residuals = sample - centroids[ivf_pq.assign(sample, centroids, chosen)]
-            model = ivf_pq.Model(chosen, centroids, ivf_pq.train_words(residuals, num_sub_vectors, rng))
-        return op.CreateIndex((_written(current, names[0], called, size, model, runtime),))
+        what.check(current)
+        rng = np.random.default_rng(what.seed)
+        model = learned(what, sample(current, what, rng), rng)
+        return op.CreateIndex(
+            (write_index(current, what.column, what.name, model, encoded(current, what.column, model), runtime),)
+        )
 
     return replanned(snapshot, plan, runtime)
 
 
-def _sample(snapshot: Snapshot, column: str, size: int, partitions: int, rng: np.random.Generator) -> Floats:
+def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator) -> ivf_pq.Model:
+    """Centroids and words from a sample, as far as they are not given."""
+    if what.centroids is None and what.words is None:
+        return ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric)
+    centroids = what.centroids
+    if centroids is None:
+        centroids = ivf_pq.kmeans(vectors, what.partitions, rng, metric=what.metric)
+    words = what.words
+    if words is None:
+        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, what.metric)]
+        words = ivf_pq.train_words(residuals, what.pieces, rng)
+    return ivf_pq.Model(what.metric, centroids, words)
+
+
+def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:
+    """Vectors to learn from, chosen at random."""
     total = snapshot.count()
-    count = min(total, max(SAMPLE_RATE * partitions, SAMPLE_LEAST))
-    ranks = np.sort(rng.choice(total, count, replace=False)) if total else np.array([], np.int64)
-    table = snapshot.take(ranks, snapshot.view.schema.project([column]))
-    found = vectors_of(storage(one_array(table.column(0))), size) if total else np.zeros((0, size), np.float32)
-    found = found[np.isfinite(found).all(axis=1)]
-    if len(found) < partitions:
-        raise InvalidArgumentError(
-            f"{len(found)} vectors cannot be cut into {partitions} partitions", help="choose fewer", column=column
-        )
-    return found
+    if not total:
+        return what.checked_sample(np.zeros((0, what.size), np.float32))
+    ranks = np.sort(rng.choice(total, what.sample_size(total), replace=False))
+    table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
+    return what.checked_sample(vectors_of(storage(one_array(table.column(0))), what.size))
 
 
-def _written(
-    snapshot: Snapshot, column: str, name: str, size: int, model: ivf_pq.Model, runtime: Runtime
-) -> IndexMetadata:
-    partitions, codes, ids = [], [], []
-    for batch in snapshot.scan(snapshot.plan([column], with_row_id=True)):
-        vectors = vectors_of(storage(batch.column(0)), size)
+#: Rows of an index: partition, codes and row id of each.
+Encoded = tuple[npt.NDArray[np.int32], ivf_pq.Codes, ivf_pq.RowIds]
+
+
+def encoded(
+    snapshot: Snapshot, column: str, model: ivf_pq.Model, readers: Iterable[FragmentReader] | None = None
+) -> Encoded:
+    """The live rows of some fragments, or of all, as an index has them; vectors with NaN or infinity are left out."""
+    partitions, codes, ids = [], [np.empty((0, len(model.words)), np.uint8)], [np.empty(0, np.uint64)]
+    for batch in snapshot.scan(snapshot.plan([column], with_row_id=True), readers):
+        vectors = vectors_of(storage(batch.column(0)), model.dimension)
         good = np.isfinite(vectors).all(axis=1)
-        partition, code = ivf_pq.encode(model, vectors[good])
+        partition, code = ivf_pq.encode(model, vectors if good.all() else vectors[good])
         partitions.append(partition)
         codes.append(code)
         ids.append(batch.column(ROW_ID).to_numpy(zero_copy_only=False)[good])
+    return np.concatenate([np.empty(0, np.int32), *partitions]), np.concatenate(codes), np.concatenate(ids)
+
+
+def write_index(
+    snapshot: Snapshot, column: str, name: str, model: ivf_pq.Model, rows: Encoded, runtime: Runtime
+) -> IndexMetadata:
+    """Write an index of all rows of a version; the entry that makes it count."""
     uuid = UUID(runtime.new_id())
-    ivf_pq.write(
-        snapshot.store,
-        f"_indices/{uuid}",
-        model,
-        np.concatenate(partitions),
-        np.concatenate(codes),
-        np.concatenate(ids),
-        name=name,
-        column=column,
-        dataset_version=snapshot.version,
-    )
+    version = snapshot.version
+    folder = f"_indices/{uuid}"
+    ivf_pq.write(snapshot.store, folder, model, *rows, name=name, column=column, dataset_version=version)
+    return _entry(snapshot, uuid, column, name)
+
+
+def _entry(snapshot: Snapshot, uuid: UUID, column: str, name: str) -> IndexMetadata:
     field = snapshot.view.schema.field(column)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
     return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
 
 
+def extended(
+    snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex, runtime: Runtime
+) -> IndexMetadata:
+    """Write an index anew with the rows of fragments that it does not cover, and without those that are gone."""
+    uuid = UUID(runtime.new_id())
+    new = [r for r in snapshot.readers if r.fragment.id not in (index.fragment_bitmap or ())]
+    opened.write_with(
+        snapshot.store,
+        f"_indices/{uuid}",
+        move=lambda ids: (ids, snapshot.live_rows(ids)),
+        more=encoded(snapshot, column, opened.model, new),
+        dataset_version=snapshot.version,
+    )
+    return _entry(snapshot, uuid, column, index.name)
+
+
 def _centroids(given: Any, partitions: int, size: int) -> Floats:
     if isinstance(given, pa.Array):
         given = vectors_of(storage(given), size)
-    found: Floats = np.asarray(given, np.float32)
+    found: Floats = np.asarray(given)
+    if found.dtype != np.float32:
+        raise WrongTypeError(f"IVF centroids must be float32, got {found.dtype}")
     if found.shape != (partitions, size):
         raise InvalidArgumentError(f"the centroids are of shape {found.shape}, not {(partitions, size)}")
+    return found
+
+
+def _words(given: Any, pieces: int, size: int) -> Floats:
+    if isinstance(given, pa.FixedShapeTensorArray):
+        given = given.to_numpy_ndarray()
+    found: Floats = np.asarray(given)
+    shape = (pieces, ivf_pq.WORDS, size // pieces)
+    if found.dtype != np.float32:
+        raise WrongTypeError(f"the codebook must be float32, got {found.dtype}")
+    if found.shape != shape:
+        raise InvalidArgumentError(f"the codebook is of shape {found.shape}, not {shape}")
     return found

@@ -88,9 +88,17 @@ class ScalarIndex:
         """Pages of the index."""
         return len(self._pages)
 
-    def statistics(self) -> dict[str, int]:
-        """``num_pages``, ``num_rows`` and ``num_nulls``."""
-        return {"num_pages": self.num_pages, "num_rows": self.num_rows, "num_nulls": int(self._nulls.sum())}
+    def statistics(self) -> dict[str, Any]:
+        """``index_type``, ``min`` and ``max`` as text, ``num_pages``, ``num_rows`` and ``num_nulls``."""
+        low, high = (self._min[0], self._max[-1]) if self.num_pages else (None, None)
+        return {
+            "index_type": "BTree",
+            "min": str(low),
+            "max": str(high),
+            "num_pages": self.num_pages,
+            "num_rows": self.num_rows,
+            "num_nulls": int(self._nulls.sum()),
+        }
 
     # --- searching: sorted ids of the rows ---
 
@@ -106,20 +114,41 @@ class ScalarIndex:
         Raises ``InvalidArgumentError`` for a bound that does not fit the type.
         """
         above, below = self._scalar(low), self._scalar(high)
+        keep = self.pages_of_range(low, high)
+        return self._search(keep, lambda values: _between(values, low, above, high, below))
+
+    def pages_of_range(self, low: Bound | None, high: Bound | None) -> npt.NDArray[np.bool_]:
+        """For each page whether it can hold a value between two bounds; errors as :meth:`range`."""
+        above, below = self._scalar(low), self._scalar(high)
         keep = np.ones(self.num_pages, bool)
         if above is not None:
             keep &= _may(pc.greater_equal(self._max, above)) | _is_nan(self._max)
         if below is not None:
-            keep &= _may(pc.less_equal(self._min, below))
-        return self._search(keep, lambda values: _between(values, low, above, high, below))
+            # Some writers put NaNs with a sign in front of all numbers.
+            keep &= _may(pc.less_equal(self._min, below)) | _is_nan(self._min)
+        return keep
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds:
         """Rows with one of these values; null among them finds nothing."""
-        asked = values if isinstance(values, pa.Array) else self._array(values)
-        asked = asked.cast(self.value_type).drop_null().unique()
-        asked = asked.take(pc.sort_indices(asked))
+        asked = self._choices(values)
         if not len(asked):
             return np.empty(0, np.uint64)
+        return self._search(self._pages_of(asked), lambda found: pc.is_in(found, asked))
+
+    def pages_of(self, values: Sequence[Any] | pa.Array) -> npt.NDArray[np.bool_]:
+        """For each page whether it can hold one of these values; errors as :meth:`is_in`."""
+        asked = self._choices(values)
+        return self._pages_of(asked) if len(asked) else np.zeros(self.num_pages, bool)
+
+    def _choices(self, values: Sequence[Any] | pa.Array) -> pa.Array:
+        asked = values if isinstance(values, pa.Array) else self._array(values)
+        try:
+            asked = asked.cast(self.value_type).drop_null().unique()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
+        return asked.take(pc.sort_indices(asked))
+
+    def _pages_of(self, asked: pa.Array) -> npt.NDArray[np.bool_]:
         # A page is needed if its range has one of them: as many are below its max as, strictly, below its min, if not.
         # Bounds that are unknown keep a page.
         keep = np.ones(self.num_pages, bool)
@@ -132,7 +161,7 @@ class ScalarIndex:
             ranks = pc.rank(pa.concat_arrays([asked, self._min, self._max]), tiebreaker="dense").to_numpy()
             of = np.split(ranks, [len(asked), len(asked) + self.num_pages])
             keep = np.searchsorted(of[0], of[2], "right") > np.searchsorted(of[0], of[1], "left")
-        return self._search(keep, lambda found: pc.is_in(found, asked))
+        return keep
 
     def is_null(self) -> RowIds:
         """Rows without a value, or with an empty one, which the format takes for the same.

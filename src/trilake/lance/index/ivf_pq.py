@@ -7,24 +7,25 @@ rows afterwards (refining) makes up for that.
 
 ``index.idx`` has for each partition the codes of its rows, then their row ids; behind them the centroids and words.
 Everything here is a function of arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` are made to run where
-the rows are, on many machines, and :func:`write` where their results come together.
+the rows are, on many machines, and :func:`write` where their results come together.  Searches are those of
+:mod:`trilake.lance.index.ivf_pq_index`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from math import prod
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trilake.errors import CorruptFileError, InvalidArgumentError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError
 from trilake.lance import framing
-from trilake.lance.data_file import open_source, read_message
-from trilake.lance.framing import FOOTER
-from trilake.lance.pages_source import Source
+from trilake.lance.index import kernels
 from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store
 
@@ -36,6 +37,13 @@ FILE = "index.idx"
 WORDS = 256
 METRICS = {"l2": index_pb2.L2, "cosine": index_pb2.COSINE, "dot": index_pb2.DOT}
 _BLOCK = 4096
+#: Up to so many numbers of all centroids a loop is faster than a product of matrices.
+_SMALL = 1 << 14
+#: k-means ends where the squares of what centroids have moved are this part of their own.
+_TOLERANCE = 1e-6
+
+#: Of the vectors nearest to each centroid: their sums (float64), and how many they are.
+Sums = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +76,8 @@ def assign(vectors: Floats, centroids: Floats, metric: str = "l2") -> npt.NDArra
     >>> assign(np.array([[1, 0], [0, 3]], np.float32), np.array([[0, 2], [2, 0]], np.float32)).tolist()
     [1, 0]
     """
+    if metric == "l2" and centroids.size <= _SMALL:
+        return kernels.nearest(np.ascontiguousarray(vectors), centroids)
     parts = [
         centroid_distances(vectors[i : i + _BLOCK], centroids, metric).argmin(1) for i in range(0, len(vectors), _BLOCK)
     ]
@@ -83,15 +93,18 @@ def centroid_distances(vectors: Floats, centroids: Floats, metric: str) -> Float
     if metric == "cosine":
         products /= np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
         return np.negative(products)
-    result: Floats = squares - 2 * products
-    return result
+    products *= -2
+    products += squares
+    return products
 
 
-def kmeans_sums(vectors: Floats, centroids: Floats, metric: str = "l2") -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def kmeans_sums(vectors: Floats, centroids: Floats, metric: str = "l2") -> Sums:
     """One step of k-means over some of the vectors: sums (float64) and counts of those nearest to each centroid.
 
     Sums and counts of several machines are added up for :func:`kmeans_update`.
     """
+    if metric == "l2" and centroids.size <= _SMALL:
+        return kernels.word_sums(np.ascontiguousarray(vectors), centroids)
     nearest = assign(vectors, centroids, metric)
     counts = np.bincount(nearest, minlength=len(centroids))
     order = np.argsort(nearest, kind="stable")
@@ -115,19 +128,32 @@ def kmeans_update(
     return new
 
 
-def kmeans(vectors: Floats, k: int, rng: np.random.Generator, *, metric: str = "l2", iterations: int = 20) -> Floats:
-    """``k`` centroids of some vectors, shape (k, dimension).  Raises ``InvalidArgumentError`` without vectors."""
+def kmeans(
+    vectors: Floats,
+    k: int,
+    rng: np.random.Generator,
+    *,
+    metric: str = "l2",
+    iterations: int = 20,
+    sums: Callable[[Floats, Floats], Sums] | None = None,
+) -> Floats:
+    """``k`` centroids of some vectors, shape (k, dimension).
+
+    ``sums`` computes a step; it may add up what other machines have found, of which ``vectors`` are a sample then.
+    It ends where centroids hardly move.  Raises ``InvalidArgumentError`` without vectors.
+    """
     if not len(vectors) or k < 1:
         raise InvalidArgumentError(
             f"{k} centroids of {len(vectors)} vectors", help="there must be at least one of each"
         )
     centroids = vectors[rng.choice(len(vectors), k, replace=len(vectors) < k)].astype(np.float32)
+    step = sums or partial(kmeans_sums, metric=metric)
     for _ in range(iterations):
-        sums, counts = kmeans_sums(vectors, centroids, metric)
-        new = kmeans_update(centroids, sums, counts, rng)
-        if np.array_equal(new, centroids):
-            break
+        new = kmeans_update(centroids, *step(vectors, centroids), rng)
+        moved, size = float(np.square(new - centroids).sum()), float(np.square(new).sum())
         centroids = new
+        if moved <= _TOLERANCE * size:
+            break
     return centroids
 
 
@@ -159,9 +185,22 @@ def train(
 
 
 def train_words(residuals: Floats, pieces: int, rng: np.random.Generator, *, iterations: int = 20) -> Floats:
-    """The 256 words of each piece, from residuals of a sample."""
-    cut = residuals.reshape(len(residuals), pieces, -1)
-    return np.stack([kmeans(np.ascontiguousarray(cut[:, m]), WORDS, rng, iterations=iterations) for m in range(pieces)])
+    """The 256 words of each piece, from residuals of a sample; threads share the pieces."""
+    chances = rng.spawn(pieces)
+
+    def train(piece: int) -> Floats:
+        return piece_words(residuals, pieces, piece, chances[piece], iterations=iterations)
+
+    with ThreadPoolExecutor(min(pieces, os.cpu_count() or 1), thread_name_prefix="lance") as pool:
+        return np.stack(list(pool.map(train, range(pieces))))
+
+
+def piece_words(
+    residuals: Floats, pieces: int, piece: int, rng: np.random.Generator, *, iterations: int = 20
+) -> Floats:
+    """The 256 words of one piece.  Raises ``InvalidArgumentError`` without vectors."""
+    vectors = np.ascontiguousarray(residuals.reshape(len(residuals), pieces, -1)[:, piece])
+    return kmeans(vectors, WORDS, rng, iterations=iterations)
 
 
 def check(metric: str, dimension: int, pieces: int) -> None:
@@ -184,7 +223,7 @@ def encode(model: Model, vectors: Floats) -> tuple[npt.NDArray[np.int32], Codes]
     codes = np.empty((len(vectors), pieces), np.uint8)
     residuals = (vectors - model.centroids[partition]).reshape(len(vectors), pieces, -1)
     for m in range(pieces):
-        codes[:, m] = assign(np.ascontiguousarray(residuals[:, m]), model.words[m])
+        codes[:, m] = kernels.nearest(np.ascontiguousarray(residuals[:, m]), model.words[m], np.uint8)
     return partition, codes
 
 
@@ -208,181 +247,48 @@ def write(
     codes, row_ids = codes[order], row_ids[order].astype("<u8", copy=False)
     lengths = np.bincount(partition, minlength=len(model.centroids))
     ends = np.cumsum(lengths)
+
+    def rows(number: int) -> tuple[Codes, RowIds]:
+        part = slice(int(ends[number] - lengths[number]), int(ends[number]))
+        return codes[part], row_ids[part]
+
+    write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=dataset_version)
+
+
+def write_partitions(
+    store: Store,
+    folder: str,
+    model: Model,
+    rows: Callable[[int], tuple[Codes, RowIds]],
+    *,
+    name: str,
+    column: str,
+    dataset_version: int,
+) -> None:
+    """As :func:`write`, of rows that are asked for by the number of their partition, one partition after another."""
     pieces, _, width = model.words.shape
-    offsets = (ends - lengths) * (pieces + 8)
     index = index_pb2.Index(name=name, columns=[column], dataset_version=dataset_version)
     vector = index.vector_index
     vector.spec_version, vector.dimension, vector.metric_type = 1, model.dimension, METRICS[model.metric]
     ivf = vector.stages.add().ivf
-    ivf.offsets.extend(offsets.tolist())
-    ivf.lengths.extend(lengths.tolist())
     ivf.centroids_tensor.CopyFrom(_tensor(model.centroids, model.centroids.shape))
     pq = vector.stages.add().pq
     pq.num_bits, pq.num_sub_vectors, pq.dimension = 8, pieces, model.dimension
     # The shape is what the format says; the numbers are in the order of pieces.
     pq.codebook_tensor.CopyFrom(_tensor(model.words, (WORDS, pieces * width)))
+    position = 0
     with store.open_output(f"{folder}/{FILE}") as out:
-        for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True):
-            out.write(codes[start:end].tobytes())
-            out.write(row_ids[start:end].tobytes())
-        out.write(framing.frame(index) + framing.footer(len(codes) * (pieces + 8)))
+        for number in range(len(model.centroids)):
+            codes, ids = rows(number)
+            ivf.offsets.append(position)
+            ivf.lengths.append(len(ids))
+            out.write(codes.tobytes())
+            out.write(ids.astype("<u8", copy=False).tobytes())
+            position += len(ids) * (pieces + 8)
+        out.write(framing.frame(index) + framing.footer(position))
 
 
 def _tensor(values: Floats, shape: Sequence[int]) -> index_pb2.Tensor:
     return index_pb2.Tensor(
         data_type=index_pb2.Tensor.FLOAT32, shape=list(shape), data=values.astype("<f4", copy=False).tobytes()
     )
-
-
-def _numbers(tensor: index_pb2.Tensor, old: Sequence[float], shape: tuple[int, ...], file: str) -> Floats:
-    """The numbers of a tensor, or of the list that there was before; exactly as many as ``shape`` says."""
-    if len(old):
-        values = np.array(old, np.float32)
-    elif tensor.data_type != index_pb2.Tensor.FLOAT32:
-        raise UnsupportedProtocolError("the index is not of 32-bit floating point numbers", file=file)
-    else:
-        values = np.frombuffer(tensor.data[: len(tensor.data) // 4 * 4], "<f4")
-    if len(values) != prod(shape) or not np.isfinite(values).all():
-        raise CorruptFileError(f"the index has {len(values)} numbers for an array of shape {shape}", file=file)
-    return values.reshape(shape)
-
-
-class VectorIndex:
-    """An open index; :meth:`open` reads centroids and words, a search the partitions it looks into."""
-
-    def __init__(self, source: Source, model: Model, message: index_pb2.Index, offsets: Any, lengths: Any) -> None:
-        self._source = source
-        self._offsets, self._lengths = offsets, lengths
-        #: What the index was made with.
-        self.model = model
-        #: Name of the index, and the column's.
-        self.name, self.columns = message.name, tuple(message.columns)
-        #: Version of the dataset that it was made of.
-        self.dataset_version = int(message.dataset_version)
-
-    @classmethod
-    def open(cls, store: Store, folder: str) -> VectorIndex:
-        """Open the index in a folder.
-
-        Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds of index.
-        """
-        source = open_source(store, f"{folder}/{FILE}")
-        file, size = source.file, source.size
-        tail = source.read(max(size - FOOTER.size, 0), min(size, FOOTER.size)).to_pybytes()
-        position = framing.parse_footer(tail, size, file=file, damaged=CorruptFileError)
-        message = read_message(source, position, index_pb2.Index)
-        vector = message.vector_index
-        stages = [stage.WhichOneof("stage") for stage in vector.stages]
-        metric = next((name for name, number in METRICS.items() if number == vector.metric_type), None)
-        if stages != ["ivf", "pq"] or metric is None or vector.stages[1].pq.num_bits != 8:
-            raise UnsupportedProtocolError(
-                f"the index is none of IVF_PQ with 8 bits, but of stages {stages}", file=file
-            )
-        ivf, pq = vector.stages[0].ivf, vector.stages[1].pq
-        dimension, pieces = vector.dimension, pq.num_sub_vectors
-        if not pieces or not dimension or dimension % pieces or pq.dimension != dimension:
-            raise CorruptFileError(f"an index of {pieces} pieces of {dimension} numbers cannot be", file=file)
-        offsets, lengths = np.array(ivf.offsets, np.uint64), np.array(ivf.lengths, np.uint64)
-        limit = np.uint64(size)
-        if len(offsets) != len(lengths) or not len(offsets) or (offsets > limit).any() or (lengths > limit).any():
-            raise CorruptFileError("a partition of the index is not in its file", file=file)
-        if (offsets + lengths * np.uint64(pieces + 8) > limit).any():
-            raise CorruptFileError("a partition of the index is not in its file", file=file)
-        centroids = _numbers(ivf.centroids_tensor, ivf.centroids, (len(offsets), dimension), file)
-        words = _numbers(pq.codebook_tensor, pq.codebook, (pieces, WORDS, dimension // pieces), file)
-        return cls(source, Model(metric, centroids, words), message, offsets.tolist(), lengths.tolist())
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in the index."""
-        return int(sum(self._lengths))
-
-    def statistics(self) -> dict[str, Any]:
-        """What the index is, and the sizes of its partitions."""
-        return {
-            "index_type": "IVF_PQ",
-            "metric_type": self.model.metric,
-            "num_partitions": len(self._lengths),
-            "num_sub_vectors": len(self.model.words),
-            "dimension": self.model.dimension,
-            "num_rows": self.num_rows,
-            "partition_sizes": list(self._lengths),
-        }
-
-    def partition(self, number: int) -> tuple[Codes, RowIds]:
-        """Codes, shape (rows, pieces), and row ids of a partition."""
-        pieces, rows, start = len(self.model.words), self._lengths[number], self._offsets[number]
-        data = np.frombuffer(self._source.read(start, rows * (pieces + 8)), np.uint8)
-        return data[: rows * pieces].reshape(rows, pieces), np.frombuffer(data[rows * pieces :].tobytes(), "<u8")
-
-    def search(
-        self,
-        query: Floats,
-        k: int,
-        *,
-        nprobes: int = 1,
-        refine_factor: int | None = None,
-        allowed: RowIds | None = None,
-    ) -> tuple[RowIds, Floats]:
-        """The rows whose words are nearest to a vector, nearest first, and how far they are.
-
-        Parameters
-        ----------
-        query: shape (dimension,).
-        k: how many; ``refine_factor`` times as many are returned, for the caller to compare their vectors.
-        nprobes: partitions to look into.
-        allowed: sorted ids of the rows that may be found; ``None`` for all.
-
-        Distances are those of the vectors that the words stand for: squared L2, 1 - cosine, or the negative dot
-        product.  Raises ``InvalidArgumentError``.
-        """
-        model = self.model
-        query = np.asarray(query, np.float32)
-        if query.shape != (model.dimension,) or k < 1 or nprobes < 1 or (refine_factor or 1) < 1:
-            raise InvalidArgumentError(
-                f"a search for {k} rows by a vector of shape {query.shape} in {nprobes} partitions cannot be",
-                help=f"the index has vectors of {model.dimension} numbers; k, nprobes and refine_factor are 1 or more",
-            )
-        k *= refine_factor or 1
-        near = centroid_distances(query[None], model.centroids, model.metric)[0]
-        ids, found = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
-        for number in np.argsort(near, kind="stable")[:nprobes].tolist():
-            codes, rows = self.partition(number)
-            if allowed is not None:
-                keep = np.isin(rows, allowed)
-                codes, rows = codes[keep], rows[keep]
-            ids.append(rows)
-            found.append(code_distances(model, number, codes, query))
-        all_ids, all_found = np.concatenate(ids), np.concatenate(found)
-        if len(all_found) > 4 * k:
-            # The k-th least first: all that are no farther are candidates, so that ties fall in one way.
-            limit = np.partition(all_found, k - 1)[k - 1]
-            near_enough = np.flatnonzero(all_found <= limit) if np.isfinite(limit) else np.arange(len(all_found))
-            all_ids, all_found = all_ids[near_enough], all_found[near_enough]
-        order = np.lexsort((all_ids, all_found))[:k]
-        return all_ids[order], all_found[order]
-
-
-def code_distances(model: Model, partition: int, codes: Codes, query: Floats) -> Floats:
-    """The distances of a query from the rows of a partition, by their codes: one look-up a piece."""
-    pieces, _, width = model.words.shape
-    centroid = model.centroids[partition]
-    if model.metric == "l2":
-        difference = model.words - (query - centroid).reshape(pieces, 1, width)
-        return _sum_of(np.einsum("mwd,mwd->mw", difference, difference), codes)
-    dots: Floats = _sum_of(np.einsum("mwd,md->mw", model.words, query.reshape(pieces, width)), codes) + query @ centroid
-    if model.metric == "dot":
-        return np.negative(dots)
-    whole = model.words + centroid.reshape(pieces, 1, width)
-    norms = np.sqrt(_sum_of(np.einsum("mwd,mwd->mw", whole, whole), codes)) * np.sqrt(query @ query)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cosine: Floats = (1 - dots / norms).astype(np.float32)
-    return cosine
-
-
-def _sum_of(table: Floats, codes: Codes) -> Floats:
-    """The sum over pieces of the entries of a table, shape (pieces, 256), that codes name."""
-    total = np.zeros(len(codes), np.float32)
-    for m in range(len(table)):
-        total += table[m].take(codes[:, m])
-    return total

@@ -1,0 +1,120 @@
+"""Loops over vectors that numpy would have to do in several passes, each slower than the one loop.
+
+Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, numpy
+does the same.  They run without Python's lock, so threads may share the work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+COMPILED = False
+if os.environ.get("TRILAKE_NUMBA", "1") != "0":
+    try:
+        import numba
+
+        COMPILED = True
+    except ImportError:  # numba lags behind new Python and numpy releases
+        pass
+
+
+def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    if not COMPILED:
+        return function
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"nsz", "contract", "reassoc", "arcp"}}
+    try:
+        return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
+    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
+        return cast(Callable[..., Any], numba.njit(**options)(function))
+
+
+@_jit
+def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, counts: Any) -> None:
+    """For each vector the number of its nearest word; where ``sums`` has rows, vectors are added up by it."""
+    n, width = vectors.shape
+    count = columns.shape[1]
+    found = np.empty(count, np.float32)
+    add = len(sums) > 0
+    for i in range(n):
+        for w in range(count):
+            found[w] = squares[w]
+        for d in range(width):
+            x = np.float32(-2) * vectors[i, d]
+            for w in range(count):
+                found[w] += x * columns[d, w]
+        least = found[0]
+        for w in range(1, count):
+            least = min(least, found[w])
+        at = 0
+        while at < count - 1 and found[at] != least:
+            at += 1
+        nearest[i] = at
+        if add:
+            counts[at] += 1
+            for d in range(width):
+                sums[at, d] += vectors[i, d]
+
+
+@_jit
+def _sum_of(table: Any, codes: Any, total: Any) -> None:
+    rows, pieces = codes.shape
+    for i in range(rows):
+        found = np.float32(0)
+        for m in range(pieces):
+            found += table[m, codes[i, m]]
+        total[i] = found
+
+
+def nearest(vectors: Floats, words: Floats, kind: Any = np.int32) -> npt.NDArray[Any]:
+    """The number of the nearest word for each vector, by L2; words are a few hundred short vectors.
+
+    >>> nearest(np.array([[1, 0], [0, 3]], np.float32), np.array([[0, 2], [2, 0]], np.float32)).tolist()
+    [1, 0]
+    """
+    found = np.empty(len(vectors), kind)
+    _run(vectors, words, found, np.empty((0, 0)), np.empty(0, np.int64))
+    return found
+
+
+def word_sums(vectors: Floats, words: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """One step of k-means: sums and counts of the vectors nearest to each word."""
+    sums, counts = np.zeros(words.shape), np.zeros(len(words), np.int64)
+    _run(vectors, words, np.empty(len(vectors), np.int32), sums, counts)
+    return sums, counts
+
+
+def _run(vectors: Floats, words: Floats, nearest: Any, sums: Any, counts: Any) -> None:
+    # Words lie in columns: one piece of a vector meets all words in one run of memory.
+    squares = np.einsum("ij,ij->i", words, words)
+    if COMPILED:
+        _nearest(vectors, np.ascontiguousarray(words.T), squares, nearest, sums, counts)
+        return
+    for i in range(0, len(vectors), 4096):
+        block = vectors[i : i + 4096]
+        nearest[i : i + 4096] = (squares - 2 * (block @ words.T)).argmin(1)
+    if len(sums):
+        counts += np.bincount(nearest, minlength=len(words))
+        for d in range(words.shape[1]):
+            sums[:, d] += np.bincount(nearest, vectors[:, d].astype(np.float64), len(words))
+
+
+def sum_of(table: Floats, codes: npt.NDArray[np.uint8]) -> Floats:
+    """The sum over pieces of the entries of a table, shape (pieces, 256), that the codes of each row name.
+
+    >>> sum_of(np.array([[1, 2], [10, 20]], np.float32), np.array([[0, 0], [1, 0]], np.uint8)).tolist()
+    [11.0, 12.0]
+    """
+    total = np.zeros(len(codes), np.float32)
+    if COMPILED:
+        _sum_of(table, codes, total)
+        return total
+    for m in range(len(table)):
+        total += table[m].take(codes[:, m])
+    return total
