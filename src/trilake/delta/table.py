@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import trilake.delta.auto_compact  # noqa: F401 - commits compact from now on, where they are to
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.change_result import ChangeResult
 from trilake.delta.changes import changes_table, plan_changes

@@ -43,6 +43,9 @@ from trilake.errors import (
     UnknownOutcomeError,
 )
 
+#: What else follows a commit: called with the log, the plan, the metadata in force, the version and the runtime.  A
+#: module that needs commits itself puts its function in; it must not raise, since the commit stands.
+AFTER_COMMIT: list[Callable[[DeltaLog, CommitPlan, Metadata, int, Runtime], None]] = []
 #: Attempts before a transaction gives up against ever new winners.
 MAX_ATTEMPTS = 1000
 
@@ -113,7 +116,12 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         version = ground.version + 1
         data = _content(log, base, ground, plan, token, runtime)
         if _try_put(log, version, data, token):
-            return Committed(version, after_commit(log, base, version, runtime))
+            made = after_commit(log, base, version, runtime)
+            metadata = plan.metadata or ground.state.metadata
+            assert metadata is not None
+            for follow in AFTER_COMMIT:
+                follow(log, plan, metadata, version, runtime)
+            return Committed(version, made)
         if base is None:
             raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
         ground = _past_winners(log, plan.complete_read, ground)

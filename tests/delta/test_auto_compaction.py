@@ -1,0 +1,186 @@
+"""Automatic compaction: after which commits it happens, to which partitions, and that it never fails a write."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta import auto_compact
+from trilake.delta.alter_table import Alter
+from trilake.delta.auto_compact import AutoCompaction
+from trilake.delta.table import ArrowDeltaTable
+from trilake.storage import open_store
+
+AUTO = {"delta.autoOptimize.autoCompact": "true"}
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
+    """Three files are many; what is in the list counts."""
+    current = [AutoCompaction(min_files=3)]
+    monkeypatch.setattr(auto_compact, "settings", [lambda: current[0]])
+    return current
+
+
+def new_uri() -> str:
+    return f"memory://auto-{uuid4()}"
+
+
+def opened(uri: str) -> ArrowDeltaTable:
+    table = trilake.open(uri)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def append(uri: str, *partitions: str, **more: Any) -> int | None:
+    data = pa.table({"id": pa.array(range(len(partitions)), pa.int64()), "p": list(partitions)})
+    return trilake.write(data, uri, mode="append", partition_by=["p"], **more).version
+
+
+def operations(uri: str) -> list[str]:
+    return [str(r["operation"]) for r in opened(uri).history().to_pylist()][::-1]
+
+
+@pytest.mark.parametrize(
+    ("properties", "compacts"),
+    [
+        ({}, False),
+        (AUTO, True),
+        ({"delta.autoOptimize.autoCompact": "auto"}, True),
+        ({"delta.autoOptimize.autoCompact": "false"}, False),
+        ({"delta.autoOptimize": "true"}, True),
+    ],
+)
+def test_the_table_decides(few: list[AutoCompaction], properties: dict[str, str], compacts: bool) -> None:
+    uri = new_uri()
+    append(uri, "a", properties=properties)
+    append(uri, "a")
+    assert append(uri, "a") == 2, "the write says its own version"
+    assert operations(uri) == ["WRITE"] * 3 + ["OPTIMIZE"] * compacts
+    assert opened(uri).files().num_rows == (1 if compacts else 3)
+    if compacts:
+        (last,) = opened(uri).history(1).to_pylist()
+        assert dict(last["operationParameters"])["auto"] == "true"
+
+
+def test_whoever_writes_decides_over_the_table(few: list[AutoCompaction]) -> None:
+    uri = new_uri()
+    few[0] = replace(few[0], enabled=False)
+    for n in range(4):
+        append(uri, "a", properties=AUTO if n == 0 else None)
+    assert operations(uri) == ["WRITE"] * 4
+    few[0] = replace(few[0], enabled=True)
+    append(uri, "a")
+    assert operations(uri)[-1] == "OPTIMIZE"
+
+
+def test_fifty_files_are_many() -> None:
+    uri = new_uri()
+    for n in range(49):
+        append(uri, "a", properties=AUTO if n == 0 else None)
+    assert opened(uri).files().num_rows == 49
+    append(uri, "a")
+    assert opened(uri).files().num_rows == 1
+    assert opened(uri).count() == 50
+
+
+def test_only_the_partitions_that_were_written_to(few: list[AutoCompaction]) -> None:
+    uri = new_uri()
+    few[0] = replace(few[0], enabled=False)
+    for n in range(3):
+        append(uri, "a", "b", properties=AUTO if n == 0 else None)
+    few[0] = replace(few[0], enabled=None)
+    append(uri, "b", "c")
+    counts = [dict(v)["p"] for v in opened(uri).files()["partition_values"].to_pylist()]
+    assert sorted(counts) == ["a", "a", "a", "b", "c"]
+    assert opened(uri).count() == 8
+
+
+def test_large_files_do_not_count(few: list[AutoCompaction]) -> None:
+    uri = new_uri()
+    few[0] = replace(few[0], min_size=1)
+    for n in range(5):
+        append(uri, "a", properties=AUTO if n == 0 else None)
+    assert operations(uri) == ["WRITE"] * 5
+    few[0] = replace(few[0], min_size=None)
+    append(uri, "a")
+    assert operations(uri)[-1] == "OPTIMIZE"
+
+
+def test_new_files_are_no_larger_than_said(few: list[AutoCompaction]) -> None:
+    uri = new_uri()
+    append(uri, "a", properties=AUTO)
+    size = opened(uri).files()["size"].to_pylist()[0]
+    few[0] = replace(few[0], max_size=2 * size + size // 2, min_files=4)
+    for _ in range(3):
+        append(uri, "a")
+    assert opened(uri).files().num_rows == 2
+
+
+def test_changes_of_rows_count_as_well(few: list[AutoCompaction]) -> None:
+    uri = new_uri()
+    few[0] = replace(few[0], enabled=False)
+    for n in range(3):
+        append(uri, "a", "a", properties=AUTO if n == 0 else None)
+    few[0] = replace(few[0], enabled=None)
+    opened(uri).delete("id = 1")
+    assert operations(uri)[-2:] == ["DELETE", "OPTIMIZE"]
+    assert opened(uri).to_arrow()["id"].to_pylist() == [0, 0, 0]
+
+
+def test_commits_without_new_rows_do_not_count(few: list[AutoCompaction]) -> None:
+    uri = new_uri()
+    few[0] = replace(few[0], enabled=False)
+    for n in range(3):
+        append(uri, "a", properties=AUTO if n == 0 else None)
+    few[0] = replace(few[0], enabled=None)
+    Alter(opened(uri).log).set_properties({"team": "x"})
+    assert operations(uri)[-1] == "SET TBLPROPERTIES"
+
+
+def test_files_of_a_cube_are_left_alone(few: list[AutoCompaction]) -> None:
+    uri = new_uri()
+    trilake.create(uri, {"id": "bigint"}, cluster_by="id", properties=AUTO)
+    data = pa.table({"id": range(100)})
+    for _ in range(2):
+        trilake.write(data, uri, mode="append")
+    opened(uri).optimize(target_size=300)
+    cubes = opened(uri).files().num_rows
+    assert cubes > 3
+    for _ in range(3):
+        trilake.write(data, uri, mode="append")
+    assert operations(uri)[-1] == "OPTIMIZE"
+    assert opened(uri).files().num_rows == cubes + 1
+    assert opened(uri).snapshot.adds["clusteringProvider"].null_count == 1
+
+
+def test_a_compaction_that_fails_does_not_fail_the_write(
+    few: list[AutoCompaction], caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = new_uri()
+    append(uri, "a", properties=AUTO)
+    append(uri, "a")
+    path = opened(uri).files()["path"].to_pylist()[0]
+    open_store(uri).delete([path])
+    with caplog.at_level(logging.WARNING, logger="trilake.delta"):
+        assert append(uri, "a") == 2
+    assert operations(uri) == ["WRITE"] * 3
+    assert "compaction after it failed" in caplog.text
+    assert path in caplog.text
+
+
+def test_an_engine_that_fails_does_not_fail_the_write(few: list[AutoCompaction]) -> None:
+    def broken(function: Any, tasks: Any) -> Any:
+        raise RuntimeError("no executors")
+
+    uri = new_uri()
+    few[0] = replace(few[0], run=broken)
+    for n in range(3):
+        append(uri, "a", properties=AUTO if n == 0 else None)
+    assert operations(uri) == ["WRITE"] * 3
