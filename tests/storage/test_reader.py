@@ -5,7 +5,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trilake.storage import reader as reader_module
@@ -87,14 +87,16 @@ def test_large_reads_go_past_the_window() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 50)), max_size=10), st.integers(0, 40))
+@example([(0, 0), (1, 0), (2, 0)], 1)
 def test_merged_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[int, int]], gap: int) -> None:
     merged = coalesce(ranges, gap)
     for start, length in ranges:
         assert any(s <= start and start + length <= s + n for s, n in merged)
     assert all(b[0] - (a[0] + a[1]) > gap for a, b in itertools.pairwise(merged))
     wanted = {i for s, n in ranges for i in range(s, s + n)}
+    points = {s for s, n in ranges if n == 0}  # no byte of it is wanted, but a gap ends there and another begins
     for start, length in merged:
         missing = 0
         for i in range(start, start + length):
-            missing = 0 if i in wanted else missing + 1
+            missing = 0 if i in wanted else 1 if i in points else missing + 1
             assert missing <= gap
