@@ -66,14 +66,19 @@ class AutoCompaction:
 _ON = ("true", "auto", "legacy")
 
 
-#: Asked after each commit how to compact; a layer that has settings of its own puts its function in.
-settings: list[Callable[[], AutoCompaction]] = [AutoCompaction]
+def _default(_: Metadata) -> AutoCompaction:
+    return AutoCompaction()
+
+
+#: Asked after each commit how to compact a table with this metadata: the last of these.  A layer that has settings of
+#: its own puts its function in.
+settings: list[Callable[[Metadata], AutoCompaction]] = [_default]
 
 
 def compact_after(log: DeltaLog, plan: CommitPlan, metadata: Metadata, version: int, runtime: Runtime) -> None:
     """Compact what the commit of ``version`` made too many small files of.  Never raises because of that."""
     try:
-        chosen = settings[-1]()
+        chosen = settings[-1](metadata)
         if chosen.wanted(metadata):
             partitions = _added_to(plan)
             if partitions:

@@ -15,6 +15,7 @@ from trilake.delta.file_statistics import StatisticsPlan
 from trilake.delta.properties import size_bytes
 from trilake.delta.row_rules import RowRules
 from trilake.delta.schema import StructType
+from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
@@ -38,6 +39,8 @@ class FilePlan:
     configuration: Mapping[str, str] = field(default_factory=dict)
     buffer_size: int = 128 << 20
     compression: str = "snappy"
+    #: Partitions that one task writes at the same time: with fewer, rows that come in any order make more files.
+    open_partitions: int = 64
     #: Format of the files, as ``metaData.format.provider`` says.
     provider: str = "parquet"
     #: What rows go through on their way in; ``None`` for rows that are the table's own already.
@@ -113,3 +116,21 @@ class RowFile(Protocol):
 #: Writers of other formats by name: from a store, a key, the schema of the rows and the plan to a file that takes rows.
 #: A layer that knows formats which this one must not know adds theirs.
 WRITERS: dict[str, Callable[[Store, str, pa.Schema, FilePlan], RowFile]] = {}
+#: Of those, what raises ``SchemaMismatchError`` for a table whose columns the format does not have.
+CHECKS: dict[str, Callable[[pa.Schema], None]] = {}
+
+
+def check_provider(provider: str, schema: StructType, uri: str) -> None:
+    """See whether a table's files can be written in a format.
+
+    Raises ``InvalidArgumentError`` for one that is not written, and ``SchemaMismatchError`` for a type that it lacks.
+    """
+    known = {"parquet", *WRITERS}
+    if provider not in known:
+        raise InvalidArgumentError(
+            f"the table's files are {provider!r}, and no such files are written",
+            help=f"written are {', '.join(sorted(known))}",
+            file=uri,
+        )
+    if provider in CHECKS:
+        CHECKS[provider](schema.to_arrow_schema())

@@ -158,8 +158,8 @@ def file_statistics(
         if any(s is None for s in statistics):
             continue
         if all(s.has_null_count for s in statistics):
-            _put(nulls, path, sum(s.null_count for s in statistics))
-        convert = _converter(_type_at(schema, path))
+            put_at(nulls, path, sum(s.null_count for s in statistics))
+        convert = bound_converter(type_at(schema, path))
         valued = [s for g, s in zip(groups, statistics, strict=True) if s.null_count < g.num_rows]
         if convert is None or not valued or not all(s.has_min_max for s in valued):
             continue
@@ -169,28 +169,31 @@ def file_statistics(
         except (ValueError, OverflowError, TypeError):
             continue  # a value that Python cannot hold, such as the year 10000
         if low is not None:
-            _put(minimum, path, low)
+            put_at(minimum, path, low)
         if high is not None and path not in with_nan:
-            _put(maximum, path, high)
+            put_at(maximum, path, high)
     return orjson.dumps(
         {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
     ).decode()
 
 
-def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def put_at(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Put a value at a path of nested objects."""
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = value
 
 
-def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    """The type of a field inside structs."""
     t = schema.field(path[0]).type
     for name in path[1:]:
         t = t.field(name).type
     return t
 
 
-def _converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
+def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
+    """What makes of a value the bound that the log has, from below or (``True``) above; ``None`` for types without."""
     if pa.types.is_integer(t):
         return lambda v, _: int(v)
     if pa.types.is_floating(t):

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from trilake.delta.file_plan import WRITERS, FilePlan, encode_path
 from trilake.delta.file_statistics import file_statistics, leaf_paths
+from trilake.delta.row_statistics import RowStatistics
 from trilake.errors import SchemaMismatchError
 from trilake.storage.base import Store
 
@@ -108,14 +109,14 @@ class ParquetFile:
 
 
 class OtherFile:
-    """One file of another format.  The log has its number of rows, and no bounds."""
+    """One file of another format."""
 
     def __init__(
         self, store: Store, key: str, partition: Mapping[str, str | None], schema: pa.Schema, plan: FilePlan
     ) -> None:
         self.store, self.key, self.partition, self.plan = store, key, partition, plan
         self.file = WRITERS[plan.provider](store, key, schema, plan)
-        self.rows = 0
+        self.statistics = RowStatistics(schema, plan.statistics)
 
     @property
     def size(self) -> int:
@@ -128,12 +129,12 @@ class OtherFile:
 
     def write(self, table: pa.Table) -> None:
         self.file.write(table)
-        self.rows += table.num_rows
+        self.statistics.add(table)
 
     def close(self, now_ms: int) -> dict[str, Any]:
         self.file.close()
         size = self.store.head(self.key).size
-        return file_action(self.plan, self.key, self.partition, size, now_ms, lambda: f'{{"numRecords":{self.rows}}}')
+        return file_action(self.plan, self.key, self.partition, size, now_ms, self.statistics.json)
 
     def discard(self) -> None:
         """Give the file up."""

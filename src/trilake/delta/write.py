@@ -17,7 +17,7 @@ import pyarrow as pa
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.conflicts import DEFAULT_LEVEL, IsolationLevel, parse_level
 from trilake.delta.features import check_writable
-from trilake.delta.file_plan import WRITERS, FilePlan, WrittenFiles
+from trilake.delta.file_plan import FilePlan, WrittenFiles, check_provider
 from trilake.delta.identity import updated_schema
 from trilake.delta.identity_rebase import IdentityRebase
 from trilake.delta.log import DeltaLog, Head, Snapshot
@@ -75,6 +75,8 @@ class WriteRequest:
     parameters: Mapping[str, Any] | None = None
     #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
     data_format: str | None = None
+    #: Whether rows are brought together by partition first, for fewer and larger files; ``None``: as the table says.
+    optimize_write: bool | None = None
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -95,6 +97,13 @@ class WriteRequest:
                 " partition_overwrite='dynamic'",
                 help="use schema_mode='merge' to add columns",
             )
+
+    def optimizes(self, configuration: Mapping[str, str]) -> bool:
+        """Whether rows are brought together by partition before they are written to a table with these properties."""
+        if self.optimize_write is not None:
+            return self.optimize_write
+        keys = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
+        return any(configuration.get(k, "false").lower() == "true" for k in keys)
 
     @property
     def replaces(self) -> bool:
@@ -139,6 +148,9 @@ class WriteResult:
     rows_added: int = 0
     bytes_added: int = 0
 
+
+#: Partitions that a task writes at the same time, and that it does where few files are wanted.
+_OPEN, _MANY_OPEN = 64, 512
 
 _NO_FILES: dict[str, Any] = {"adds": empty_state().adds, "removes": empty_state().removes}
 
@@ -189,7 +201,7 @@ def plan_write(
         check_writable(protocol, metadata, uri=uri, version=version)
         _check_existing(base, request, uri)
         protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
-    _check_written(metadata.provider.lower(), uri)
+    check_provider(metadata.provider.lower(), metadata.schema, uri)
     files = FilePlan(
         metadata.schema,
         metadata.partition_columns,
@@ -198,6 +210,7 @@ def plan_write(
         provider=metadata.provider.lower(),
         rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark),
         required=_required(request, metadata),
+        open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
     )
     return WritePlan(request, files, metadata, protocol, base)
 
@@ -234,17 +247,6 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
     if request.schema_mode != "overwrite":
         check_partitioning(request.partition_by, metadata, uri)
     check_properties(request.properties, metadata, uri)
-
-
-def _check_written(provider: str, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` where no files of this format are written."""
-    known = {"parquet", *WRITERS}
-    if provider not in known:
-        raise InvalidArgumentError(
-            f"the table's files are {provider!r}, and no such files are written",
-            help=f"written are {', '.join(sorted(known))}",
-            file=uri,
-        )
 
 
 def resume_write(log: DeltaLog, plan: WritePlan) -> WritePlan:

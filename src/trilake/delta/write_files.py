@@ -27,8 +27,6 @@ from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
-#: Partitions of one task that are being written at the same time.
-_MAX_OPEN = 64
 #: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
 _SPLIT_SIZE = 16 << 20
 
@@ -176,7 +174,7 @@ class TaskWriter:
         writer.write(table)
         if writer.size >= self.plan.target_size:
             self._finish(values)
-        elif len(self.open) > _MAX_OPEN:
+        elif len(self.open) > self.plan.open_partitions:
             self._finish(next(iter(self.open)))
 
     def _start(self, values: tuple[str | None, ...], first: pa.Table) -> ParquetFile | OtherFile:
