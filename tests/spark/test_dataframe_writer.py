@@ -56,6 +56,22 @@ def test_partition_by_and_options_reach_the_table(session: SparkSession, tmp_pat
         _frame(session).write.format("delta").save()
 
 
+def test_lance_and_trevni_have_all_modes(session: SparkSession, tmp_path: Path) -> None:
+    df = _frame(session)
+    for name in ("lance", "trevni"):
+        path = str(tmp_path / name)
+        df.write.format(name).save(path)
+        with pytest.raises(AnalysisException):
+            df.write.format(name).save(path)
+        df.write.format(name).mode("ignore").save(path)
+        assert session.read.format(name).load(path).count() == 2
+    parts = str(tmp_path / "parts")
+    df.write.format("trevni").partitionBy("key").mode("append").save(parts)
+    assert sorted(session.read.format("trevni").load(parts).select("key", "value").collect()) == [("a", 1), ("b", 2)]
+    with pytest.raises(AnalysisException, match="no partitions"):
+        df.write.format("lance").partitionBy("key").save(str(tmp_path / "other"))
+
+
 def test_tables_of_the_catalogue(session: SparkSession) -> None:
     df = _frame(session)
     try:

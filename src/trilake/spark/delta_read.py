@@ -94,9 +94,9 @@ class _Apply:
 
 
 def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
-    from trilake.spark.register import register
+    from trilake.spark.data_sources import register_sources
 
-    register(spark)
+    register_sources(spark)
     reader = spark.read.format("trilake-delta").option("versionAsOf", table.version)
     for name, value in options.items():
         reader = reader.option(name, value)

@@ -17,8 +17,8 @@ from trilake.lance.table import LanceTable
 from trilake.lance.versions import list_versions
 from trilake.lance.write import Mode
 from trilake.lance.writing import WriteOptions, write_fragments
+from trilake.spark.data_sources import register_sources
 from trilake.spark.lance_source import LanceWriter
-from trilake.spark.register import register
 from trilake.spark.rows_source import rows_schema
 from trilake.storage import open_store
 from trilake.table import FilterLike
@@ -43,7 +43,7 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    register(spark)
+    register_sources(spark)
     reader = spark.read.format("trilake-lance").option("version", str(table.version))
     for name, value in (options or {}).items():
         reader = reader.option(name, value)

@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trilake.delta.write import parse_mode
-from trilake.spark.dataframe_writer import NAMED, SAVERS, SaveRequest, take_over
+from trilake.errors import InvalidArgumentError
+from trilake.lance.table import write_options as lance_options
+from trilake.spark import lance_frames, lance_source, trevni_source, trevni_write
+from trilake.spark.dataframe_writer import NAMED, SAVERS, Saver, SaveRequest, take_over
 from trilake.spark.delta_source import WRITE_OPTIONS, write_request
 from trilake.spark.delta_write import write_dataframe
 from trilake.spark.options import Options
 from trilake.spark.table_writer import take_over_tables
+from trilake.trevni.table_write import write_options as trevni_options
 
 
 def save_delta(request: SaveRequest, path: str) -> None:
@@ -26,14 +30,40 @@ def save_delta(request: SaveRequest, path: str) -> None:
     write_dataframe(request.df, path, options.store, asked)
 
 
-_DELTA = ("delta", "trilake-delta")
+def save_lance(request: SaveRequest, path: str) -> None:
+    """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` where it is to be partitioned."""
+    if request.partition_by:
+        raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)
+    options = Options(request.options, lance_source.WRITE_OPTIONS)
+    given = dict(options.values)
+    vectors = lance_source.vector_sizes(given.pop("vectors", None))
+    lance_frames.write_dataframe(
+        request.df, path, options.store, mode=request.mode, options=lance_options(given), vectors=vectors
+    )
+
+
+def save_trevni(request: SaveRequest, path: str) -> None:
+    """Write a folder of Trevni files in any mode, partitioned or not."""
+    options = Options(request.options, trevni_source.WRITE_OPTIONS)
+    given = dict(options.values)
+    named = given.pop("partitionBy", None)
+    columns = request.partition_by or (
+        None if named is None else tuple(c.strip() for c in named.split(",") if c.strip())
+    )
+    trevni_write.write_dataframe(
+        request.df, path, options.store, mode=request.mode, partition_by=columns, options=trevni_options(given)
+    )
+
+
+_SAVERS: dict[str, Saver] = {"delta": save_delta, "lance": save_lance, "trevni": save_trevni}
 
 
 def install(registered: Iterable[str]) -> None:
     """Take over the writes of the formats that are registered under these names."""
     for name in registered:
-        if name in _DELTA:
-            SAVERS[name] = save_delta
+        format = name.removeprefix("trilake-")
+        SAVERS[name] = _SAVERS[format]
+        if format == "delta":
             NAMED.add(name)
     take_over()
     take_over_tables()

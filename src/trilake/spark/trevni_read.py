@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.expr import Filter, parse_filter
-from trilake.spark.register import register
+from trilake.spark.data_sources import register_sources
 from trilake.spark.rows_source import rows_schema
 from trilake.table import FilterLike
 from trilake.trevni.table import TrevniTable
@@ -31,7 +31,7 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    register(spark)
+    register_sources(spark)
     reader = spark.read.format("trilake-trevni")
     for name, value in (options or {}).items():
         reader = reader.option(name, value)
