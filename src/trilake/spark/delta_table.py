@@ -22,6 +22,7 @@ from trilake.spark.catalogue import known_location
 from trilake.spark.columns import assignment_columns, checked_condition
 from trilake.spark.conditions import violation_finder
 from trilake.spark.delta_delete import delete_rows
+from trilake.spark.delta_merge import DeltaMergeBuilder, merge_request
 from trilake.spark.delta_optimize import DeltaOptimizeBuilder
 from trilake.spark.delta_read import explain_read, read_dataframe
 from trilake.spark.delta_update import update_rows
@@ -193,6 +194,13 @@ class DeltaTable:
             "tableFeatures": sorted({*writer_features(p), *(p.reader_features or ())}),
         }
         return self._spark.createDataFrame([tuple(row[n] for n in _DETAIL.names)], _DETAIL)
+
+    def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
+        """Describe a merge of ``source`` into the table: ``condition``, a SQL text or a column, says which rows match.
+
+        Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
+        """
+        return DeltaMergeBuilder(self._spark, self._open, merge_request(source, condition, self._alias))
 
     def optimize(self) -> DeltaOptimizeBuilder:
         """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it."""
