@@ -186,8 +186,8 @@ def write(
         one, is left as it is: a write that is repeated happens once.
     isolation: ``"WriteSerializable"`` (the default, or the table's ``delta.isolationLevel``) or ``"Serializable"``.
     user_metadata: a text kept in the table's history.
-    data_format: format of a new Delta table's data files, ``"parquet"`` by default, or ``"trevni"``: only this library
-        reads such a table.
+    data_format: format of a new Delta table's data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``: only
+        this library reads such a table.
 
     Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
     is ever visible.
@@ -406,6 +406,7 @@ def create(
     identity: Mapping[str, tuple[int, int]] | Sequence[str] | None = None,
     identity_takes_values: bool = False,
     defaults: Mapping[str, str] | None = None,
+    data_format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> int:
     """Make a Delta table without rows, as one commit; the version that there is afterwards.
@@ -423,6 +424,7 @@ def create(
     identity: columns of type ``bigint`` whose values the table makes up: names, or start and step by name.
     identity_takes_values: whether rows may come with values of identity columns.
     defaults: SQL expressions of values for rows that leave a column out.
+    data_format: format of the data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``.
 
     Raises ``TableExistsError``, ``TableNotFoundError``, ``InvalidArgumentError`` or ``ExpressionError``.
 
@@ -444,7 +446,12 @@ def create(
 
     schema = with_rules(columns, generated or {}, identity or (), defaults or {}, explicit=identity_takes_values)
     description = TableDescription(
-        schema, _names(partition_by) or (), dict(properties or {}), comment, _names(cluster_by) or ()
+        schema,
+        _names(partition_by) or (),
+        dict(properties or {}),
+        comment,
+        _names(cluster_by) or (),
+        data_format=data_format,
     )
     return create_table(DeltaLog(open_store(uri, dict(storage_options or {}))), description, mode=mode).version
 

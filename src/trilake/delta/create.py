@@ -21,6 +21,7 @@ from trilake.delta.column_mapping import MAX_COLUMN_ID, check_names, mapped, max
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.defaults import CURRENT_DEFAULT, default_text, parse_default
 from trilake.delta.features import check_writable, features_of, upgraded
+from trilake.delta.file_plan import check_provider
 from trilake.delta.generated import GENERATION_EXPRESSION, generated_columns, generation_text
 from trilake.delta.identity import identity_columns, identity_metadata
 from trilake.delta.log import DeltaLog, Snapshot
@@ -50,6 +51,8 @@ class TableDescription:
     cluster_by: tuple[PathLike, ...] = ()
     #: Name of the table, where it has one, for people.
     name: str | None = None
+    #: Format of the data files, ``parquet`` for a table that is new, else what the table before has.
+    data_format: str | None = None
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ def described(table: TableDescription, base: Snapshot | None, runtime: Runtime) 
         schema,
         partition_by=table.partition_by,
         properties=table.properties,
-        provider="parquet" if base is None else base.metadata.provider,
+        provider=_provider(table, base),
         runtime=runtime,
         description=table.comment,
     )
@@ -214,6 +217,15 @@ def described(table: TableDescription, base: Snapshot | None, runtime: Runtime) 
         named.append("clustering")
     protocol = with_required(protocol, metadata)
     return upgraded(protocol, metadata, named), metadata
+
+
+def _provider(table: TableDescription, base: Snapshot | None) -> str:
+    """The format of the data files.  Raises ``InvalidArgumentError`` or ``SchemaMismatchError``."""
+    provider = "parquet" if base is None else base.metadata.provider
+    if table.data_format is not None:
+        provider = table.data_format.lower()
+        check_provider(provider, table.schema, "" if base is None else base.uri)
+    return provider
 
 
 def _in_place_of(

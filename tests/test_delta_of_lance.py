@@ -1,0 +1,206 @@
+"""Delta tables whose data files are Lance: ``metaData.format.provider`` is ``lance``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import (
+    CorruptFileError,
+    InvalidArgumentError,
+    MissingFileError,
+    SchemaMismatchError,
+)
+from trilake.lance.data_file import DataFile
+from trilake.storage import open_store
+
+UTC = dt.UTC
+ROWS = pa.table(
+    {
+        "n": pa.array([1, 2, 3, 4], pa.int64()),
+        "b": pa.array([1, None, 3, 4], pa.int8()),
+        "s": ["", None, "x", "y"],
+        "f": [1.5, None, -0.0, 7.0],
+        "d": pa.array([Decimal("1.50"), None, Decimal("-2.25"), None], pa.decimal128(10, 2)),
+        "t": pa.array([dt.datetime(2020, 1, 1, 1, 2, 3, 456789, UTC), None, None, None], pa.timestamp("us", "UTC")),
+        "l": [["x", ""], None, [], ["z"]],
+        "r": [{"a": 1, "c": "q"}, None, {"a": 2, "c": ""}, {"a": 3, "c": "w"}],
+        "v": [b"", None, b"a", b"b"],
+        "p": ["x", "x", None, "y"],
+    }
+)
+MAPPINGS = [{}, {"delta.columnMapping.mode": "name"}, {"delta.columnMapping.mode": "id"}]
+
+
+def rows(path: Path | str, filter: str | None = None, version: int | None = None) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = (
+        trilake.open(path, version=version).to_arrow(filter=filter).sort_by("n").to_pylist()
+    )
+    return found
+
+
+@pytest.mark.parametrize("properties", MAPPINGS, ids=["plain", "name", "id"])
+def test_created_appended_overwritten_and_read(tmp_path: Path, properties: dict[str, str]) -> None:
+    path, given = tmp_path / "t", ROWS.to_pylist()
+    done = trilake.write(ROWS, path, partition_by="p", data_format="lance", properties=properties)
+    assert (done.version, done.files_added) == (0, 3)
+    trilake.write(ROWS.slice(0, 1), path, mode="append")
+    table = trilake.open(path)
+    assert isinstance(table, ArrowDeltaTable)
+    assert table.metadata.provider == "lance"
+    assert rows(path) == [given[0], *given]
+    assert rows(path, "n > 1 and p = 'x'") == [given[1]]
+    assert rows(path, "s = ''") == [given[0]] * 2
+    assert table.to_arrow(["P", "b"]).num_rows == table.count() == 5
+    assert table.to_arrow(["p"]).num_rows == 5
+    assert len(list(path.rglob("*.lance"))) == 4
+    assert not list(path.rglob("*.parquet"))
+    done = trilake.write(ROWS.slice(2), path, mode="overwrite")
+    assert (done.files_added, done.files_removed) == (2, 4)
+    assert rows(path) == given[2:]
+    assert rows(path, version=0) == given
+
+
+@pytest.mark.parametrize("properties", MAPPINGS, ids=["plain", "name", "id"])
+def test_columns_come_later(tmp_path: Path, properties: dict[str, str]) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS.select(["n"]), path, data_format="lance", properties=properties)
+    trilake.write(ROWS.slice(0, 1), path, mode="append", schema_mode="merge")
+    found = rows(path)
+    early = dict.fromkeys(ROWS.schema.names) | {"n": 1}
+    assert early in found
+    assert ROWS.to_pylist()[0] in found
+    assert rows(path, "b = 1") == ROWS.slice(0, 1).to_pylist()
+    if properties:
+        trilake.alter(path).rename_column("b", "c")
+        assert trilake.open(path).to_arrow(["n", "c"], "c = 1").to_pylist() == [{"n": 1, "c": 1}]
+
+
+def test_the_log_has_statistics_that_choose_files(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS.slice(0, 2), path, data_format="lance")
+    trilake.write(ROWS.slice(2), path, mode="append")
+    stats = [orjson.loads(s) for s in trilake.open(path).files()["stats"].to_pylist()]
+    first = next(s for s in stats if s["minValues"]["n"] == 1)
+    assert first["numRecords"] == 2
+    assert first["maxValues"]["t"] == "2020-01-01T01:02:03.457Z"
+    assert first["maxValues"]["r"] == {"a": 1, "c": "q"}
+    assert (first["nullCount"]["s"], first["nullCount"]["v"], first["minValues"]["s"]) == (1, 1, "")
+    assert "v" not in first["minValues"]
+    assert len(trilake.open(path).explain("n > 2").skipped) == 1
+    assert len(trilake.open(path).explain("r.a > 1").skipped) == 1
+
+
+def test_statistics_are_those_of_parquet(tmp_path: Path) -> None:
+    more = pa.table({"i": [float("inf")] * 3, "z": ["x" * 99] * 3, "e": [None, None, None]})
+    more = more.set_column(2, "e", more["e"].cast(pa.string()))
+    for given in (ROWS, more):
+        told = []
+        for kind in ("parquet", "lance", "trevni"):
+            path = tmp_path / f"{kind}{given.num_columns}"
+            trilake.write(given, path, data_format=kind)
+            told.append(orjson.loads(trilake.open(path).files()["stats"][0].as_py()))
+        assert told[0] == told[1] == told[2]
+
+
+def test_nan_has_no_upper_bound(tmp_path: Path) -> None:
+    given = pa.table({"f": [1.0, float("nan"), None], "g": [float("nan")] * 3})
+    trilake.write(given, tmp_path / "t", data_format="lance")
+    stats = orjson.loads(trilake.open(tmp_path / "t").files()["stats"][0].as_py())
+    assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({"f": 1.0}, {}, {"f": 1, "g": 0})
+
+
+def test_a_file_says_its_own_schema(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS, path, data_format="lance")
+    (file,) = path.glob("*.lance")
+    opened = DataFile.open(open_store(path), file.name)
+    assert opened.num_rows == 4
+    assert [str(n) for n in opened.schema.names[:3]] == ["n", "n__is_null", "b"]
+
+
+def test_replaced_rows_with_and_without_deletion_vectors(tmp_path: Path) -> None:
+    given = ROWS.to_pylist()
+    for vectors in ("false", "true"):
+        path = tmp_path / vectors
+        trilake.write(ROWS, path, data_format="lance", properties={"delta.enableDeletionVectors": vectors})
+        trilake.write(ROWS.slice(1, 1), path, mode="overwrite", replace_where="n in (2, 3)")
+        assert rows(path) == [given[0], given[1], given[3]]
+
+
+def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"Lance.*map.*column: m"):
+        trilake.write(
+            pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}),
+            tmp_path / "t",
+            data_format="lance",
+        )
+    with pytest.raises(SchemaMismatchError, match=r"null inside of a list.*column: l"):
+        trilake.write(pa.table({"l": [[1, None]]}), tmp_path / "t", data_format="lance")
+    with pytest.raises(SchemaMismatchError, match=r"null inside.*column: r\.c"):
+        trilake.write(pa.table({"r": [{"c": None}, {"c": "x"}]}), tmp_path / "t", data_format="lance")
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_a_table_keeps_its_format(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    trilake.create(path, {"n": "bigint", "s": "string"}, data_format="lance")
+    trilake.write(pa.table({"n": [1], "s": [""]}), path, mode="append")
+    assert rows(path) == [{"n": 1, "s": ""}]
+    assert len(list(path.glob("*.lance"))) == 1
+    with pytest.raises(InvalidArgumentError, match="files are lance, the write says 'parquet'"):
+        trilake.write(ROWS, path, mode="append", data_format="parquet")
+    with pytest.raises(InvalidArgumentError, match="written are lance, parquet, trevni"):
+        trilake.create(tmp_path / "u", {"n": "bigint"}, data_format="avro")
+    with pytest.raises(SchemaMismatchError, match="column: m"):
+        trilake.create(tmp_path / "u", {"m": "map<string, int>"}, data_format="lance")
+
+
+def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS, path, data_format="lance")
+    (file,) = path.glob("*.lance")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(CorruptFileError, match=file.name):
+        rows(path)
+    file.unlink()
+    with pytest.raises(MissingFileError, match=file.name):
+        rows(path)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS, path, data_format="lance")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches()
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        trilake.write(batches(), path, mode="append")
+    assert len(list(path.rglob("*.lance"))) == 1
+    assert trilake.open(path).version == 0
+
+
+def test_spark_creates_appends_and_reads(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    trilake.register(spark)
+    df = spark.createDataFrame(ROWS)
+    df.write.format("delta").option("dataFormat", "lance").option("partitionBy", "p").mode("append").save(path)
+    trilake.write(df.where("n = 3"), path, mode="append")
+    given = ROWS.to_pylist()
+    assert rows(path) == [*given[:3], given[2], given[3]]
+    found = trilake.read(spark, path, filter="n >= 2").select("n", "s", "l", "r").orderBy("n").collect()
+    names = ["n", "s", "l", "r"]
+    assert [r.asDict(recursive=True) for r in found] == [{k: r[k] for k in names} for r in rows(path, "n >= 2")]
+    df.write.format("delta").mode("overwrite").save(path)
+    assert rows(path) == given
