@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
     from trilake.spark.delta_table import DeltaTable
+    from trilake.spark.foreach_batch import foreach_batch
+    from trilake.spark.streams import stream_lag, write_stream
     from trilake.spark.table_builder import DeltaTableBuilder, IdentityGenerator
     from trilake.table import Explanation, Table
 
@@ -32,6 +34,9 @@ _HOME = {
     "read": "trilake.api",
     "register": "trilake.api",
     "write": "trilake.api",
+    "foreach_batch": "trilake.spark.foreach_batch",
+    "stream_lag": "trilake.spark.streams",
+    "write_stream": "trilake.spark.streams",
     "DeltaTable": "trilake.spark.delta_table",
     "DeltaTableBuilder": "trilake.spark.table_builder",
     "Explanation": "trilake.table",
@@ -55,10 +60,13 @@ __all__ = [
     "alter",
     "create",
     "explain",
+    "foreach_batch",
     "open",
     "read",
     "register",
+    "stream_lag",
     "write",
+    "write_stream",
 ]
 
 

@@ -14,6 +14,9 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     It also teaches ``df.write`` what Spark refuses for Python sources (:mod:`trilake.spark.dataframe_writer`):
     ``df.write.format("delta").save(path)`` in all four modes, ``partitionBy``, ``saveAsTable`` and ``insertInto``.
 
+    Streams of these formats take ``partitionBy``, ``toTable`` and ``readStream.table`` as well
+    (:mod:`trilake.spark.stream_writer`).
+
     Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
 
     ``push_filters`` sets ``spark.sql.python.filterPushdown.enabled``, after which a read with the option
@@ -25,6 +28,7 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     """
     names = register_sources(spark)
     install(names)
+    take_over_streams(names)
     if push_filters:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     return names

@@ -1,0 +1,134 @@
+"""``trilake.foreach_batch``: functions for ``df.writeStream.foreachBatch`` that write every batch exactly once.
+
+Spark calls such a function again for a batch that may have been written already.  Each of them commits under the
+query's id and the batch's number, and does nothing for a batch that the table has::
+
+    df.writeStream.foreachBatch(trilake.foreach_batch.append("/data/t")).option("checkpointLocation", "/cp").start()
+
+One query may write to several tables, each by its own function; two functions that write to one table need an
+``app_id`` of their own each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+
+from trilake.delta.log import DeltaLog
+from trilake.delta.stream_errors import StreamError
+from trilake.delta.stream_sink import BatchId, batch_request, committed
+from trilake.delta.write import WriteRequest
+from trilake.errors import ConcurrentTransactionError, TableExistsError
+from trilake.spark.delta_write import write_dataframe
+from trilake.spark.native_bases import is_connect
+from trilake.spark.schemas import from_spark
+from trilake.storage import open_store
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+def running_query(df: DataFrame, app_id: str | None) -> str:
+    """The id that batches of ``df`` are committed under: that of the query whose batch it is, unless one is given.
+
+    Raises ``StreamError`` outside of a query, and on Spark Connect, where the query cannot be asked.
+    """
+    if app_id is not None:
+        return app_id
+    found = None if is_connect(df.sparkSession) else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not found:
+        raise StreamError(
+            "the query that this batch belongs to is not known, so a batch that is repeated could not be told from a"
+            " new one",
+            help="use the function with df.writeStream.foreachBatch, or pass an app_id that only this query uses",
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class WriteBatch:
+    """Writes each batch as one commit."""
+
+    path: str
+    mode: Literal["append", "overwrite"]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    app_id: str | None = None
+    store: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch, unless the table has it."""
+        batch = BatchId(running_query(df, self.app_id), batch_id)
+        request = batch_request(WriteRequest(mode=self.mode, schema=from_spark(df.schema), **self.fields), batch)
+        try:
+            write_dataframe(df, self.path, self.store, request)
+        except (ConcurrentTransactionError, TableExistsError):
+            # Another process of the same query, thought dead, was faster: then the batch is there.
+            if not committed(DeltaLog(open_store(self.path, dict(self.store))), batch):
+                raise
+
+
+class foreach_batch:
+    """Functions for ``foreachBatch`` that write every batch exactly once; see :mod:`trilake.spark.foreach_batch`."""
+
+    @staticmethod
+    def append(
+        path: str | PathLike[str],
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        merge_schema: bool = False,
+        properties: Mapping[str, str] | None = None,
+        user_metadata: str | None = None,
+        app_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> WriteBatch:
+        """Append the rows of each batch to a Delta table.
+
+        Parameters
+        ----------
+        path: where the table is, or is to be.
+        partition_by, properties: of a table that is new.
+        merge_schema: add columns that the table does not have.
+        user_metadata: a note on each commit.
+        app_id: what batches are known by instead of the query's id.
+        """
+        fields = _fields(partition_by, properties, user_metadata)
+        fields["schema_mode"] = "merge" if merge_schema else None
+        return WriteBatch(fspath(path), "append", fields, app_id, dict(storage_options or {}))
+
+    @staticmethod
+    def overwrite(
+        path: str | PathLike[str],
+        *,
+        replace_where: str | None = None,
+        dynamic_partitions: bool = False,
+        overwrite_schema: bool = False,
+        merge_schema: bool = False,
+        partition_by: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        user_metadata: str | None = None,
+        app_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> WriteBatch:
+        """Replace rows by those of each batch: all of them, those of ``replace_where``, or the batch's partitions.
+
+        Other parameters are those of :meth:`append`.
+        """
+        fields = _fields(partition_by, properties, user_metadata)
+        fields["schema_mode"] = "overwrite" if overwrite_schema else "merge" if merge_schema else None
+        fields["replace_where"] = replace_where
+        fields["partition_overwrite"] = "dynamic" if dynamic_partitions else "static"
+        return WriteBatch(fspath(path), "overwrite", fields, app_id, dict(storage_options or {}))
+
+
+def _fields(
+    partition_by: str | Sequence[str] | None, properties: Mapping[str, str] | None, user_metadata: str | None
+) -> dict[str, Any]:
+    columns = (partition_by,) if isinstance(partition_by, str) else partition_by
+    return {
+        "partition_by": None if columns is None else tuple(columns),
+        "properties": properties,
+        "user_metadata": user_metadata,
+    }
