@@ -24,7 +24,7 @@ AUTO = {"delta.autoOptimize.autoCompact": "true"}
 def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
     """Three files are many; what is in the list counts."""
     current = [AutoCompaction(min_files=3)]
-    monkeypatch.setattr(auto_compact, "settings", [lambda: current[0]])
+    monkeypatch.setattr(auto_compact, "settings", [lambda _: current[0]])
     return current
 
 

@@ -41,6 +41,9 @@ from trilake.errors import (
 )
 from trilake.expr import Filter, parse_filter
 
+#: Properties of tables whose writes are optimized, each of them for itself.
+OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
+
 Mode = Literal["error", "append", "overwrite", "ignore"]
 MODES: dict[str, Mode] = {
     "error": "error",
@@ -102,8 +105,7 @@ class WriteRequest:
         """Whether rows are brought together by partition before they are written to a table with these properties."""
         if self.optimize_write is not None:
             return self.optimize_write
-        keys = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
-        return any(configuration.get(k, "false").lower() == "true" for k in keys)
+        return any(configuration.get(k, "false").lower() == "true" for k in OPTIMIZED_WRITES)
 
     @property
     def replaces(self) -> bool:

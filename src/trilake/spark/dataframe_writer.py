@@ -20,6 +20,7 @@ from trilake.delta.write import parse_mode
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
 from trilake.spark.analysis_errors import analysis_error
 from trilake.spark.catalogue import add_name, default_location, known_location, location_of
+from trilake.spark.optimize_settings import driver_wanted
 from trilake.storage import open_store
 
 #: Set on a class whose methods have been taken over, so that it happens once.
@@ -80,10 +81,10 @@ def _take_over(cls: Any, read: Callable[[Any], SaveRequest]) -> None:
     ) -> None:
         _apply(self, format, mode, partitionBy, options)
         request = read(self)
-        if request.format not in SAVERS or (request.mode in ("append", "overwrite") and not request.partition_by):
+        place = path or request.options.get("path")
+        if request.format not in SAVERS or _left_to_spark(request, place):
             save(self, path)
             return
-        place = path or request.options.get("path")
         if not isinstance(place, str):
             raise InvalidArgumentError("no path was given", help='write .save("/path/to/table")')
         translated(lambda: SAVERS[request.format](request, place))
@@ -111,6 +112,15 @@ def _take_over(cls: Any, read: Callable[[Any], SaveRequest]) -> None:
         translated(lambda: _insert_into(request, session, tableName, "overwrite" if replaces else "append"))
 
     cls.save, cls.saveAsTable, cls.insertInto = save_ours, save_as_table_ours, insert_into_ours
+
+
+def _left_to_spark(request: SaveRequest, place: Any) -> bool:
+    """Whether Spark passes the write on to the Python source as it is, and that can do all that was asked."""
+    if request.mode not in ("append", "overwrite") or request.partition_by:
+        return False
+    if request.format not in ("delta", "trilake-delta") or not isinstance(place, str):
+        return True
+    return not driver_wanted(request.df.sparkSession, request.options, place)
 
 
 def _apply(writer: Any, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> None:

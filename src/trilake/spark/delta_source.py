@@ -71,6 +71,7 @@ WRITE_OPTIONS = (
     "isolationLevel",
     "userMetadata",
     "dataFormat",
+    "optimizeWrite",
 )
 _CHANGE_COLUMNS = T.StructType(
     [
@@ -171,6 +172,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         isolation=None if isolation is None else parse_level(isolation),
         user_metadata=options.get("userMetadata"),
         data_format=options.get("dataFormat"),
+        optimize_write=None if options.get("optimizeWrite") is None else options.flag("optimizeWrite"),
     )
 
 

@@ -16,6 +16,7 @@ from trilake.delta.write import WriteRequest, WriteResult, finish_write, job_fai
 from trilake.delta.write_files import write_files
 from trilake.errors import TrilakeError
 from trilake.spark.few_rows import few_rows
+from trilake.spark.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.providers import install_providers
 from trilake.spark.runner import SparkRunner
 from trilake.storage import open_store
@@ -39,10 +40,14 @@ def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: 
         if here is not None:
             written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
         else:
+            together = rebalance_wanted(df.sparkSession, request, plan.metadata)
+            if together:
+                rows = rebalanced(rows, plan.files.partition_columns)
             job = _WriteTask(uri, dict(store), plan.files, tuple(rows.columns))
             # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
             plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns)))) if "`" in "".join(rows.columns) else rows
-            written = [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
+            with right_sizes(df.sparkSession, wanted=together):
+                written = [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
     except TrilakeError:
         raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
