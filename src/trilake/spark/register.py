@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from trilake.spark.data_sources import register_sources
 from trilake.spark.savers import install
+from trilake.spark.stream_writer import take_over_streams
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
