@@ -85,6 +85,8 @@ class AddressedRows:
 
 def bitmaps(addresses: pa.Table) -> dict[int, BitMap64]:
     """Pairs of :data:`FILE` and :data:`ROW` as row indexes by file."""
+    if not addresses.num_rows:
+        return {}
     files = addresses.column(0).to_numpy()
     rows = addresses.column(1).to_numpy().astype(np.uint64)
     order = np.argsort(files, kind="stable")

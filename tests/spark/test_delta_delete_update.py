@@ -1,0 +1,336 @@
+"""DELETE and UPDATE through ``DeltaTable``: arguments, Spark's own expressions, both ways of the scan, the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from tests.delta.tables import rows
+from trilake import DeltaTable
+from trilake.delta.schema import PrimitiveType, StructField, StructType
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError, WriteFailedError
+from trilake.spark import row_addresses
+from trilake.spark.columns import read_condition
+from trilake.spark.delta_delete import delete_rows
+from trilake.spark.row_addresses import FILE, ROW, addressed_rows, bitmaps
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+_NO_NATIVE = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    trilake.register(spark)
+    return spark
+
+
+@pytest.fixture
+def conf(session: SparkSession) -> Iterator[Any]:
+    """Sets what a test wants of the session, and puts it back."""
+    before: dict[str, str | None] = {}
+
+    def set_(key: str, value: str) -> None:
+        before.setdefault(key, session.conf.get(key, None))
+        session.conf.set(key, value)
+
+    yield set_
+    for key, value in before.items():
+        if value is None:
+            session.conf.unset(key)
+        else:
+            session.conf.set(key, value)
+
+
+def _open(path: Path) -> ArrowDeltaTable:
+    table = trilake.open(path)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def _table(session: SparkSession, path: Path, **options: Any) -> DeltaTable:
+    """Ten rows in two files: id, v as a text, p."""
+    data = pa.table({"id": pa.array(range(10), pa.int64()), "v": [str(i) for i in range(10)], "p": ["a", "b"] * 5})
+    trilake.write(data.slice(0, 5), path, **options)
+    trilake.write(data.slice(5), path, mode="append")
+    return DeltaTable.forPath(session, str(path))
+
+
+def _ids(path: Path) -> list[int]:
+    return sorted(_open(path).to_arrow()["id"].to_pylist())
+
+
+def _values(path: Path, name: str = "v") -> dict[int, Any]:
+    return {r["id"]: r[name] for r in rows(_open(path).to_arrow())}
+
+
+def _metrics(table: DeltaTable) -> dict[str, str]:
+    found: dict[str, str] = table.history(1).collect()[0].operationMetrics
+    return found
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def test_deletes_as_delta_spark_s_documentation_has_them(session: SparkSession, tmp_path: Path) -> None:
+    table = _table(session, tmp_path)
+    assert table.delete("id = 0") is None  # type: ignore[func-returns-value]
+    table.delete(F.col("id") == F.lit(1))
+    assert _ids(tmp_path) == list(range(2, 10))
+    with pytest.raises(TypeError, match="must be a Spark SQL Column or a string"):
+        table.delete(condition=1)  # type: ignore[arg-type]
+    table.alias("t").delete("t.id > 7 AND t.p = 'a'")
+    assert 8 not in _ids(tmp_path)
+    version = _open(tmp_path).version
+    table.delete("id = 100")
+    table.delete("id % 7 = 8")  # which no statistics tell
+    table.update("id % 7 = 8", {"v": "'x'"})
+    assert _open(tmp_path).version == version
+    table.delete()
+    assert _ids(tmp_path) == []
+    (first, *_) = table.history().collect()
+    assert (first.operation, first.operationParameters) == ("DELETE", {"predicate": '["true"]'})
+
+
+def test_updates_as_delta_spark_s_documentation_has_them(session: SparkSession, tmp_path: Path) -> None:
+    table = _table(session, tmp_path)
+    table.update("id = 0 or id = 1", {"v": "'x'"})
+    table.update(F.expr("id = 2"), {"v": F.lit("y"), "p": F.concat("p", F.lit("!"))})
+    found = _values(tmp_path)
+    assert [found[i] for i in range(4)] == ["x", "x", "y", "3"]
+    table.alias("t").update("t.id = 3", {"t.v": "concat(t.v, t.p)"})
+    assert _values(tmp_path)[3] == "3b"
+    table.update(set={"v": "200"})
+    assert set(_values(tmp_path).values()) == {"200"}
+    with pytest.raises(ValueError, match="cannot be None"):
+        table.update({"v": "200"})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cannot be None"):
+        table.update(condition="id = 1")
+    with pytest.raises(TypeError, match="must be a dict"):
+        table.update(set=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be a Spark SQL Column or a string"):
+        table.update(1, {})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Values of dict in .* must contain only"):
+        table.update(set={"v": 1})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"Keys of dict in .* must contain only"):
+        table.update(set={1: ""})  # type: ignore[dict-item]
+
+
+def test_what_is_refused_changes_nothing(session: SparkSession, tmp_path: Path) -> None:
+    table = _table(session, tmp_path)
+    with pytest.raises(AnalysisException, match="nope"):
+        table.delete("nope = 1")
+    with pytest.raises(AnalysisException, match="nope"):
+        table.delete(F.col("nope") == 1)
+    with pytest.raises(AnalysisException, match="nope"):
+        table.update(set={"v": "nope"})
+    with pytest.raises(SchemaMismatchError, match="no column nope") as error:
+        table.update(set={"nope": "1"})
+    assert isinstance(error.value, AnalysisException)
+    with pytest.raises(InvalidArgumentError, match="conflict from these SET columns"):
+        table.update(set={"v": "1", "V": "2"})
+    with pytest.raises(WriteFailedError, match=r"CAST_INVALID_INPUT.*nothing is left behind|nothing is left behind"):
+        table.update(set={"id": "p"})
+    assert (_open(tmp_path).version, len(list(tmp_path.glob("*.parquet")))) == (1, 2)
+    trilake.alter(str(tmp_path)).set_properties({"delta.appendOnly": "true"})
+    for run in (table.delete, lambda: table.update(set={"v": "1"})):
+        with pytest.raises(InvalidArgumentError, match="only allow appends"):
+            run()
+
+
+# --- both ways, with and without vectors ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "arrow"])
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
+def test_rows_files_feed_and_ids(session: SparkSession, tmp_path: Path, conf: Any, native: bool, vectors: bool) -> None:
+    if not native:
+        conf(_NO_NATIVE, "true")
+    properties = {**(VECTORS if vectors else {}), **FEED, "delta.enableRowTracking": "true"}
+    table = _table(session, tmp_path, partition_by=["p"], properties=properties)
+    double = F.udf(lambda s: s + s, "string")
+    table.update(
+        F.col("id").isin(1, 2, 7), {"v": double("v"), "p": F.when(F.col("id") == 7, "c").otherwise(F.col("p"))}
+    )
+    assert _values(tmp_path) == {i: str(i) * (2 if i in (1, 2, 7) else 1) for i in range(10)}
+    assert _values(tmp_path, "p")[7] == "c"
+    metrics = _metrics(table)
+    assert (metrics["numUpdatedRows"], metrics["numCopiedRows"]) == ("3", "0" if vectors else "5")
+    assert metrics["numDeletionVectorsAdded"] == ("3" if vectors else "0")
+    changes = sorted((c["id"], c["_change_type"], c["v"], c["p"]) for c in _open(tmp_path).changes(2).to_pylist())
+    assert changes[-2:] == [(7, "update_postimage", "77", "c"), (7, "update_preimage", "7", "b")]
+    assert len(changes) == 6
+    is_even = F.udf(lambda i: i % 2 == 0, "boolean")
+    table.delete(is_even("id") & (F.col("id") > 3))
+    assert _ids(tmp_path) == [0, 1, 2, 3, 5, 7, 9]
+    found = [(c["id"], c["_change_type"]) for c in _open(tmp_path).changes(3).to_pylist()]
+    assert sorted(found) == [(4, "delete"), (6, "delete"), (8, "delete")]
+    assert _row_ids(tmp_path) == _ids(tmp_path)  # each row was written as the one of its number
+
+
+def _row_ids(path: Path) -> list[int]:
+    """The ids of the rows that are left, by the table's ``id`` (the first files had them in another order)."""
+    table = _open(path)
+    name = table.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
+    origin: dict[int, int] = {}
+    for version in (1, table.version):
+        found: dict[int, int] = {}
+        snapshot = table.log.snapshot(version)
+        for add in snapshot.adds.to_pylist():
+            data = pq.read_table(path / add["path"], partitioning=None).to_pylist()
+            for i, row in enumerate(data):
+                row_id = row.get(name)
+                found.setdefault(row["id"], add["baseRowId"] + i if row_id is None else row_id)
+        origin = origin or found
+    return [i for i in _ids(path) if found[i] == origin[i]]
+
+
+def test_whole_files_are_not_read(session: SparkSession, tmp_path: Path) -> None:
+    table = _table(session, tmp_path, partition_by=["p"], properties=FEED)
+    for file in tmp_path.rglob("p=a/*.parquet"):
+        file.unlink()
+    table.delete(F.col("p") == "a")
+    assert (_metrics(table)["numRemovedFiles"], _metrics(table)["numDeletedRows"]) == ("2", "5")
+    assert _ids(tmp_path) == [1, 3, 5, 7, 9]
+
+
+def test_rows_of_many_files_are_collected_as_bitmaps(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_addresses, "_MANY_ROWS", 0)
+    data = pa.table({"id": pa.array(range(100_000), pa.int64())})
+    trilake.write(data, tmp_path, properties=VECTORS)
+    result = delete_rows(session, _open(tmp_path), "id % 1000 = 0 or id between 32766 and 32770 or id = 65536")
+    wanted = {i for i in range(100_000) if i % 1000 == 0 or 32766 <= i <= 32770 or i == 65536}
+    assert result.rows == len(wanted)
+    assert set(_ids(tmp_path)) == set(range(100_000)) - wanted
+
+
+def test_addresses_are_those_of_the_snapshot(session: SparkSession, tmp_path: Path) -> None:
+    _table(session, tmp_path, properties=VECTORS)
+    _open(tmp_path).delete("id in (0, 7)")
+    table = _open(tmp_path)
+    found = addressed_rows(session, table)
+    got = {(r[FILE], r[ROW]): r["id"] for r in found.frame.collect()}
+    first = [0 if '"minValues":{"id":0' in s else 5 for s in table.snapshot.adds["stats"].to_pylist()]
+    assert {first[found.files[f]] + row: i for (f, row), i in got.items()} == {i: i for i in _ids(tmp_path)}
+    one = addressed_rows(session, table, [1], columns=["id"])
+    assert one.collect(one.frame.where("id % 2 = 1")) == {
+        1: BitMap64([i - first[1] for i in _ids(tmp_path) if i % 2 == 1 and first[1] <= i < first[1] + 5])
+    }
+    pairs = pa.table({"f": pa.array([2, 0, 2], pa.int32()), "r": pa.array([5, 1, 3], pa.int64())})
+    assert bitmaps(pairs) == {0: BitMap64([1]), 2: BitMap64([3, 5])}
+    assert bitmaps(pairs.slice(0, 0)) == {}
+
+
+# --- what Spark means ------------------------------------------------------------------------------------------------
+
+
+def test_casts_never_lose_a_value(session: SparkSession, tmp_path: Path, conf: Any) -> None:
+    trilake.write(pa.table({"id": [1, 2], "b": pa.array([1, 2], pa.int8())}), tmp_path)
+    table = DeltaTable.forPath(session, str(tmp_path))
+    for ansi in ("true", "false"):
+        conf("spark.sql.ansi.enabled", ansi)
+        with pytest.raises(WriteFailedError, match=r"CAST_OVERFLOW|column b does not fit"):
+            table.update(set={"b": "id * 100 + 100"})
+        table.update("id = 1", {"b": "id + 1.9D"})
+        assert _values(tmp_path, "b") == {1: 2, 2: 2}
+
+
+def test_nested_fields(session: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [("id", pa.int64()), ("o", pa.struct([("a", pa.int64()), ("b c", pa.struct([("d", pa.string())]))]))]
+    )
+    trilake.write(pa.Table.from_pylist([{"id": 1}, {"id": 2, "o": {"a": 5}}], schema=schema), tmp_path)
+    table = DeltaTable.forPath(session, str(tmp_path))
+    table.update(set={"o.`b c`.d": "'x'", "id": "id * 10"})
+    table.update("id = 20", {"O.A": "o.a + 1"})
+    assert _values(tmp_path, "o") == {10: {"a": None, "b c": {"d": "x"}}, 20: {"a": 6, "b c": {"d": "x"}}}
+    table.update("id = 20", {"o": "named_struct('b c', named_struct('d', 'y'), 'a', 7)"})
+    assert _values(tmp_path, "o")[20] == {"a": 7, "b c": {"d": "y"}}
+
+
+def test_a_zone_decides_what_a_time_is(session: SparkSession, tmp_path: Path, conf: Any) -> None:
+    times = pa.array([0, 3_600_000_000 * 5], pa.timestamp("us", "UTC"))
+    for i in range(2):
+        trilake.write(pa.table({"id": [i], "t": times.slice(i, 1)}), tmp_path, mode="append")
+    conf("spark.sql.session.timeZone", "America/New_York")
+    DeltaTable.forPath(session, str(tmp_path)).delete("t = timestamp'1970-01-01 00:00:00'")  # five hours behind
+    assert _ids(tmp_path) == [0]
+
+
+def test_conditions_as_text_and_filter(session: SparkSession) -> None:
+    schema = StructType((StructField("n", PrimitiveType("long")), StructField("s", PrimitiveType("string"))))
+
+    def upper(s: str) -> str:
+        return s
+
+    known = {
+        "n > 5": F.col("n") > 5,
+        "(s = 't.x''')": F.col("s") == "t.x'",
+    }
+    for column in known.values():
+        found = read_condition(session, column, schema)
+        assert found.filter is not None
+        assert found.filter.columns < {"n", "s"}
+    aliased = read_condition(session, "t.n > 1 AND t.s = 't.s'", schema, alias="t")
+    assert aliased.filter is not None
+    batch = pa.table({"n": [1, 2], "s": ["t.s", "t.s"]})
+    assert aliased.filter.mask(batch).to_pylist() == [False, True]
+    for unknown in (F.udf(upper, "string")("s") == "a", F.rand() > 0.5, F.expr("current_date() > date'2020-01-01'")):
+        assert read_condition(session, unknown, schema).filter is None
+    assert read_condition(session, "n > 5", schema).text == "n > 5"
+
+
+# --- rules that only Spark knows -------------------------------------------------------------------------------------
+
+
+def test_rules_hold(session: SparkSession, tmp_path: Path) -> None:
+    trilake.create(
+        str(tmp_path),
+        StructType(
+            (
+                StructField("id", PrimitiveType("long"), False),
+                StructField("h", PrimitiveType("string"), True, {"delta.generationExpression": "soundex(v)"}),
+                StructField("v", PrimitiveType("string")),
+            )
+        ),
+    )
+    trilake.write(session.createDataFrame([(1, "Robert"), (2, "Ann")], "id long, v string"), tmp_path, mode="append")
+    table = DeltaTable.forPath(session, str(tmp_path))
+    table.update("id = 2", {"v": "'Rupert'"})
+    assert _values(tmp_path, "h") == {1: "R163", 2: "R163"}
+    trilake.alter(str(tmp_path)).add_constraint("short", "length(v) < 10")
+    version, files = _open(tmp_path).version, set(tmp_path.glob("*.parquet"))
+    with pytest.raises(ConstraintViolatedError, match="short"):
+        table.update(set={"v": "repeat(v, 5)"})
+    with pytest.raises(ConstraintViolatedError, match="id"):
+        table.update(set={"id": "NULL"})
+    assert (_open(tmp_path).version, set(tmp_path.glob("*.parquet"))) == (version, files)
+
+
+def test_values_that_are_not_deterministic_are_computed_once(session: SparkSession, tmp_path: Path) -> None:
+    trilake.write(
+        pa.table({"id": pa.array(range(50), pa.int64()), "x": pa.array([0.0] * 50)}),
+        tmp_path,
+        properties={**FEED, **VECTORS},
+    )
+    DeltaTable.forPath(session, str(tmp_path)).update("id >= 10", {"x": F.rand()})
+    images = {
+        c["id"]: c["x"] for c in _open(tmp_path).changes(1).to_pylist() if c["_change_type"] == "update_postimage"
+    }
+    assert {i: x for i, x in _values(tmp_path, "x").items() if i >= 10} == images
+    assert len(set(images.values())) == 40
+    assert np.isclose(min(_values(tmp_path, "x").values()), 0.0)
