@@ -29,7 +29,7 @@ Columns count by name, in any order.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -54,6 +54,8 @@ if os.environ.get("TRILAKE_NUMBA", "1") != "0":
         pass
 
 _MASK = (1 << 64) - 1
+#: Bytes of rows that are hashed at once.
+_PART = 1 << 20
 #: Odd numbers without a pattern.
 _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _ROW, _ORDER = 0xD1B54A32D192ED03, 0xA0761D6478BD642F
@@ -89,9 +91,21 @@ def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Chec
         data = data.to_batches()
     total = Checksum()
     for batch in data:
-        hashes = row_hashes(batch)
-        total += Checksum(len(hashes), _total(hashes), _total(_mixed(hashes ^ np.uint64(_ROW))))
+        for part in _parts(batch):
+            hashes = row_hashes(part)
+            total += Checksum(len(hashes), _total(hashes), _total(_mixed(hashes ^ np.uint64(_ROW))))
     return total
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces that stay in the processor's cache while they are hashed."""
+    rows = batch.num_rows
+    step = max(1, int(rows * _PART / max(batch.nbytes, 1)))
+    if step >= rows:
+        yield batch
+        return
+    for start in range(0, rows, step):
+        yield batch.slice(start, step)
 
 
 def _total(hashes: Hashes) -> int:
@@ -173,6 +187,32 @@ def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
             h = (h ^ word) * np.uint64(0xBF58476D1CE4E5B9)
             h ^= h >> np.uint64(29)
         out[i] = h
+
+
+@_jit
+def _list_loop(hashes: Any, bounds: Any, out: Any) -> None:
+    """The sum of the hashes of each list's elements, each mixed with its place."""
+    for i in range(len(out)):
+        total = np.uint64(0)
+        for at in range(bounds[i], bounds[i + 1]):
+            h = hashes[at] + np.uint64(at - bounds[i]) * np.uint64(0x9E3779B97F4A7C15)
+            h ^= h >> np.uint64(30)
+            h *= np.uint64(0xBF58476D1CE4E5B9)
+            h ^= h >> np.uint64(27)
+            h *= np.uint64(0x94D049BB133111EB)
+            total += h ^ (h >> np.uint64(31))
+        out[i] = total
+
+
+@_jit
+def _salt_loop(words: Any, salt: Any) -> None:
+    for i in range(len(words)):
+        h = words[i] ^ salt
+        h ^= h >> np.uint64(30)
+        h *= np.uint64(0xBF58476D1CE4E5B9)
+        h ^= h >> np.uint64(27)
+        h *= np.uint64(0x94D049BB133111EB)
+        words[i] = h ^ (h >> np.uint64(31))
 
 
 def _bytes_steps(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], out: Hashes) -> None:
@@ -258,6 +298,9 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _salted(words: Hashes, kind: str) -> Hashes:
+    if COMPILED and words.flags.c_contiguous:
+        _salt_loop(words, np.uint64(_salt(kind)))
+        return words
     words ^= np.uint64(_salt(kind))
     return _mixed(words)
 
@@ -282,8 +325,11 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
             return _salted(raw.astype(np.int64).view(np.uint64), "number")
         return _wide([raw.copy(), np.zeros(len(raw), np.uint64)])
     if ty.is_floating(kind):
-        values = _filled(array, kind).astype(np.float64) + 0.0  # which makes 0.0 of -0.0
-        values[np.isnan(values)] = np.nan
+        values = _filled(array, kind).astype(np.float64)
+        values += 0.0  # which makes 0.0 of -0.0
+        nan = values != values
+        if nan.any():
+            values[nan] = np.nan
         return _salted(values.view(np.uint64), "float")
     if ty.is_decimal(kind):
         return _of_decimal(array)
@@ -381,6 +427,8 @@ def _of_bytes(array: pa.Array) -> Hashes:
 
 
 def _of_dictionary(array: pa.DictionaryArray, path: str) -> Hashes:
+    if len(array.dictionary) > len(array):
+        return value_hashes(array.dictionary_decode(), path)
     values = np.append(value_hashes(array.dictionary, path), _null())
     last = len(values) - 1
     return cast(Hashes, values[np.asarray(pc.fill_null(array.indices.cast(pa.int64()), last))])
@@ -420,9 +468,13 @@ def _of_list(array: pa.Array, path: str) -> Hashes:
     values, bounds = _elements(array)
     hashes = value_hashes(values, f"{path}.element")
     lengths = np.diff(bounds)
-    place = np.arange(len(hashes), dtype=np.int64) - np.repeat(bounds[:-1], lengths)
-    hashes += place.view(np.uint64) * np.uint64(_K1)
-    found = _summed(_mixed(hashes), bounds)
+    if COMPILED:
+        found = np.empty(len(lengths), np.uint64)
+        _list_loop(hashes, bounds, found)
+    else:
+        place = np.arange(len(hashes), dtype=np.int64) - np.repeat(bounds[:-1], lengths)
+        hashes += place.view(np.uint64) * np.uint64(_K1)
+        found = _summed(_mixed(hashes), bounds)
     found += lengths.view(np.uint64) * np.uint64(_ORDER)
     return _salted(found, "list")
 
