@@ -263,6 +263,12 @@ class AmbiguousMergeError(TrilakeError):
     code = "AMBIGUOUS_MERGE"
 
 
+class PostCommitHookError(TrilakeError):
+    """A commit succeeded, and a step that the table wants after each commit failed: do not repeat the commit."""
+
+    code = "POST_COMMIT_HOOK"
+
+
 class ChangeFeedError(TrilakeError):
     """The change data feed was not recorded for the versions asked for, or cannot be read as one stream."""
 

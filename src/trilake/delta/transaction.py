@@ -25,7 +25,7 @@ from typing import Any
 import orjson
 
 import trilake
-from trilake.delta import in_commit_timestamps, row_tracking
+from trilake.delta import in_commit_timestamps, row_tracking, symlink_manifest
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.conflicts import ReadSet, Winner, check
 from trilake.delta.features import check_writable
@@ -107,7 +107,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
 
     Raises a ``ConflictError`` where a winner and this commit exclude each other, ``TableExistsError`` where a table to
     be created is there by now, ``UnsupportedProtocolError`` where what the commit makes of the table could not be
-    written to, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
+    written to, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed, ``PostCommitHookError``
+    where the commit stands and the table's symlink manifests could not follow.
     """
     runtime = runtime or Runtime()
     token = runtime.new_id()
@@ -121,6 +122,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
             assert metadata is not None
             for follow in AFTER_COMMIT:
                 follow(log, plan, metadata, version, runtime)
+            symlink_manifest.after_commit(log, base, metadata, plan.file_actions, version)
             return Committed(version, made)
         if base is None:
             raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
