@@ -8,16 +8,20 @@ from uuid import uuid4
 
 import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.delta.tables import rows
 from trilake.delta.actions import Protocol
 from trilake.delta.alter_table import Alter
 from trilake.delta.checkpoint_writer import write_checkpoint
+from trilake.delta.clustering import clustering_columns
 from trilake.delta.feature_removal import REMOVALS, history_trace, oldest_version
 from trilake.delta.features import REGISTRY, has_feature
 from trilake.delta.log import DeltaLog
 from trilake.delta.log_cleanup import DAY_MS
+from trilake.delta.row_changes import run_here
 from trilake.delta.runtime import Runtime
 from trilake.delta.transaction import CommitPlan, commit
 from trilake.errors import FeatureInUseError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
@@ -43,6 +47,13 @@ class Case:
     @property
     def configuration(self) -> dict[str, str]:
         return dict(self.log.head().metadata.configuration)
+
+    def delete(self, where: str) -> None:
+        empty = trilake.open(self.uri).schema.empty_table()
+        trilake.write(empty, self.uri, mode="overwrite", replace_where=where)
+
+    def ids(self) -> list[int]:
+        return sorted(trilake.open(self.uri).to_arrow()["id"].to_pylist())
 
     def last(self) -> dict[str, Any]:
         return self.log.commit_info(self.log.head().version)
@@ -154,33 +165,40 @@ def test_deletion_vectors_that_were_never_written() -> None:
     assert operations == ["WRITE", "UNSET TBLPROPERTIES", "DROP FEATURE"]
 
 
-def test_deletion_vectors_that_are_there() -> None:
+def test_deletion_vectors_that_are_there_are_purged() -> None:
     t = Case(enableDeletionVectors="true")
-    snapshot = t.log.snapshot()
-    add = snapshot.adds.to_pylist()[0]
-    vector = {
-        "storageType": "i",
-        "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
-        "sizeInBytes": 40,
-        "cardinality": 6,
-    }
-    bare = {k: v for k, v in add.items() if v is not None} | {"partitionValues": {}, "tags": {}}
-    actions = [
-        {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}},
-        {"add": {**bare, "deletionVector": vector}},
-    ]
-    commit(t.log, snapshot, CommitPlan("DELETE", {}, actions))
-    with pytest.raises(FeatureInUseError, match=r"1 files have deletion vectors.*rewrite"):
+    trilake.write(pa.table({"id": [3, 4], "p": ["w", "x"]}), t.uri, mode="append")
+    t.delete("id = 1")
+    assert t.log.snapshot().adds["deletionVector"].null_count == 1
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         t.alter.drop_feature("deletionVectors")
     assert "delta.enableDeletionVectors" not in t.configuration
     assert has_feature(t.protocol, "deletionVectors")
-    # Rewritten, as a purge does it: now only the history knows of the vector.
-    gone = {"path": add["path"], "deletionTimestamp": 1, "dataChange": False, "deletionVector": vector}
-    commit(t.log, t.log.head(), CommitPlan("REORG", {}, [{"remove": gone}]))
+    operations = [t.log.commit_info(v)["operation"] for v in range(3, 6)]
+    assert operations == ["UNSET TBLPROPERTIES", "REORG", "Empty Commit"]
+    assert t.log.snapshot().adds["deletionVector"].null_count == 2
+    assert history_trace(t.log, "deletionVectors", REMOVALS["deletionVectors"]) is not None
+    t.later.drop_feature("deletionVectors", truncate_history=True)
+    assert not has_feature(t.protocol, "deletionVectors")
+    assert t.ids() == [2, 3, 4]
+
+
+def test_a_purge_that_others_spoil_is_done_again() -> None:
+    """A file that is rewritten by somebody else meanwhile leaves nothing to purge, or is purged later."""
+    t = Case(enableDeletionVectors="true")
+    t.delete("id = 1")
+    once = [1]
+
+    def run(function: Any, tasks: Any) -> Any:
+        found = list(run_here(function, tasks))
+        if once:
+            once.clear()
+            t.delete("id = 2")
+        return found
+
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
-        t.alter.drop_feature("deletionVectors")
-    row = REMOVALS["deletionVectors"]
-    assert history_trace(t.log, "deletionVectors", row) is not None
+        Alter(t.log, run=run).drop_feature("deletionVectors")
+    assert t.ids() == []
 
 
 def test_column_mapping_goes_where_names_are_what_they_were() -> None:
@@ -196,17 +214,65 @@ def test_column_mapping_goes_where_names_are_what_they_were() -> None:
     assert trilake.open(t.uri).to_arrow(filter="id > 0").num_rows == 2
 
 
-@pytest.mark.parametrize("what", ["new", "renamed", "dropped"])
-def test_column_mapping_stays_where_files_use_it(what: str) -> None:
-    t = Case() if what != "new" else Case(columnMapping__mode="id")
-    if what != "new":
+@pytest.mark.parametrize("what", ["new", "renamed", "dropped", "partitioned", "clustered"])
+def test_column_mapping_goes_with_the_files_that_use_it(what: str) -> None:
+    t = Case() if what in ("renamed", "dropped") else Case(columnMapping__mode="id")
+    if what in ("renamed", "dropped"):
         t.alter.set_properties({"delta.columnMapping.mode": "name"})
         t.alter.rename_column("p", "q") if what == "renamed" else t.alter.drop_columns("p")
-    with pytest.raises(FeatureInUseError, match="rewrite all files"):
+    elif what == "partitioned":
+        data = pa.table({"id": [1, 2], "p": ["u", None]})
+        trilake.write(data, t.uri, mode="overwrite", schema_mode="overwrite", partition_by=["p"])
+    elif what == "clustered":
+        t.alter.cluster_by("id")
+    before = trilake.open(t.uri).to_arrow()
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         t.alter.drop_feature("columnMapping")
+    operations = [t.log.commit_info(v)["operation"] for v in range(t.log.head().version + 1)]
+    assert operations.count("REMOVE COLUMN MAPPING") == 1
+    head = t.log.snapshot()
+    assert "delta.columnMapping.mode" not in t.configuration
+    assert all(not f.metadata for f in head.schema.fields)
+    assert rows(trilake.open(t.uri).to_arrow()) == rows(before)
+    names = [f.name for f in head.schema.fields if f.name not in head.metadata.partition_columns]
+    for path in trilake.open(t.uri).files()["path"].to_pylist():
+        assert pq.read_schema(pa.BufferReader(t.log.store.read(path))).names == names
+    assert trilake.open(t.uri).files("id = 2").num_rows == 1
+    assert [list(c) for c in clustering_columns(head)] == ([["id"]] if what == "clustered" else [])
+    t.later.drop_feature("columnMapping", truncate_history=True)
+    assert not has_feature(t.protocol, "columnMapping")
+    assert rows(trilake.open(t.uri).to_arrow()) == rows(before)
 
 
-def test_a_rename_meanwhile_keeps_the_mapping() -> None:
+@pytest.mark.parametrize("why", ["names", "feed"])
+def test_column_mapping_stays_where_it_is_needed(why: str) -> None:
+    names = ["id", "a b"] if why == "names" else ["id", "p"]
+    feed = {"enableChangeDataFeed": "true"} if why == "feed" else {}
+    t = Case(pa.table({n: [1] for n in names}), columnMapping__mode="name", **feed)
+    version = t.log.head().version
+    with pytest.raises(FeatureInUseError, match="rename these columns" if why == "names" else "change data feed off"):
+        t.alter.drop_feature("columnMapping")
+    assert t.log.head().version == version
+
+
+def test_rows_that_arrive_while_names_change_are_not_lost() -> None:
+    t = Case(columnMapping__mode="name")
+    once = [1]
+
+    def run(function: Any, tasks: Any) -> Any:
+        found = list(run_here(function, tasks))
+        if once:
+            once.clear()
+            trilake.write(pa.table({"id": [3], "p": ["w"]}), t.uri, mode="append")
+        return found
+
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        Alter(t.log, run=run).drop_feature("columnMapping")
+    assert t.ids() == [1, 2, 3]
+    assert "delta.columnMapping.mode" not in t.configuration
+
+
+def test_a_rename_meanwhile_is_seen() -> None:
     t = Case()
     t.alter.set_properties({"delta.columnMapping.mode": "name"})
     once = [1]
@@ -217,9 +283,10 @@ def test_a_rename_meanwhile_keeps_the_mapping() -> None:
             t.alter.rename_column("p", "q")
         return str(uuid4())
 
-    with pytest.raises(FeatureInUseError, match="by other names: q"):
+    # The names were the same when it began, and nothing had to be written again; now it has.
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         Alter(t.log, runtime=replace(Runtime(), new_id=new_id)).drop_feature("columnMapping")
-    assert t.configuration["delta.columnMapping.mode"] == "name"
+    assert t.last()["operation"] == "REMOVE COLUMN MAPPING"
     assert sorted(trilake.open(t.uri).to_arrow().column("q").to_pylist()) == ["u", "v"]
 
 
@@ -239,20 +306,21 @@ def test_rows_that_arrive_while_row_ids_are_given_get_theirs() -> None:
     assert len(set(ids)) == len(ids) == 2
 
 
-def test_type_widening_goes_once_no_file_is_narrow() -> None:
+def test_type_widening_goes_with_the_narrow_files() -> None:
     narrow = pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))})
     t = Case(narrow, enableTypeWidening="true")
     t.alter.change_type("l.element", "int")
-    with pytest.raises(FeatureInUseError, match="1 files hold narrower types"):
-        t.alter.drop_feature("typeWidening")
-    assert t.configuration == {}
-    trilake.write(pa.table({"id": pa.array([1], pa.int32()), "l": [[1 << 30]]}), t.uri, mode="overwrite")
+    trilake.write(pa.table({"id": pa.array([2], pa.int32()), "l": [[1 << 30]]}), t.uri, mode="append")
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         t.alter.drop_feature("typeWidening")
+    assert t.configuration == {}
+    infos = [t.log.commit_info(v) for v in range(t.log.head().version + 1)]
+    (reorg,) = [i for i in infos if i["operation"] == "REORG"]
+    assert reorg["operationMetrics"]["numRemovedFiles"] == "1", "the file of today's types is left alone"
     t.later.drop_feature("typeWidening", truncate_history=True)
     assert t.protocol == Protocol(1, 2)
     assert t.log.head().schema.field("l").metadata == {}
-    assert trilake.open(t.uri).to_arrow().column("l").to_pylist() == [[1 << 30]]
+    assert sorted(trilake.open(t.uri).to_arrow().column("l").to_pylist()) == [[1], [1 << 30]]
 
 
 def test_checkpoints_of_version_two_must_be_gone() -> None:

@@ -29,6 +29,7 @@ from trilake.delta.features import check_writable
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.read import read_tasks
+from trilake.delta.row_changes import Runner, run_here
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import plan_scan
 from trilake.delta.schema_edit import FIRST, PathLike, Position
@@ -55,6 +56,7 @@ class Alter:
     ----------
     log: the table's log.
     runtime: clock, ids and waiting.
+    run: who writes files again that use a feature which is dropped.
     find_violation: evaluates conditions that the embedded engine cannot, as Spark does; without it such conditions are
         refused.
 
@@ -71,9 +73,14 @@ class Alter:
     """
 
     def __init__(
-        self, log: DeltaLog, *, runtime: Runtime | None = None, find_violation: FindViolation | None = None
+        self,
+        log: DeltaLog,
+        *,
+        runtime: Runtime | None = None,
+        find_violation: FindViolation | None = None,
+        run: Runner = run_here,
     ) -> None:
-        self.log, self.runtime, self.find_violation = log, runtime or Runtime(), find_violation
+        self.log, self.runtime, self.find_violation, self.run = log, runtime or Runtime(), find_violation, run
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
@@ -223,13 +230,8 @@ class Alter:
         snapshot = self._snapshot()
         spelled, row = feature_removal.removal(snapshot.protocol, name)
         if row.in_history is not None:
-            # Judged on the very version that the commit stands on: a rename in between is a conflict.
-            used = row.in_use(self.log, snapshot) is not None
-            off = _turn_off(snapshot, row, used=used)
-            turned_off = off.changes(snapshot.protocol, snapshot.metadata)
-            if turned_off:
-                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
-            if truncate_history or turned_off:
+            snapshot, changed = self._turned_off(snapshot, spelled, row)
+            if truncate_history or changed:
                 # Log cleanup can cut off the history only where a checkpoint is.
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
@@ -242,6 +244,31 @@ class Alter:
         )
         files = feature_removal.bare_files(snapshot, row)
         return self._commit(snapshot, change, files=files, whole=True)
+
+    def _turned_off(self, snapshot: Snapshot, name: str, row: feature_removal.Removal) -> tuple[Snapshot, bool]:
+        """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
+        commit."""
+        before = snapshot.version
+        for rewritten in (False, True):
+            # Judged on the very version that the commit stands on: a rename in between is a conflict.
+            used = row.in_use(self.log, snapshot) is not None
+            off = _turn_off(snapshot, row, used=used)
+            if off.changes(snapshot.protocol, snapshot.metadata):
+                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
+            if not used or rewritten:
+                break
+            done = feature_removal.rewrite_files(self.log, snapshot, name, row, runtime=self.runtime, run=self.run)
+            snapshot = snapshot if done is None else self.log.snapshot(done)
+        changed = snapshot.version > before
+        if (
+            changed
+            and row.in_history is not None
+            and row.in_history(self.log.parse(self.log.commits(snapshot.version)))
+        ):
+            # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
+            same = Change(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
+            snapshot = self.log.snapshot(self._commit(snapshot, same))
+        return snapshot, changed
 
     # --- how a change happens ----------------------------------------------------------------------------------------
 

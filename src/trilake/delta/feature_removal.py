@@ -4,10 +4,10 @@ Protocol: *Table Features*.  A feature that only writers know goes as soon as no
 One that readers know must be gone from the history too, as far as it can still be read: a reader without the feature
 would replay those commits, and go wrong.  The life of a removal::
 
-    turn it off (properties) --> traces in the newest version? refuse, say what to rewrite
+    turn it off (properties) --> traces in the newest version? write those files again, or refuse and say what to do
       --> traces in older versions? refuse until they are cleaned up --> protocol without the feature
 
-A row of :data:`REMOVALS` says how a feature is turned off and what its traces are.
+A row of :data:`REMOVALS` says how a feature is turned off, what its traces are, and which files must be written again.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from trilake.delta import clustering, in_commit_timestamps, row_tracking, type_widening
 from trilake.delta.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.alter import Change
-from trilake.delta.column_mapping import MAX_COLUMN_ID, MODE, max_column_id, strip
-from trilake.delta.conform import Resolver
+from trilake.delta.column_mapping import FORBIDDEN, MAX_COLUMN_ID, MODE, strip
 from trilake.delta.constraints import INVARIANTS, PREFIX
 from trilake.delta.defaults import CURRENT_DEFAULT
 from trilake.delta.features import dependents, feature, features_of, without_feature
+from trilake.delta.footers import may_hold_dropped_columns, with_other_types
 from trilake.delta.generated import GENERATION_EXPRESSION
 from trilake.delta.identity import START, STEP
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.read import locate
-from trilake.delta.replay import State, decoded_paths
-from trilake.delta.schema import ArrayType, DataType, MapType, StructType, contains_type, nested_fields
-from trilake.errors import FeatureInUseError, InvalidArgumentError, ObjectNotFoundError
+from trilake.delta.optimize import TARGET_SIZE, Work, rewrite
+from trilake.delta.optimize_bins import Numbers, purge_bins
+from trilake.delta.replay import State
+from trilake.delta.row_changes import Runner, records_changes
+from trilake.delta.runtime import Runtime
+from trilake.delta.schema import contains_type, nested_fields
+from trilake.errors import FeatureInUseError, InvalidArgumentError
 
 V2_NAME = re.compile(r"\.checkpoint\.[0-9a-fA-F-]{36}\.(json|parquet)$")
 PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
@@ -48,6 +51,9 @@ class Trace:
     what: str
     help: str
 
+
+#: What is done about a trace by the removal itself.
+_REWRITTEN = "write those files again"
 
 Check = Callable[[DeltaLog, Snapshot], Trace | None]
 
@@ -63,7 +69,8 @@ class Removal:
     ``properties`` turn it off when they are gone; ``metadata`` takes away what else it left there, which the check for
     ``in_use`` has found to be harmless.  ``in_history`` says of a state or of commits whether they use the feature;
     ``None`` where older versions do not matter.  ``domains`` are removed with it, and files are added again without
-    ``fields``.
+    ``fields``.  ``rewritten`` names the files that must be written again where the feature is in use, by position;
+    with ``renames`` they are written for the metadata without it, which their commit sets.
     """
 
     properties: tuple[str, ...] = ()
@@ -72,6 +79,8 @@ class Removal:
     in_history: Callable[[State | ActionBatch], bool] | None = None
     domains: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
+    rewritten: Callable[[DeltaLog, Snapshot], Numbers] | None = None
+    renames: bool = False
 
     def turned_off(self, metadata: Metadata) -> Metadata:
         """The metadata without the feature's properties."""
@@ -103,11 +112,7 @@ def _vectors_in_history(source: State | ActionBatch) -> bool:
 
 def _vectors_in_use(_: DeltaLog, snapshot: Snapshot) -> Trace | None:
     found = _vectors(snapshot.adds)
-    return (
-        Trace(f"{found} files have deletion vectors", "rewrite those files without their deleted rows (PURGE)")
-        if found
-        else None
-    )
+    return Trace(f"{found} files have deletion vectors", _REWRITTEN) if found else None
 
 
 def _columns(test: Callable[[Mapping[str, Any]], bool], what: str, help: str, nullable: bool | None = None) -> Check:
@@ -147,14 +152,21 @@ def _names_in_use(_: DeltaLog, snapshot: Snapshot) -> Trace | None:
     """Whether files know columns by other names than the table, or hold columns that the table dropped."""
     if not snapshot.adds.num_rows:
         return None
-    fields = nested_fields(snapshot.schema)
-    help = "rewrite all files under the names that the columns have by now, into a new table"
-    other = [f.name for f in fields if f.physical_name != f.name]
-    if other:
-        return Trace(f"files know these columns by other names: {', '.join(other)}", help)
-    if max_column_id(snapshot.metadata) > len(fields):
-        return Trace("files may hold columns that were dropped, and would show them again", help)
-    return None
+    other = [f.name for f in nested_fields(snapshot.schema) if f.physical_name != f.name]
+    odd = [f.name for f in nested_fields(snapshot.schema) if set(f.name) & set(FORBIDDEN)]
+    if odd:
+        return Trace(f"columns have names that need it: {', '.join(map(repr, odd))}", "rename these columns first")
+    if not other and not may_hold_dropped_columns(snapshot):
+        return None
+    what = f"files know these columns by other names: {', '.join(other)}" if other else "files may hold dropped columns"
+    if records_changes(snapshot):
+        # Changes of older versions would be looked for under names that only these versions know.
+        return Trace(what, "turn the change data feed off first (delta.enableChangeDataFeed=false)")
+    return Trace(what, _REWRITTEN)
+
+
+def _all_files(_: DeltaLog, snapshot: Snapshot) -> Numbers:
+    return np.arange(snapshot.adds.num_rows, dtype=np.int64)
 
 
 def _without_mapping(metadata: Metadata) -> Metadata:
@@ -162,41 +174,19 @@ def _without_mapping(metadata: Metadata) -> Metadata:
     return replace(metadata, schema_string=strip(metadata.schema).json(), configuration=left)
 
 
-def _narrow_files(log: DeltaLog, snapshot: Snapshot) -> Trace | None:
+def _narrow(log: DeltaLog, snapshot: Snapshot) -> Numbers:
     """Files written before a column's type was widened, as their footers say."""
+    widened = type_widening.has_type_changes(snapshot.schema) and snapshot.metadata.provider.lower() == "parquet"
+    return with_other_types(log.store, snapshot) if widened else np.array([], dtype=np.int64)
+
+
+def _narrow_files(log: DeltaLog, snapshot: Snapshot) -> Trace | None:
     if not type_widening.has_type_changes(snapshot.schema) or not snapshot.adds.num_rows:
         return None
-    help = "rewrite those files, so that they hold the types that the columns have by now"
     if snapshot.metadata.provider.lower() != "parquet":
-        return Trace("older files may hold narrower types", help)
-    resolver = Resolver(snapshot.metadata.column_mapping_mode)
-    narrow = 0
-    for path in decoded_paths(snapshot.adds["path"]).to_pylist():
-        store, key = locate(log.store, path)
-        try:
-            with store.open_input(key) as source:
-                schema = pq.read_schema(source)
-        except ObjectNotFoundError:
-            narrow += 1  # whatever it held: nothing is taken for granted
-            continue
-        narrow += not _holds(pa.struct(list(schema)), snapshot.schema, resolver)
-    return Trace(f"{narrow} files hold narrower types than their columns have by now", help) if narrow else None
-
-
-def _holds(held: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
-    """Whether every column that a file holds has the table's type there."""
-    if isinstance(wanted, StructType):
-        children = list(held) if pa.types.is_struct(held) else []
-        found = ((f, resolver.find(f, children)) for f in wanted.fields)
-        return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in found)
-    if isinstance(wanted, ArrayType):
-        return not pa.types.is_list(held) or _holds(held.value_type, wanted.element, resolver)
-    if isinstance(wanted, MapType):
-        return not pa.types.is_map(held) or (
-            _holds(held.key_type, wanted.key, resolver) and _holds(held.item_type, wanted.value, resolver)
-        )
-    # The unit of a time is the file's own affair.
-    return bool(held == wanted.arrow or (pa.types.is_timestamp(held) and pa.types.is_timestamp(wanted.arrow)))
+        return Trace("older files may hold narrower types", "copy the rows into a new table")
+    found = len(_narrow(log, snapshot))
+    return Trace(f"{found} files hold narrower types than their columns have by now", _REWRITTEN) if found else None
 
 
 def _classic_checkpoints_only(log: DeltaLog, _: Snapshot) -> Trace | None:
@@ -228,6 +218,7 @@ _WIDENING = _row(
     in_use=_narrow_files,
     metadata=lambda m: replace(m, schema_string=type_widening.without_type_changes(m.schema).json()),
     in_history=_any_metadata(lambda m: type_widening.has_type_changes(m.schema)),
+    rewritten=_narrow,
 )
 _VARIANTS = _row(in_use=_type_in_use(_VARIANT), in_history=_has_type(_VARIANT))
 
@@ -248,8 +239,15 @@ REMOVALS: dict[str, Removal] = {
         in_use=_names_in_use,
         metadata=_without_mapping,
         in_history=_any_metadata(lambda m: m.column_mapping_mode != "none"),
+        rewritten=_all_files,
+        renames=True,
     ),
-    "deletionVectors": _row("delta.enableDeletionVectors", in_use=_vectors_in_use, in_history=_vectors_in_history),
+    "deletionVectors": _row(
+        "delta.enableDeletionVectors",
+        in_use=_vectors_in_use,
+        in_history=_vectors_in_history,
+        rewritten=lambda _, snapshot: np.flatnonzero(np.asarray(pc.is_valid(snapshot.adds["deletionVector"]))),
+    ),
     "timestampNtz": _row(in_use=_type_in_use(_NTZ), in_history=_has_type(_NTZ)),
     "v2Checkpoint": _row("delta.checkpointPolicy", in_use=_classic_checkpoints_only, in_history=lambda _: False),
     "domainMetadata": _row(in_use=_domains_in_use),
@@ -298,6 +296,34 @@ def removal(protocol: Protocol, name: str) -> tuple[str, Removal]:
     if needed_by:
         raise in_use(row.name, Trace(f"{', '.join(needed_by)} needs it", "drop those features first"))
     return row.name, REMOVALS[row.name]
+
+
+def rewrite_files(
+    log: DeltaLog, snapshot: Snapshot, name: str, row: Removal, *, runtime: Runtime, run: Runner
+) -> int | None:
+    """Write the files again that use a feature; the version of that, ``None`` where it cannot be done.
+
+    Raises as :func:`trilake.delta.optimize.optimize` does.
+    """
+    trace = row.in_use(log, snapshot)
+    if row.rewritten is None or trace is None or trace.help != _REWRITTEN:
+        return None
+    bins = purge_bins(snapshot, row.rewritten(log, snapshot), limit=TARGET_SIZE)
+    if not row.renames:
+        work = Work(bins, "REORG", {"predicate": [], "applyPurge": True}, TARGET_SIZE)
+        return rewrite(log, snapshot, work, runtime=runtime, run=run).version
+    after = row.metadata(row.turned_off(snapshot.metadata))
+    columns = clustering.clustering_columns(snapshot)
+    domain = clustering.clustering_domain(after.schema, columns, partitioned=bool(after.partition_columns))
+    work = Work(
+        bins,
+        "REMOVE COLUMN MAPPING",
+        {"featureName": name},
+        TARGET_SIZE,
+        metadata=after,
+        domains={clustering.DOMAIN: domain} if columns else {},
+    )
+    return rewrite(log, snapshot, work, runtime=runtime, run=run).version
 
 
 def in_use(name: str, trace: Trace) -> FeatureInUseError:

@@ -147,6 +147,8 @@ class Work:
     tags: Sequence[Mapping[str, str]] = ()
     #: What the table's metadata becomes with the commit; the new files are written for it.
     metadata: Metadata | None = None
+    #: Configurations of metadata domains that the commit sets.
+    domains: Mapping[str, str] = field(default_factory=dict)
     memory: int = MEMORY
     user_metadata: str | None = None
 
@@ -401,7 +403,15 @@ def _commit(
                 [r["deletionVector"] for r in done.removed if r.get("deletionVector")],
             ),
             user_metadata=work.user_metadata,
-            read=ReadSet(files=paths, removed=paths, isolation="SnapshotIsolation", metadata=base.metadata),
+            domains=work.domains,
+            read=ReadSet(
+                # Files that others add meanwhile would be of the metadata that was.
+                whole_table=work.metadata is not None,
+                files=paths,
+                removed=paths,
+                isolation="SnapshotIsolation" if work.metadata is None else "Serializable",
+                metadata=base.metadata,
+            ),
         )
         try:
             return replace(done, version=commit(log, base, plan, runtime).version)
