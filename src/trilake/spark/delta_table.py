@@ -26,6 +26,7 @@ from trilake.spark.delta_merge import DeltaMergeBuilder, merge_request
 from trilake.spark.delta_optimize import DeltaOptimizeBuilder
 from trilake.spark.delta_read import explain_read, read_dataframe
 from trilake.spark.delta_update import update_rows
+from trilake.spark.runner import SparkRunner
 from trilake.spark.table_builder import DeltaTableBuilder
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
@@ -239,7 +240,8 @@ class DeltaTable:
         self._alter().drop_feature(featureName, truncate_history=bool(truncateHistory))
 
     def _alter(self) -> Alter:
-        return Alter(self._log(), find_violation=violation_finder(self._spark, self._path, self._options))
+        finder = violation_finder(self._spark, self._path, self._options)
+        return Alter(self._log(), find_violation=finder, run=SparkRunner(self._spark, width=1))
 
     def __repr__(self) -> str:
         return f"<DeltaTable {self._path}>"
