@@ -191,6 +191,12 @@ class SchemaMismatchError(TrilakeError):
     code = "SCHEMA_MISMATCH"
 
 
+class ChecksumMismatchError(TrilakeError):
+    """Rows that were written read back as others; nothing of the write is visible."""
+
+    code = "CHECKSUM_MISMATCH"
+
+
 class ConstraintViolatedError(SchemaMismatchError):
     """A row breaks a rule of the table: NOT NULL, CHECK, an invariant, a length or a generated column's expression.
 
