@@ -273,7 +273,9 @@ def test_a_source_file_keeps_the_rules(path: Path) -> None:
     text = path.read_text()
     tree = ast.parse(text)
     assert text.count("\n") <= 550, "one file holds one idea"
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    # An error may be of that class for those who catch it; nothing may raise the class itself.
+    bases = {base for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for base in n.bases}
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n not in bases}
     assert "NotImplementedError" not in names, "no stub behind a name"
     assert "unittest" not in {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
 

@@ -13,12 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trilake import __version__
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
     from trilake.lance.functions import dataset, write_dataset
     from trilake.lance.lance_dataset import LanceDataset
     from trilake.lance.operation import LanceOperation
     from trilake.lance.optimize import Compaction
     from trilake.lance.scanner import LanceScanner
+    from trilake.lance.schema_json import json_to_schema, schema_to_json
 
 #: Where each name lives: loaded when it is asked for, because data files need no datasets.
 _HOMES = {
@@ -29,8 +31,27 @@ _HOMES = {
     "LanceOperation": "operation",
     "LanceScanner": "scanner",
     "dataset": "functions",
+    "json_to_schema": "schema_json",
+    "schema_to_json": "schema_json",
     "write_dataset": "functions",
     "write_fragments": "fragment",
+}
+
+#: Modules that users of the format know as attributes of the package.
+_MODULES = {
+    "arrow",
+    "cache",
+    "cleanup",
+    "commit",
+    "fragment",
+    "lance",
+    "optimize",
+    "progress",
+    "sampler",
+    "schema",
+    "tracing",
+    "util",
+    "vector",
 }
 
 __all__ = [
@@ -40,13 +61,20 @@ __all__ = [
     "LanceFragment",
     "LanceOperation",
     "LanceScanner",
+    "__version__",
     "dataset",
+    "json_to_schema",
+    "schema_to_json",
     "write_dataset",
     "write_fragments",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("trilake").__version__
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

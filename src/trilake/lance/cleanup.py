@@ -7,6 +7,7 @@ old, whatever version is asked for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.lance.manifest import Manifest, parse_manifest
 from trilake.lance.runtime import Runtime
 from trilake.lance.versions import list_versions, read_tags
+from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
 
 #: Age in ms from which on a file that no manifest ever named is removed.
@@ -119,3 +121,12 @@ def _delete(store: Store, metas: Iterable[ObjectMeta]) -> None:
     keys = [m.key for m in metas]
     if keys:
         store.delete(keys)
+
+
+def cleanup_partial_writes(dataset_uri: str | os.PathLike[str], objects: list[tuple[str, str]]) -> None:
+    """Remove data files by their paths below ``data``; those that are not there are no error.
+
+    Multipart uploads that never ended have no file: the store's own rules remove them.
+    """
+    store = open_store(dataset_uri)
+    store.delete([f"data/{path}" for path, _ in objects])

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from pyroaring import BitMap
 
-from trilake.errors import ConflictError
+from trilake.errors import ConflictError, FilterError
 from trilake.expr import Filter
 from trilake.lance import deletions, transaction
 from trilake.lance import operations as op
+from trilake.lance.errors import DeletePredicateError
 from trilake.lance.fragment_reader import FragmentReader, Rows
 from trilake.lance.manifest import Fragment
 from trilake.lance.runtime import Runtime
@@ -64,6 +65,14 @@ def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
     return found
 
 
+def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
+    """The condition of a delete.  Raises ``DeletePredicateError``, a ``FilterError``."""
+    try:
+        return snapshot.filter(predicate)
+    except FilterError as e:
+        raise DeletePredicateError(e.message, help=e.help, **e.context) from e
+
+
 def delete(snapshot: Snapshot, predicate: FilterLike, runtime: Runtime | None = None) -> Snapshot:
     """Delete the rows for which ``predicate`` is true, and return the version after that.
 
@@ -74,7 +83,7 @@ def delete(snapshot: Snapshot, predicate: FilterLike, runtime: Runtime | None = 
     runtime = runtime or Runtime()
 
     def plan(current: Snapshot) -> op.Operation:
-        updated, removed = mark_all(current, matching(current, current.filter(predicate)), runtime)
+        updated, removed = mark_all(current, matching(current, condition_of(current, predicate)), runtime)
         return op.Delete(updated, removed, str(predicate))
 
     return replanned(snapshot, plan, runtime)

@@ -27,7 +27,7 @@ class DatasetExistsError(TableExistsError, OSError):
     """A dataset to be created is there already."""
 
 
-class RowsDoNotFitError(SchemaMismatchError, OSError):
+class RowsDoNotFitError(SchemaMismatchError, ValueError, OSError):
     """The rows to be written do not have the dataset's columns."""
 
 
@@ -69,8 +69,8 @@ class WrongTypeError(InvalidArgumentError, TypeError):
     """An argument, or a column, is of a type that does not do."""
 
 
-class NoColumnsError(InvalidArgumentError, OSError):
-    """Rows without any column are to be written."""
+class NothingToWriteError(InvalidArgumentError, OSError):
+    """There are no rows, or no columns, where a fragment is to be made."""
 
 
 class DeletePredicateError(FilterError, OSError):

@@ -20,7 +20,8 @@ import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance import columns as commands
-from trilake.lance.delete import mark
+from trilake.lance.delete import condition_of, mark
+from trilake.lance.errors import NothingToWriteError
 from trilake.lance.fragment_reader import FragmentReader
 from trilake.lance.manifest import ARROW_ARRAY, BITMAP, DataFile, DeletionFile, Fragment
 from trilake.lance.rows_in import stream
@@ -80,14 +81,21 @@ class FragmentMetadata:
                 f"Some(DeletionFile {{ read_version: {d.read_version}, id: {d.id}, "
                 f"file_type: {_KINDS[d.file_type].title()}, num_deleted_rows: Some({d.num_deleted_rows}) }})"
             )
-        rows = self.entry.physical_rows
-        return f"Fragment {{ id: {self.id}, files: [{files}], deletion_file: {deletion}, physical_rows: Some({rows}) }}"
+        rows = f"Some({self.entry.physical_rows})" if self.entry.physical_rows else "None"
+        return f"Fragment {{ id: {self.id}, files: [{files}], deletion_file: {deletion}, physical_rows: {rows} }}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FragmentMetadata, (json.dumps(self.to_json()),)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FragmentMetadata) and self._metadata == other._metadata
+        """Whether both are of the same fragment; before it is written, its number of rows is not known."""
+        if not isinstance(other, FragmentMetadata):
+            return False
+        mine, theirs = self._metadata, other._metadata
+        rows = mine.physical_rows or theirs.physical_rows
+        return theirs.physical_rows in (0, rows) and replace(mine, physical_rows=rows) == replace(
+            theirs, physical_rows=rows
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -98,7 +106,7 @@ class FragmentMetadata:
             "id": f.id,
             "files": [{"path": d.path, "fields": list(d.fields)} for d in f.files],
             "deletion_file": None,
-            "physical_rows": f.physical_rows,
+            "physical_rows": f.physical_rows or None,
         }
         if f.deletion_file is not None:
             d = f.deletion_file
@@ -203,9 +211,10 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         :func:`write_fragments`.
         """
         options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
-        made = _create(dataset_uri, data, schema, options, progress, storage_options)
+        reporter = Reporter(progress, fragment_id or 0)
+        made = _create(dataset_uri, data, schema, options, reporter, storage_options)
         if len(made) != 1:
-            raise InvalidArgumentError(f"the rows make {len(made)} fragments instead of one")
+            raise NothingToWriteError(f"the rows make {len(made)} fragments instead of one")
         return FragmentMetadata.of(replace(made[0], id=fragment_id or 0))
 
     @staticmethod
@@ -330,7 +339,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         The deletion file is written; a ``LanceOperation.Delete`` makes it count.
         """
         snapshot = self._ds.snapshot
-        rows = snapshot.matching(snapshot.filter(predicate), self._fragment)
+        rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
         if not len(rows):
             return self.metadata
         made = mark(self._fragment, rows, read_version=snapshot.version, runtime=Runtime())
@@ -382,19 +391,21 @@ def _create(
     data: Any,
     schema: pa.Schema | None,
     options: WriteOptions,
-    progress: Any,
+    progress: Reporter,
     storage_options: Mapping[str, str] | None,
 ) -> list[Fragment]:
     from trilake.lance.snapshot import Snapshot
 
     store = open_store(uri, dict(storage_options or {}))
     found, batches = stream(data, schema)
+    if not found.names:
+        raise NothingToWriteError("the rows have no columns")
     target = Target.new(found, nulls=options.nulls)
     if list_versions(store).versions:
         known = Snapshot.open(store).manifest.schema
         if sorted(known.names) == sorted(target.view.whole.names):
             target = Target(known, nulls=options.nulls)
-    return write_files(store, batches, target, options, Runtime(), Reporter(progress))
+    return write_files(store, batches, target, options, Runtime(), progress)
 
 
 def write_fragments(
@@ -421,20 +432,20 @@ def write_fragments(
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
     """
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
-    made = _create(dataset_uri, data, schema, options, progress, storage_options)
+    made = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options)
     return [FragmentMetadata.of(f) for f in made]
 
 
 class Reporter:
     """Tells a progress object of fragments by their metadata."""
 
-    def __init__(self, progress: Any) -> None:
-        self._progress = progress
+    def __init__(self, progress: Any, fragment_id: int = 0) -> None:
+        self._progress, self._id = progress, fragment_id
 
     def begin(self, fragment: Fragment) -> None:
         if self._progress is not None:
-            self._progress.begin(FragmentMetadata.of(fragment))
+            self._progress.begin(FragmentMetadata.of(replace(fragment, id=self._id)))
 
     def complete(self, fragment: Fragment) -> None:
         if self._progress is not None:
-            self._progress.complete(FragmentMetadata.of(fragment))
+            self._progress.complete(FragmentMetadata.of(replace(fragment, id=self._id)))

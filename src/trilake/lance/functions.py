@@ -14,6 +14,8 @@ from trilake.lance import rows_in
 from trilake.lance.errors import DatasetVersionNotFoundError
 from trilake.lance.fragment import Reporter
 from trilake.lance.lance_dataset import LanceDataset
+from trilake.lance.runtime import runtime_with
+from trilake.lance.util import sanitize_ts
 from trilake.lance.write import Mode, write
 from trilake.lance.writing import NullPolicy, WriteOptions
 from trilake.storage import open_store
@@ -37,33 +39,22 @@ def dataset(
     uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
     version: a number, or the name of a tag; the newest by default.
     asof: show the version that was newest before this time, local where it has no zone; counts only without a version.
-    block_size, commit_lock, index_cache_size: accepted for other implementations' sake.
-    storage_options, nulls: see :class:`LanceDataset`.
+    block_size, index_cache_size: accepted for other implementations' sake.
+    commit_lock, storage_options, nulls: see :class:`LanceDataset`.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
     """
-    del block_size, commit_lock, index_cache_size
-    found = LanceDataset(uri, version, storage_options=storage_options, nulls=nulls)
+    del block_size, index_cache_size
+    found = LanceDataset(uri, version, commit_lock=commit_lock, storage_options=storage_options, nulls=nulls)
     if version is not None or asof is None:
         return found
-    limit = _naive(asof)
+    limit = sanitize_ts(asof)
     before = [v["version"] for v in found.versions() if v["timestamp"] < limit]
     if not before:
-        raise DatasetVersionNotFoundError(f"{limit} is before the first version", file=os.fspath(uri))
+        raise DatasetVersionNotFoundError(
+            f"{limit} is earlier than the first version of this dataset", file=os.fspath(uri)
+        )
     return found.checkout_version(max(before))
-
-
-def _naive(when: Any) -> dt.datetime:
-    if isinstance(when, str):
-        try:
-            when = dt.datetime.fromisoformat(when)
-        except ValueError as e:
-            raise InvalidArgumentError(f"asof is {when!r}, which is no time", help="write it as ISO text") from e
-    if hasattr(when, "to_pydatetime"):
-        when = when.to_pydatetime()
-    if not isinstance(when, dt.datetime):
-        raise InvalidArgumentError(f"asof is a {type(when).__name__}", help="pass a datetime or ISO text")
-    return when if when.tzinfo is None else when.astimezone().replace(tzinfo=None)
 
 
 def write_dataset(
@@ -90,7 +81,7 @@ def write_dataset(
     mode: ``"create"`` refuses where a dataset is, ``"append"`` adds rows, ``"overwrite"`` replaces all.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.writing.WriteOptions`.
-    commit_lock: accepted for other implementations' sake.
+    commit_lock: held while the version is committed; see :class:`LanceDataset`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
@@ -98,13 +89,26 @@ def write_dataset(
     >>> write_dataset(pa.table({"a": [1]}), "memory://doc-write-lance", mode="overwrite").count_rows()
     1
     """
-    if commit_lock is not None and not callable(commit_lock):
-        raise TypeError(f"commit_lock must be a function, got {type(commit_lock)}")
+    runtime = runtime_with(commit_lock)
     if isinstance(uri, LanceDataset):
         store, where = uri.snapshot.store, uri.uri
     else:
         store, where = open_store(uri, dict(storage_options or {})), os.fspath(uri)
     found, batches = rows_in.stream(data_obj, schema)
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
-    made = write(store, found, batches, mode, options, progress=None if progress is None else Reporter(progress))
+    _check_metadata(found)
+    reporter = None if progress is None else Reporter(progress)
+    made = write(store, found, batches, mode, options, runtime=runtime, progress=reporter)
     return LanceDataset.of(made, where, nulls)
+
+
+def _check_metadata(schema: pa.Schema) -> None:
+    """Raise ``InvalidArgumentError`` for schema metadata that is no text: the format keeps texts."""
+    for key, value in (schema.metadata or {}).items():
+        try:
+            key.decode()
+            value.decode()
+        except UnicodeDecodeError as e:
+            raise InvalidArgumentError(
+                f"the schema's metadata {key!r} is not valid utf8", help="encode it, for example with base64"
+            ) from e

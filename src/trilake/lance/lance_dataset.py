@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,18 +17,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance import cleanup, columns, delete, indices, rows_in, transaction, update, validate, vector_indices
+from trilake.lance.arrow_dataset import ArrowDataset
 from trilake.lance.cleanup import CleanupStats
+from trilake.lance.errors import ReadVersionMissingError, UnsupportedIndexError
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.manifest import parse_manifest
 from trilake.lance.merge_insert import MergeInsertBuilder
 from trilake.lance.operation import LanceOperation
 from trilake.lance.operations import Restore
 from trilake.lance.optimize import DatasetOptimizer
-from trilake.lance.runtime import Runtime
+from trilake.lance.runtime import Runtime, runtime_with
 from trilake.lance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.skipping import kept_groups
 from trilake.lance.snapshot import Snapshot
@@ -39,15 +41,16 @@ from trilake.storage import open_store
 from trilake.table import FilterLike
 
 
-class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
+class LanceDataset(ArrowDataset):
     """A dataset at one version.
 
     Parameters
     ----------
     uri: where it is.
     version: its number, or the name of a tag; the newest by default.
-    block_size, index_cache_size, metadata_cache_size, commit_lock: accepted for other implementations' sake; a commit
-        needs no lock here, because every store decides who wins.
+    block_size, index_cache_size, metadata_cache_size: accepted for other implementations' sake.
+    commit_lock: a function of a version that gives a context manager, which is held while that version is committed.
+        No store needs one: each decides who wins.
     storage_options: credentials, region and endpoint of an object store.
     nulls: what becomes of nulls that the format cannot hold, in changes by this object; see
         :class:`~trilake.lance.writing.WriteOptions`.
@@ -73,7 +76,8 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         storage_options: Mapping[str, str] | None = None,
         nulls: NullPolicy = "error",
     ) -> None:
-        del block_size, index_cache_size, metadata_cache_size, commit_lock
+        del block_size, index_cache_size, metadata_cache_size
+        self._lock = commit_lock
         self._open(uri, version, dict(storage_options or {}), nulls)
 
     def _open(
@@ -89,6 +93,7 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """A dataset that is open already."""
         made = cls.__new__(cls)
         made._uri, made._options, made.nulls = os.fspath(uri), dict(snapshot.store.options), nulls
+        made._lock = None
         made.snapshot = snapshot
         return made
 
@@ -103,7 +108,13 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return self._uri, self.version, self._options, self.nulls
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._lock = None
         self._open(*state)
+
+    @property
+    def runtime(self) -> Runtime:
+        """What commits through this object take from the world: the lock, among others."""
+        return runtime_with(self._lock)
 
     def __len__(self) -> int:
         return self.count_rows()
@@ -322,47 +333,19 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         reader = self.snapshot.reader_of(fragment_id)
         return None if reader is None else LanceFragment(self, None, fragment=reader)
 
-    # --- what else Arrow's datasets do -------------------------------------------------------------------------------
-
-    @property
-    def partition_expression(self) -> pc.Expression:
-        """True: Lance has no partitions."""
-        return pc.scalar(True)
-
-    def replace_schema(self, schema: pa.Schema) -> pa.dataset.Dataset:
-        """The rows under another schema, in memory."""
-        return pa.dataset.dataset(self.to_table(columns=schema.names).cast(schema))
-
-    def filter(self, expression: pc.Expression) -> pa.dataset.Dataset:
-        """The matching rows, in memory."""
-        return pa.dataset.dataset(self.to_table(filter=expression))
-
-    def sort_by(self, sorting: Any, **more: Any) -> pa.dataset.Dataset:
-        """The rows in another order, in memory."""
-        return pa.dataset.dataset(self.to_table().sort_by(sorting, **more))
-
-    def join(self, right_dataset: Any, keys: Any, *args: Any, **more: Any) -> pa.dataset.Dataset:
-        """The rows joined with those of another dataset, in memory; see Arrow's ``Table.join``."""
-        right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
-        return pa.dataset.dataset(self.to_table().join(right, keys, *args, **more))
-
-    def join_asof(self, right_dataset: Any, on: str, by: Any, tolerance: int, **more: Any) -> pa.dataset.Dataset:
-        """The rows joined with the nearest ones of another dataset, in memory; see Arrow's ``Table.join_asof``."""
-        right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
-        return pa.dataset.dataset(self.to_table().join_asof(right, on, by, tolerance, **more))
-
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def delete(self, predicate: FilterLike) -> None:
         """Delete the rows for which a condition is true."""
-        self.moved(delete.delete(self.snapshot, predicate))
+        self.moved(delete.delete(self.snapshot, predicate, self.runtime))
 
     def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> None:
         """Set columns to SQL expressions where a condition is true.
 
         :func:`trilake.lance.update.update` does the same and says how many rows were changed.
         """
-        self.moved(update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls)).snapshot)
+        options = WriteOptions(nulls=self.nulls)
+        self.moved(update.update(self.snapshot, updates, where, options=options, runtime=self.runtime).snapshot)
 
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsertBuilder:
         """Match rows of a source by key columns; the builder says what becomes of which."""
@@ -373,7 +356,7 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
         """Add the columns of other data to the rows with the same key; rows without a match get nulls."""
         data = rows_in.table(data_obj, schema)
-        self.moved(columns.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
+        self.moved(columns.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls, runtime=self.runtime))
 
     def add_columns(
         self,
@@ -394,23 +377,28 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         batch_size: a hint; batches are the row groups of the files.
         """
         del batch_size
-        self.moved(columns.add(self.snapshot, transforms, read_columns, reader_schema, nulls=self.nulls))
+        how: dict[str, Any] = {"nulls": self.nulls, "runtime": self.runtime}
+        self.moved(columns.add(self.snapshot, transforms, read_columns, reader_schema, **how))
 
     def drop_columns(self, columns_: Sequence[str]) -> None:
         """Drop columns, or fields of structs; no file is written."""
-        self.moved(columns.drop_columns(self.snapshot, columns_))
+        self.moved(columns.drop_columns(self.snapshot, columns_, runtime=self.runtime))
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
         """Rename columns (``name``), make them ``nullable`` or not, or cast them (``data_type``), by ``path``."""
-        self.moved(columns.alter_columns(self.snapshot, alterations, nulls=self.nulls))
+        self.moved(columns.alter_columns(self.snapshot, alterations, nulls=self.nulls, runtime=self.runtime))
 
     # --- indices -----------------------------------------------------------------------------------------------------
 
     def create_scalar_index(
-        self, column: str, index_type: str = "BTREE", name: str | None = None, *, replace: bool = True
+        self, column: str | list[str], index_type: str = "BTREE", name: str | None = None, *, replace: bool = True
     ) -> None:
-        """Index a column of numbers, booleans or texts."""
-        self.moved(indices.create_scalar_index(self.snapshot, column, index_type, name, replace=replace))
+        """Index a column of numbers, booleans, texts, dates or times; filters find its rows then."""
+        names = [column] if isinstance(column, str) else list(column)
+        if len(names) != 1:
+            raise UnsupportedIndexError(f"a scalar index of {len(names)} columns cannot be made", help="name one")
+        how: dict[str, Any] = {"replace": replace, "runtime": self.runtime}
+        self.moved(indices.create_scalar_index(self.snapshot, names[0], index_type, name, **how))
 
     def create_index(
         self,
@@ -424,15 +412,15 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         num_sub_vectors: int | None = None,
         accelerator: Any = None,
         index_cache_size: int | None = None,
-        *,
-        seed: int = 0,
+        **more: Any,
     ) -> LanceDataset:
         """Index a column of vectors for searches of the nearest; the type is ``IVF_PQ``.
 
-        See :func:`trilake.lance.vector_indices.create_vector_index`; ``accelerator`` and ``index_cache_size`` are
-        accepted for other implementations' sake.
+        Parameters are those of :func:`trilake.lance.vector_indices.create_vector_index`, ``pq_codebook`` and ``seed``
+        among them.  An ``accelerator`` may be named, but is not used; ``index_cache_size`` changes nothing.
         """
-        del accelerator, index_cache_size
+        del index_cache_size
+        how = vector_indices.checked_options(more, accelerator)
         made = vector_indices.create_vector_index(
             self.snapshot,
             column,
@@ -443,7 +431,8 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
             num_partitions=num_partitions,
             num_sub_vectors=num_sub_vectors,
             ivf_centroids=ivf_centroids,
-            seed=seed,
+            runtime=self.runtime,
+            **how,
         )
         self.moved(made)
         return LanceDataset.of(made, self._uri, self.nulls)
@@ -453,8 +442,9 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return indices.list_indices(self.snapshot)
 
     def index_statistics(self, index_name: str) -> dict[str, Any]:
-        """What an index says of itself."""
-        return indices.statistics(self.snapshot, index_name)
+        """What an index says of itself.  Other implementations prefer ``stats.index_stats``."""
+        warnings.warn("use LanceDataset.stats.index_stats() instead", DeprecationWarning, stacklevel=2)
+        return indices.own_statistics(self.snapshot, index_name)
 
     @property
     def has_index(self) -> bool:
@@ -475,7 +465,7 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     def restore(self) -> None:
         """Make the version that is shown the newest, as a commit."""
-        runtime = Runtime()
+        runtime = self.runtime
         begun = transaction.begin(self.version, Restore(self.version), runtime)
         self.moved(self.snapshot.at(transaction.commit(self.snapshot.store, begun, runtime)))
 
@@ -518,23 +508,32 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         base_uri: the dataset, which need not exist for an overwrite.
         operation: one of :class:`~trilake.lance.operation.LanceOperation`.
         read_version: the version that the job has read; not needed for overwrites and restores.
-        commit_lock: accepted for other implementations' sake.
+        commit_lock: held while the version is committed; see :class:`LanceDataset`.
         """
-        if commit_lock is not None and not callable(commit_lock):
-            raise TypeError(f"commit_lock must be a function, got {type(commit_lock)}")
         if not isinstance(operation, LanceOperation.BaseOperation):
             raise TypeError(f"operation must be a LanceOperation, got {type(operation)}")
+        runtime = runtime_with(commit_lock)
         store = open_store(base_uri, dict(storage_options or {}))
         listing = list_versions(store)
         free = isinstance(operation, LanceOperation.Overwrite | LanceOperation.Restore)
         if read_version is None:
             if not free:
-                raise InvalidArgumentError("the version that the job has read is not given", help="pass read_version=")
+                raise ReadVersionMissingError("read_version must be specified for this operation")
             read_version = listing.latest
         base = transaction.load(store, read_version, listing) if listing.versions and read_version else None
-        runtime = Runtime()
         begun = transaction.begin(read_version, operation.resolve(base), runtime)
         return LanceDataset.of(Snapshot(store, transaction.commit(store, begun, runtime)), base_uri)
+
+    @staticmethod
+    def _commit(
+        base_uri: str | os.PathLike[str],
+        operation: LanceOperation.BaseOperation,
+        read_version: int | None = None,
+        commit_lock: Any = None,
+    ) -> LanceDataset:
+        """The old name of :meth:`commit`."""
+        warnings.warn("use LanceDataset.commit() instead of _commit()", DeprecationWarning, stacklevel=2)
+        return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
 
 
 def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:

@@ -266,7 +266,8 @@ class MergeInsertBuilder:
         if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
             raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
         source = rows_in.table(data_obj, schema)
-        done, stats = merge_insert(self._dataset.snapshot, w, source, nulls=self._dataset.nulls, replans=self._replans)
+        how: dict[str, Any] = {"nulls": self._dataset.nulls, "runtime": self._dataset.runtime}
+        done, stats = merge_insert(self._dataset.snapshot, w, source, replans=self._replans, **how)
         self._dataset.moved(done)
         return {
             "num_inserted_rows": stats.num_inserted_rows,

@@ -21,11 +21,12 @@ from trilake.lance.schema import Field, LanceSchema
 
 
 def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
-    found = list(fragments) if not isinstance(fragments, str | bytes | dict) else [fragments]
-    wrong = [f for f in found if not isinstance(f, FragmentMetadata)]
+    if not isinstance(fragments, list):
+        raise TypeError(f"fragments must be list[FragmentMetadata], got {type(fragments)}")
+    wrong = [f for f in fragments if not isinstance(f, FragmentMetadata)]
     if wrong:
-        raise TypeError(f"fragments must be FragmentMetadata, not {type(wrong[0]).__name__}")
-    return tuple(f.entry for f in found if isinstance(f, FragmentMetadata))
+        raise TypeError(f"fragments must be list[FragmentMetadata], got {type(wrong[0])}")
+    return tuple(f.entry for f in fragments)
 
 
 class LanceOperation:

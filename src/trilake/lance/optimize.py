@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance import compaction, indices
-from trilake.lance.compaction import CompactionMetrics, CompactionOptions, CompactionPlan, RewriteResult
+from trilake.lance.compaction import CompactionMetrics, CompactionOptions
+from trilake.lance.fragment import FragmentMetadata
+from trilake.lance.manifest import Fragment
 
 if TYPE_CHECKING:
     from trilake.lance.lance_dataset import LanceDataset
@@ -39,13 +42,118 @@ class DatasetOptimizer:
             materialize_deletions_threshold,
             num_threads,
         )
-        done, metrics = compaction.compact(self._dataset.snapshot, options)
+        done, metrics = compaction.compact(self._dataset.snapshot, options, self._dataset.runtime)
         self._dataset.moved(done)
         return metrics
 
-    def optimize_indices(self) -> None:
-        """Make scalar indices anew that do not cover all rows; vector indices stay as they are."""
-        self._dataset.moved(indices.optimize(self._dataset.snapshot))
+    def optimize_indices(self, **options: Any) -> None:
+        """Bring indices up to date with rows that came since, without learning anew.
+
+        ``options`` of other implementations are accepted and change nothing.
+        """
+        del options
+        self._dataset.moved(indices.optimize(self._dataset.snapshot, self._dataset.runtime))
+
+
+@dataclass(frozen=True)
+class RewriteResult:
+    """The old and new fragments of a task that has run; it can be pickled, or sent as JSON."""
+
+    done: compaction.RewriteResult
+
+    @property
+    def read_version(self) -> int:
+        """The version that the task has read."""
+        return self.done.read_version
+
+    @property
+    def metrics(self) -> CompactionMetrics:
+        """What the task has done."""
+        return self.done.metrics
+
+    @property
+    def old_fragments(self) -> list[FragmentMetadata]:
+        """The fragments that were read."""
+        return _metadata(self.done.original_fragments)
+
+    @property
+    def new_fragments(self) -> list[FragmentMetadata]:
+        """The fragments that were written."""
+        return _metadata(self.done.new_fragments)
+
+    def json(self) -> str:
+        """The result as text, for another process."""
+        return self.done.json()
+
+    @staticmethod
+    def from_json(text: str) -> RewriteResult:
+        """The result in a text.  Raises ``InvalidArgumentError``."""
+        return RewriteResult(compaction.RewriteResult.from_json(text))
+
+    def __repr__(self) -> str:
+        new, old = self.new_fragments, self.old_fragments
+        return f"RewriteResult(read_version={self.read_version}, new_fragments={new}, old_fragments={old})"
+
+
+@dataclass(frozen=True)
+class CompactionTask:
+    """Fragments that become others; it can be pickled, or sent as JSON."""
+
+    task: compaction.CompactionTask
+
+    @property
+    def read_version(self) -> int:
+        """The version that the task reads."""
+        return self.task.read_version
+
+    @property
+    def fragments(self) -> list[FragmentMetadata]:
+        """The fragments that it reads."""
+        return _metadata(self.task.fragments)
+
+    def execute(self, dataset: LanceDataset) -> RewriteResult:
+        """Write the new files; nothing is committed."""
+        return RewriteResult(self.task.execute(dataset))
+
+    def json(self) -> str:
+        """The task as text, for another process."""
+        return self.task.json()
+
+    @staticmethod
+    def from_json(text: str) -> CompactionTask:
+        """The task in a text.  Raises ``InvalidArgumentError``."""
+        return CompactionTask(compaction.CompactionTask.from_json(text))
+
+    def __repr__(self) -> str:
+        return f"CompactionTask(read_version={self.read_version}, fragments={self.fragments})"
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """The tasks of a compaction; it can be pickled."""
+
+    plan: compaction.CompactionPlan
+
+    @property
+    def read_version(self) -> int:
+        """The version that the tasks read."""
+        return self.plan.read_version
+
+    @property
+    def tasks(self) -> list[CompactionTask]:
+        """The tasks."""
+        return [CompactionTask(task) for task in self.plan.tasks]
+
+    def num_tasks(self) -> int:
+        """Number of tasks."""
+        return self.plan.num_tasks()
+
+    def __repr__(self) -> str:
+        return f"CompactionPlan(read_version={self.read_version}, tasks=<{self.num_tasks()} compaction tasks>)"
+
+
+def _metadata(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
+    return [FragmentMetadata.of(f) for f in fragments]
 
 
 class Compaction:
@@ -54,19 +162,19 @@ class Compaction:
     @staticmethod
     def plan(dataset: LanceDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
         """The tasks; each has ``execute(dataset)`` and goes through ``json()`` and ``from_json``."""
-        return compaction.plan_compaction(dataset.snapshot, _options(options))
+        return CompactionPlan(compaction.plan_compaction(dataset.snapshot, _options(options)))
 
     @staticmethod
     def commit(dataset: LanceDataset, rewrites: Sequence[RewriteResult]) -> CompactionMetrics:
         """Make the results of tasks a version."""
-        done, metrics = compaction.commit_compaction(dataset.snapshot, rewrites)
+        done, metrics = compaction.commit_compaction(dataset.snapshot, [r.done for r in rewrites], dataset.runtime)
         dataset.moved(done)
         return metrics
 
     @staticmethod
     def execute(dataset: LanceDataset, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
         """All of it, here."""
-        done, metrics = compaction.compact(dataset.snapshot, _options(options))
+        done, metrics = compaction.compact(dataset.snapshot, _options(options), dataset.runtime)
         dataset.moved(done)
         return metrics
 
@@ -76,7 +184,7 @@ def _options(given: Mapping[str, Any] | None) -> CompactionOptions:
     unknown = set(chosen) - set(CompactionOptions.__dataclass_fields__)
     if unknown:
         raise InvalidArgumentError(
-            f"a compaction has no option {min(unknown)!r}",
+            f"Invalid compaction option: {min(unknown)}",
             help=f"options are {', '.join(CompactionOptions.__dataclass_fields__)}",
         )
     return CompactionOptions(**chosen)

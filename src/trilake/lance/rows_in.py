@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.errors import RowsDoNotFitError
+from trilake.lance.errors import RowsDoNotFitError, WrongTypeError
 
 
 def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -42,11 +42,13 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
         found, batches = reader.schema, iter(reader)
     elif isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
         if schema is None:
-            raise InvalidArgumentError("an iterable of record batches needs a schema", help="pass schema=")
+            raise InvalidArgumentError(
+                "Must provide schema to write dataset from RecordBatch iterable", help="pass schema="
+            )
         found, batches = schema, iter(data)
     else:
-        raise InvalidArgumentError(
-            f"cannot take rows of a {type(data).__name__}",
+        raise WrongTypeError(
+            f"Unknown data type {type(data)}",
             help="pass Arrow data, a frame with the Arrow stream interface, or an iterable of record batches",
         )
     if schema is None or (
@@ -69,13 +71,13 @@ def _is(data: Any, package: str, name: str) -> bool:
 def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch):
-            raise InvalidArgumentError(f"an iterable of record batches gave a {type(batch).__name__}")
+            raise WrongTypeError(f"Expected RecordBatch, got {type(batch)}")
         if batch.schema != schema:
             try:
                 yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
                 continue
             except (pa.ArrowInvalid, ValueError) as e:
-                raise RowsDoNotFitError(f"a batch does not have the schema asked for: {e}") from e
+                raise RowsDoNotFitError(f"a batch has a schema that does not match the expected schema: {e}") from e
         yield batch
 
 

@@ -42,3 +42,12 @@ class Runtime:
         """A fresh number of 64 bits, for the names of deletion files."""
         parsed = uuid.UUID(self.new_id()).int
         return (parsed >> 64 ^ parsed) & 0xFFFFFFFFFFFFFFFF
+
+
+def runtime_with(lock: CommitLock | None) -> Runtime:
+    """The world with a lock of the user's.  Raises ``TypeError`` for one that cannot be called."""
+    if lock is None:
+        return Runtime()
+    if not callable(lock):
+        raise TypeError(f"commit_lock must be a function, got {type(lock)}")
+    return Runtime(lock=lock)

@@ -12,6 +12,7 @@ import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance import scan, search
+from trilake.lance.errors import WrongTypeError
 from trilake.lance.fragment_reader import FragmentReader
 from trilake.lance.scan import ScanPlan
 from trilake.lance.search import Nearest
@@ -104,7 +105,7 @@ class ScannerBuilder:
         given = list(fragments)
         wrong = [f for f in given if not isinstance(f, pa.dataset.Fragment) or not hasattr(f, "_fragment")]
         if wrong:
-            raise InvalidArgumentError(f"a fragment is a LanceFragment, not a {type(wrong[0]).__name__}")
+            raise WrongTypeError(f"fragments must be an iterable of LanceFragment. Got {type(wrong[0])} instead")
         self._readers = tuple(f._fragment for f in given)
         return self
 

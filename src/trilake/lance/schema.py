@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -413,3 +414,10 @@ def _differences(mine: Sequence[Field], theirs: Sequence[Field], above: str, nul
         else:
             found += _differences(a.children, b.children, path + ".", nullability)
     return found
+
+
+def __getattr__(name: str) -> Any:
+    # Users of the format import these two from a module of this name.
+    if name in ("json_to_schema", "schema_to_json"):
+        return getattr(import_module("trilake.lance.schema_json"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

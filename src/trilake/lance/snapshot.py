@@ -24,6 +24,7 @@ from trilake.lance.open_indices import OpenIndices
 from trilake.lance.scalar_search import Question
 from trilake.lance.scan import ScanPlan
 from trilake.lance.schema import LanceSchema
+from trilake.lance.sql_text import as_spark
 from trilake.lance.view import View
 from trilake.storage.base import Store
 from trilake.table import FilterLike
@@ -88,7 +89,7 @@ class Snapshot:
 
     def filter(self, filter: FilterLike | Filter | None) -> Filter | None:
         """A condition bound to the columns.  Raises ``FilterError``."""
-        return parse_filter(filter, self.schema)
+        return parse_filter(as_spark(filter) if isinstance(filter, str) else filter, self.schema)
 
     def plan(
         self, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None, **more: Any

@@ -26,5 +26,12 @@ class LanceStats:
         }
 
     def index_stats(self, index_name: str) -> dict[str, Any]:
-        """What an index says of itself, and how many rows it covers."""
-        return indices.statistics(self._dataset.snapshot, index_name)
+        """What an index says of itself, how many rows it covers, and how often one was open already.
+
+        Raises ``UnknownIndexError``, which is a ``KeyError``.
+        """
+        snapshot = self._dataset.snapshot
+        found = indices.statistics(snapshot, index_name)
+        found["index_cache_entry_count"] = snapshot.indices.entry_count
+        found["index_cache_hit_rate"] = snapshot.indices.hit_rate
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
 from trilake.expr import Expression, evaluate_all, parse_expression
+from trilake.expr.duckdb_sql import Sql
 from trilake.lance import operations as op
 from trilake.lance.delete import mark_all, replanned
 from trilake.lance.fragment_reader import ROW_ID, FragmentReader, Rows
@@ -17,6 +19,7 @@ from trilake.lance.manifest import Fragment
 from trilake.lance.runtime import Runtime
 from trilake.lance.scan import one_array
 from trilake.lance.snapshot import Snapshot
+from trilake.lance.sql_text import as_spark
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
 from trilake.table import FilterLike
 
@@ -85,8 +88,25 @@ def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]
             raise InvalidArgumentError(
                 f"the value of {name!r} is a {type(text).__name__}", help='pass SQL text, such as "a + 1" or "\'x\'"'
             )
-        found[name] = parse_expression(text, schema)
+        kind = schema.field(name).type
+        if _is_list(kind) and text.strip()[:1] == "[":
+            found[name] = _vector(text, kind)
+        else:
+            found[name] = parse_expression(as_spark(text), schema)
     return found
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _vector(text: str, kind: pa.DataType) -> Expression:
+    """A list that is written out, ``[1.0, 2.0]``: SQL of this kind has none.  Raises ``InvalidArgumentError``."""
+    try:
+        value = pa.scalar(json.loads(text), kind)
+    except (ValueError, TypeError, RecursionError, pa.ArrowException) as e:
+        raise InvalidArgumentError(f"{text} is no {kind}: {e}", help='write a list as "[1.0, 2.0]"') from e
+    return Expression(text, kind, (), Sql("NULL", "NULL"), value)
 
 
 def computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> pa.Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -279,3 +280,22 @@ def _words(given: Any, pieces: int, size: int) -> Floats:
     if found.shape != shape:
         raise InvalidArgumentError(f"the codebook is of shape {found.shape}, not {shape}")
     return found
+
+
+def checked_options(options: Mapping[str, Any], accelerator: Any = None) -> dict[str, Any]:
+    """What else may be said of an index, without what is only known elsewhere and changes nothing here.
+
+    Raises ``InvalidArgumentError`` for an unknown option or accelerator, and where OPQ is asked for.
+    """
+    if isinstance(accelerator, str) and not re.fullmatch(r"cpu|mps|cuda(:\d+)?", accelerator):
+        raise InvalidArgumentError(
+            f"accelerator {accelerator!r} is unknown", help="accelerators are cuda and mps; training here needs none"
+        )
+    if options.get("use_opq"):
+        raise UnsupportedIndexError("OPQ is not supported", help="make the index without use_opq")
+    known = {"seed", "pq_codebook"}
+    ignored = {"use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
+    unknown = set(options) - known - ignored
+    if unknown:
+        raise InvalidArgumentError(f"an index has no option {min(unknown)!r}")
+    return {name: value for name, value in options.items() if name in known}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -46,6 +47,11 @@ class WriteOptions:
     max_rows_per_group: int = 1024
     max_bytes_per_file: int = 90 << 30
     nulls: NullPolicy = "error"
+
+    @property
+    def rows_per_group(self) -> int:
+        """Rows of a row group: no more than a file may have."""
+        return min(self.max_rows_per_group, self.max_rows_per_file)
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
@@ -219,13 +225,22 @@ def write_fragments(
     """
     options, runtime = options or WriteOptions(), runtime or Runtime()
     done: list[Fragment] = []
-    groups = regroup((target.stored(b) for b in batches if b.num_rows), options.max_rows_per_group)
+    stored = (target.stored(b) for b in batches if b.num_rows)
+
+    def begin() -> _Files:
+        files = _Files(store, target, runtime)
+        if progress is not None:
+            progress.begin(files.fragment)
+        return files
+
     try:
-        for group in groups:
-            with _Files(store, target, runtime) as files:
-                if progress is not None:
-                    progress.begin(files.fragment)
-                files.write(group)
+        first = next(stored, None)
+        opened = None if first is None else begin()  # told of before rows are waited for
+        groups = regroup(chain(() if first is None else (first,), stored), options.rows_per_group)
+        group: pa.RecordBatch | None = None
+        while opened is not None:
+            with opened as files:
+                files.write(next(groups) if group is None else group)
                 # 2**31 rows is the format's own limit.
                 most = min(options.max_rows_per_file, _MAX_ROWS - options.max_rows_per_group)
                 while files.num_rows < most and files.size < options.max_bytes_per_file:
@@ -237,6 +252,8 @@ def write_fragments(
                 done[-1] = files.close()
             if progress is not None:
                 progress.complete(done[-1])
+            group = next(groups, None)
+            opened = None if group is None else begin()
     except BaseException as e:
         discard(store, done)
         if isinstance(e, StorageError):
@@ -251,7 +268,7 @@ class _Files:
     def __init__(self, store: Store, target: Target, runtime: Runtime) -> None:
         self._target = target
         self._runs = target.runs()
-        self.fragment = Fragment(0, tuple(DataFile(f"{runtime.new_id()}.lance", ()) for _ in self._runs))
+        self.fragment = Fragment(0, tuple(DataFile(f"{runtime.new_id()}.lance", r.field_ids) for r in self._runs))
         self._writers: list[DataFileWriter] = []
         for entry, schema in zip(self.fragment.files, self._runs):
             self._writers.append(DataFileWriter(store, entry.key, schema, extend_dictionaries=target.extend))

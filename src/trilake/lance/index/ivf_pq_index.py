@@ -109,7 +109,7 @@ class VectorIndex:
         """What the index is, under the names that users of the format know, and where its partitions are."""
         return {
             "index_type": "IVF",
-            "uri": self._source.file,
+            "uri": self._source.file.removeprefix("file://"),
             "metric_type": self.metric,
             "num_partitions": len(self._lengths),
             "sub_index": {

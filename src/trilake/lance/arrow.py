@@ -1,0 +1,59 @@
+"""Arrow types of users of the format: 16-bit floats and images.
+
+Importing the module makes them known to Arrow, unless another library has done so: columns of these types come back as
+such then, and as what they are stored as otherwise.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from trilake.lance.arrow_types import BFloat16, BFloat16Array, BFloat16Scalar, BFloat16Type, bfloat16_array
+from trilake.lance.images import (
+    EncodedImageArray,
+    EncodedImageType,
+    FixedShapeImageTensorArray,
+    FixedShapeImageTensorType,
+    ImageArray,
+    ImageURIArray,
+    ImageURIType,
+)
+
+if TYPE_CHECKING:
+    from trilake.lance.arrow_pandas import PandasBFloat16Array, PandasBFloat16Type
+
+__all__ = [
+    "BFloat16",
+    "BFloat16Array",
+    "BFloat16Scalar",
+    "BFloat16Type",
+    "EncodedImageArray",
+    "EncodedImageType",
+    "FixedShapeImageTensorArray",
+    "FixedShapeImageTensorType",
+    "ImageArray",
+    "ImageURIArray",
+    "ImageURIType",
+    "PandasBFloat16Array",
+    "PandasBFloat16Type",
+    "bfloat16_array",
+]
+
+for _type in (BFloat16Type(), ImageURIType(), EncodedImageType(), FixedShapeImageTensorType(pa.uint8(), (0,))):
+    with suppress(pa.ArrowKeyError):  # another library has the name
+        pa.register_extension_type(_type)
+
+_pandas: ModuleType | None = None
+with suppress(ImportError):  # pandas is optional; it learns of the type by its name
+    _pandas = import_module("trilake.lance.arrow_pandas")
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("Pandas") and _pandas is not None and hasattr(_pandas, name):
+        return getattr(_pandas, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,144 @@
+"""``BFloat16``: numbers of 16 bits with the range of 32-bit floats, as an Arrow type.
+
+The values are kept as two bytes each, the upper half of the 32-bit float, under the extension name ``lance.bfloat16``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import total_ordering
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+
+
+def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """The upper halves of 32-bit floats, rounded to the nearest, to even where two are as near."""
+    bits = values.view(np.uint32)
+    up = (bits >> np.uint32(16)) & np.uint32(1)
+    found: npt.NDArray[np.uint16] = ((bits + np.uint32(0x7FFF) + up) >> np.uint32(16)).astype(np.uint16)
+    found[np.isnan(values)] = 0x7FC0
+    return found
+
+
+@total_ordering
+class BFloat16:
+    """One number.
+
+    >>> BFloat16(1.1), BFloat16(1.1) == BFloat16(1.1015625), BFloat16.from_bytes(bytes([128, 63]))
+    (1.1015625, True, 1)
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: float) -> None:
+        bits = _rounded(np.array([value], np.float32)).astype(np.uint32) << np.uint32(16)
+        self._value = float(bits.view(np.float32)[0])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> BFloat16:
+        """The number in two bytes.  Raises ``InvalidArgumentError`` for any other number of them."""
+        if len(data) != 2:
+            raise InvalidArgumentError(f"a number takes 2 bytes, not {len(data)}")
+        return cls(float(np.frombuffer(bytes(2) + bytes(data), "<f4")[0]))
+
+    def as_float(self) -> float:
+        """The number as Python's."""
+        return self._value
+
+    def __float__(self) -> float:
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BFloat16) and self._value == other._value
+
+    def __lt__(self, other: BFloat16) -> bool:
+        return self._value < other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return np.format_float_positional(np.float32(self._value), trim="-") if self._value == self._value else "NaN"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BFloat16, (self._value,)
+
+
+class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
+    """The Arrow type of :class:`BFloat16`."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.binary(2), "lance.bfloat16")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> BFloat16Type:
+        return cls()
+
+    def __arrow_ext_class__(self) -> type[BFloat16Array]:
+        return BFloat16Array
+
+    def __arrow_ext_scalar_class__(self) -> type[BFloat16Scalar]:
+        return BFloat16Scalar
+
+    def to_pandas_dtype(self) -> Any:
+        """The type of pandas' columns.  Needs pandas."""
+        from trilake.lance.arrow_pandas import PandasBFloat16Type  # late: pandas takes time to load
+
+        return PandasBFloat16Type()
+
+
+class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
+    """A value of an array."""
+
+    def as_py(self, **more: Any) -> BFloat16 | None:
+        """The number, or ``None``."""
+        return None if self.value is None else BFloat16.from_bytes(self.value.as_py())
+
+
+class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
+    """A column of numbers."""
+
+    def __repr__(self) -> str:
+        return f"<lance.arrow.BFloat16Array object at 0x{id(self):016x}>\n{self.to_pylist()!r}"
+
+    def to_numpy(self, zero_copy_only: bool = False, **more: Any) -> npt.NDArray[Any]:
+        """The numbers as numpy has them with the package ml_dtypes.  Raises ``InvalidArgumentError`` for nulls."""
+        if self.null_count:
+            raise InvalidArgumentError("nulls cannot be numbers of numpy", help="fill them first")
+        bfloat16 = import_module("ml_dtypes").bfloat16  # optional: nothing else needs it
+        data = self.storage.buffers()[1]
+        return np.frombuffer(data, bfloat16, len(self), 2 * self.offset)
+
+    @classmethod
+    def from_numpy(cls, array: npt.NDArray[Any]) -> BFloat16Array:
+        """A column of the numbers of an array of the package ml_dtypes.  Raises ``InvalidArgumentError``."""
+        if array.dtype.name != "bfloat16":
+            raise InvalidArgumentError(f"the array is of {array.dtype}, not of bfloat16")
+        storage = pa.Array.from_buffers(pa.binary(2), len(array), [None, pa.py_buffer(array.tobytes())])
+        made: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
+        return made
+
+
+def bfloat16_array(values: Iterable[float | BFloat16 | None]) -> BFloat16Array:
+    """A column of numbers, rounded; ``None`` is null.
+
+    >>> bfloat16_array([1.1, None]).to_pylist()
+    [1.1015625, None]
+    """
+    given = [v.as_float() if isinstance(v, BFloat16) else v for v in values]
+    numbers = np.array([np.nan if v is None else v for v in given], np.float32)
+    data = pa.py_buffer(_rounded(numbers).astype("<u2").tobytes())
+    plain = pa.Array.from_buffers(pa.binary(2), len(given), [None, data])
+    missing = np.array([v is None for v in given], bool)
+    storage = plain.take(pa.array(np.arange(len(given)), mask=missing)) if missing.any() else plain
+    made: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
+    return made

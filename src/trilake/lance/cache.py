@@ -1,0 +1,74 @@
+"""``CachedDataset``: a stream of record batches that can be gone through again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+
+
+class CachedDataset:
+    """The batches of a stream, kept in a file when they come for the first time.
+
+    Parameters
+    ----------
+    stream: read once.
+    cache: a folder for the file, or ``True`` for that of the system's temporary files.
+
+    >>> batches = iter([pa.record_batch({"a": [1, 2]})])
+    >>> with CachedDataset(batches) as found:
+    ...     [b.num_rows for b in found], [b.num_rows for b in found]
+    ([2], [2])
+    """
+
+    def __init__(self, stream: Iterable[pa.RecordBatch], cache: str | os.PathLike[str] | bool | None = None) -> None:
+        if cache not in (None, True) and not isinstance(cache, str | os.PathLike):
+            raise InvalidArgumentError(f"Unsupported cache type: {type(cache)}")
+        parent = os.fspath(cache) if isinstance(cache, str | os.PathLike) else None
+        self._folder: TemporaryDirectory[str] | None = TemporaryDirectory(prefix="lance-", dir=parent)
+        self._file: Path | None = None
+        self._stream, self._complete = stream, False
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> CachedDataset:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._folder is None:
+            raise InvalidArgumentError("the cache is closed")
+        if self._complete:
+            if self._file is not None:
+                with pa.ipc.open_stream(self._file) as kept:
+                    yield from kept
+            return
+        if self._file is not None:
+            raise UnfinishedError("the first pass over the stream has not ended")
+        self._file = Path(self._folder.name) / "cache.arrow"
+        writer: pa.RecordBatchStreamWriter | None = None
+        for batch in self._stream:
+            writer = writer or pa.ipc.new_stream(str(self._file), batch.schema)
+            writer.write(batch)
+            yield batch
+        if writer is None:
+            self._file = None
+        else:
+            writer.close()
+        self._complete = True
+
+
+class UnfinishedError(InvalidArgumentError, RuntimeError):
+    """A cache is read that is not complete."""

@@ -1,0 +1,40 @@
+"""The dataset's names under the module that users of the format import them from.
+
+The package has a function of this module's name, so the module can be called as that function.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from trilake import __version__
+from trilake.lance.compaction import CompactionMetrics
+from trilake.lance.functions import dataset, write_dataset
+from trilake.lance.lance_dataset import LanceDataset
+from trilake.lance.operation import LanceOperation
+from trilake.lance.optimize import DatasetOptimizer
+from trilake.lance.scanner import LanceScanner, ScannerBuilder
+from trilake.lance.stats import LanceStats
+
+__all__ = [
+    "CompactionMetrics",
+    "DatasetOptimizer",
+    "LanceDataset",
+    "LanceOperation",
+    "LanceScanner",
+    "LanceStats",
+    "ScannerBuilder",
+    "__version__",
+    "write_dataset",
+]
+
+
+class _Callable(ModuleType):
+    def __call__(self, *args: Any, **more: Any) -> LanceDataset:
+        return dataset(*args, **more)
+
+
+# Importing a module sets it as an attribute of its package, in the place of the function.
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,78 @@
+"""A trace of the process for Chrome's viewer.
+
+What is recorded are the log records of this package, each as an instant; timings of single steps are not.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+from trilake.errors import InvalidArgumentError
+
+_LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class _Recorder(logging.Handler):
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.events: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.events.append(
+            {
+                "name": record.getMessage(),
+                "cat": record.name,
+                "ph": "i",
+                "s": "t",
+                "ts": record.created * 1e6,
+                "pid": os.getpid(),
+                "tid": threading.get_native_id(),
+            }
+        )
+
+
+class Guard:
+    """A trace under way; :meth:`finish_tracing` writes it, once."""
+
+    def __init__(self, file: str, recorder: _Recorder) -> None:
+        self._file, self._recorder, self._done = file, recorder, False
+
+    def finish_tracing(self) -> None:
+        """Write the file."""
+        if not self._done:
+            self._done = True
+            logging.getLogger("trilake").removeHandler(self._recorder)
+            with open(self._file, "w") as out:
+                json.dump(self._recorder.events, out)
+
+
+def trace_to_chrome(*, file: str | None = None, level: str | None = None) -> Guard:
+    """Begin a trace, which is written when the process ends.
+
+    Parameters
+    ----------
+    file: to write; by default ``trace-<microseconds>.json`` in the working directory.
+    level: ``trace``, ``debug``, ``info``, ``warn`` or ``error``; ``info`` by default.
+
+    Raises ``InvalidArgumentError`` for another level.
+    """
+    chosen = _LEVELS.get(level or "info")
+    if chosen is None:
+        raise InvalidArgumentError(f"level {level!r} is unknown", help=f"levels are {', '.join(_LEVELS)}")
+    recorder = _Recorder(chosen)
+    logging.getLogger("trilake").addHandler(recorder)
+    guard = Guard(file or f"./trace-{time.time_ns() // 1000}.json", recorder)
+    atexit.register(guard.finish_tracing)
+    return guard

@@ -1,0 +1,108 @@
+"""``KMeans``, and times as users write them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.errors import WrongTypeError
+from trilake.lance.index import ivf_pq
+
+Floats = npt.NDArray[np.float32]
+
+
+def sanitize_ts(ts: Any) -> dt.datetime:
+    """A time as a datetime without a zone, in the local one.
+
+    Raises ``InvalidArgumentError`` for a text that is no time, and its subclass ``WrongTypeError``.
+
+    >>> sanitize_ts("2024-01-02 03:04:05")
+    datetime.datetime(2024, 1, 2, 3, 4, 5)
+    """
+    if isinstance(ts, str):
+        try:
+            ts = dt.datetime.fromisoformat(ts)
+        except ValueError as e:
+            raise InvalidArgumentError(f"Failed to parse timestamp string {ts}", help="write it as ISO text") from e
+    if hasattr(ts, "to_pydatetime"):
+        ts = ts.to_pydatetime()
+    if not isinstance(ts, dt.datetime):
+        raise WrongTypeError(f"Unrecognized version timestamp {ts} of type {type(ts)}", help="pass a datetime or text")
+    return ts if ts.tzinfo is None else ts.astimezone().replace(tzinfo=None)
+
+
+def td_to_micros(td: dt.timedelta) -> int:
+    """The microseconds of a duration.
+
+    >>> td_to_micros(dt.timedelta(seconds=2))
+    2000000
+    """
+    return round(td / dt.timedelta(microseconds=1))
+
+
+class KMeans:
+    """Clusters of vectors of 32-bit floats.
+
+    Parameters
+    ----------
+    k: number of clusters.
+    metric_type: ``l2``, ``cosine`` or ``dot``.
+    max_iters: steps at most.
+    seed: of the choice of the first centroids.
+
+    >>> model = KMeans(2)
+    >>> model.fit(np.array([[0, 0], [0, 1], [9, 9], [9, 8]], np.float32))
+    >>> found = model.predict(np.array([[0, 0], [9, 9]], np.float32)).to_pylist()
+    >>> len(set(found))
+    2
+    """
+
+    def __init__(self, k: int, metric_type: str = "l2", max_iters: int = 50, *, seed: int = 0) -> None:
+        if metric_type.lower() not in ivf_pq.METRICS:
+            raise InvalidArgumentError(f"metric_type must be one of 'l2', 'dot', 'cosine', got: {metric_type}")
+        self.k, self._metric_type, self._max_iters, self._seed = k, metric_type.lower(), max_iters, seed
+        self._centroids: Floats | None = None
+
+    def __repr__(self) -> str:
+        return f"lance.KMeans(k={self.k}, metric_type={self._metric_type})"
+
+    @property
+    def centroids(self) -> pa.Array | None:
+        """The centres, as an array of tensors; ``None`` before :meth:`fit`."""
+        return None if self._centroids is None else pa.FixedShapeTensorArray.from_numpy_ndarray(self._centroids)
+
+    def fit(self, data: Any) -> None:
+        """Learn the centres of vectors: a 2-dimensional numpy array, or a column of vectors or tensors."""
+        vectors = _matrix(data)
+        rng = np.random.default_rng(self._seed)
+        self._centroids = ivf_pq.kmeans(vectors, self.k, rng, metric=self._metric_type, iterations=self._max_iters)
+
+    def predict(self, data: Any) -> pa.UInt32Array:
+        """The number of the nearest centre for each vector."""
+        if self._centroids is None:
+            raise InvalidArgumentError("the model has learned nothing", help="call fit first")
+        return pa.array(ivf_pq.assign(_matrix(data), self._centroids, self._metric_type), pa.uint32())
+
+
+def _matrix(data: Any) -> Floats:
+    if isinstance(data, pa.FixedShapeTensorArray):
+        if len(data.type.shape) != 1:
+            raise InvalidArgumentError(f"Fixed shape tensor array must be a 1-D array, got {len(data.type.shape)}-D")
+        data = data.storage
+    if isinstance(data, pa.FixedSizeListArray):
+        if data.type.value_type != pa.float32():
+            raise InvalidArgumentError(f"Array must be float32 type, got: {data.type.value_type}")
+        found: Floats = data.flatten().to_numpy(zero_copy_only=False).reshape(len(data), -1)
+        return found
+    if not isinstance(data, np.ndarray):
+        raise InvalidArgumentError("Data must be a FixedSizeListArray, Tensor or numpy array")
+    if data.ndim != 2:
+        raise InvalidArgumentError(f"Numpy array must be a 2-D array, got {data.ndim}-D")
+    if data.dtype != np.float32:
+        raise InvalidArgumentError(f"Numpy array must be float32 type, got: {data.dtype}")
+    return data
