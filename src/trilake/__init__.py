@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from trilake.api import alter, create, explain, open, read, register, write
+    from trilake.api import alter, convert_to_delta, create, explain, open, read, register, write
     from trilake.delta.optimistic import Transaction
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: and loads nothing of Spark before a name that needs it.
 _HOME = {
     "alter": "trilake.api",
+    "convert_to_delta": "trilake.api",
     "create": "trilake.api",
     "explain": "trilake.api",
     "open": "trilake.api",
@@ -58,6 +59,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "alter",
+    "convert_to_delta",
     "create",
     "explain",
     "foreach_batch",

@@ -29,8 +29,9 @@ from trilake.table import Explanation, FilterLike, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from trilake.delta.alter_columns import ColumnsLike
+    from trilake.delta.alter_columns import ColumnsLike, TypeLike
     from trilake.delta.alter_table import Alter
+    from trilake.delta.convert import ConvertResult
     from trilake.delta.create import CreateMode
 
 
@@ -475,6 +476,43 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
     if not log.exists():
         raise TableNotFoundError("no Delta table to alter", file=log.store.uri)
     return Alter(log)
+
+
+def convert_to_delta(
+    uri: str | PathLike[str],
+    partition_by: str | Sequence[str] | Mapping[str, TypeLike] | pa.Schema | None = None,
+    *,
+    target: str | PathLike[str] | None = None,
+    collect_stats: bool = True,
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> ConvertResult:
+    """Make a Delta table of a folder of Parquet files, where it is; no file is rewritten and no row is read.
+
+    Parameters
+    ----------
+    uri: the folder.
+    partition_by: the partition columns in the order of the folders: names, whose types are inferred, types by name, a
+        schema, or SQL such as ``"day date, n int"``.  All is inferred where it is left out.
+    target: another place for the log: the table there names the files where they are, as a shallow clone does.
+    collect_stats: whether the files' own statistics go into the log.
+    properties: table properties.
+
+    Where a Delta table is there already, nothing happens.  Raises ``TableNotFoundError`` where there is no file,
+    ``CorruptFileError`` for one that is not Parquet, ``SchemaMismatchError`` for files that cannot be one table,
+    ``InvalidArgumentError`` for folders that contradict each other.
+    """
+    from trilake.delta import convert
+    from trilake.delta.convert_partitions import given_columns
+
+    options = dict(storage_options or {})
+    return convert.convert_to_delta(
+        open_store(uri, options),
+        partition_by=given_columns(partition_by),
+        into=None if target is None else open_store(target, options),
+        collect_stats=collect_stats,
+        properties=properties,
+    )
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:

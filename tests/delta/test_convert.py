@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.delta.tables import rows
 from trilake.delta.convert import ConvertResult, convert_to_delta
 from trilake.delta.convert_footers import merged_schema
-from trilake.delta.convert_partitions import discover, unescape
+from trilake.delta.convert_partitions import discover, given_columns, unescape
 from trilake.delta.log import DeltaLog
 from trilake.delta.partitions import hive_directory
 from trilake.delta.schema import PrimitiveType, StructField, StructType, from_arrow
@@ -299,6 +299,22 @@ def test_what_a_writer_escapes_is_found_again(values: list[tuple[str, str | None
     kept = {k: v for k, v in folders.items() if "/" not in k}
     found = discover(list(kept), [StructField(name, PrimitiveType("string"))])
     assert {k: v[name] for k, v in found.values.items()} == kept
+
+
+def test_columns_may_be_given_in_many_ways() -> None:
+    expected = [StructField("a", PrimitiveType("integer")), StructField("b c", PrimitiveType("date"))]
+    assert given_columns("a int, `b c` date") == expected
+    assert given_columns({"a": "int", "`b c`": pa.date32()}) == expected
+    assert given_columns(pa.schema([("a", pa.int32()), ("b c", pa.date32())])) == expected
+    assert given_columns(StructType(tuple(expected))) == expected
+    assert (given_columns(None), given_columns(""), given_columns("a"), given_columns(["a", "b c"])) == (
+        None,
+        [],
+        ["a"],
+        ["a", "b c"],
+    )
+    with pytest.raises(InvalidArgumentError):
+        given_columns("a int b")
 
 
 def test_escapes() -> None:

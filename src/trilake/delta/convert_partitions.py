@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.alter_columns import TypeLike, new_columns
 from trilake.delta.partitions import HIVE_NULL, format_values, parse_values
 from trilake.delta.schema import PrimitiveType, StructField, StructType
+from trilake.delta.sql_types import parse_sql_type
 from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
 
 _ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
@@ -214,3 +216,26 @@ def with_partition_columns(data: StructType, partitions: Sequence[StructField]) 
     if all(f.name.lower() in {p.name.lower() for p in partitions} for f in data.fields):
         raise SchemaMismatchError("the files hold no column besides the partition columns")
     return StructType((*fields, *by_name.values()))
+
+
+def given_columns(
+    columns: str | Sequence[str] | Mapping[str, TypeLike] | pa.Schema | StructType | None,
+) -> list[str | StructField] | None:
+    """Partition columns as callers may give them: names, types by name, a schema, or SQL such as ``"day date, n int"``.
+
+    Raises ``InvalidArgumentError`` for a text that is neither a name nor a list of columns with types.
+
+    >>> given_columns("day"), [str(f.type) for f in given_columns("day date, n int")]
+    (['day'], ['date', 'integer'])
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        if not re.search(r"[\s,:`]", columns.strip()):
+            return [columns.strip()] if columns.strip() else []
+        parsed, _ = parse_sql_type(f"struct<{columns}>")
+        assert isinstance(parsed, StructType)
+        return list(parsed.fields)
+    if isinstance(columns, pa.Schema | StructType | Mapping):
+        return [c.field for c in new_columns(columns)]
+    return list(columns)

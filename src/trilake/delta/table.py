@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import trilake.delta.auto_compact  # noqa: F401 - commits compact from now on, w
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.change_result import ChangeResult
 from trilake.delta.changes import changes_table, plan_changes
+from trilake.delta.clone import CloneResult, clone
 from trilake.delta.delete import delete_rows
 from trilake.delta.detail import detail
 from trilake.delta.footers import purgeable
@@ -28,9 +30,11 @@ from trilake.delta.restore import RestoreResult, restore
 from trilake.delta.scan import parse_table_filter, plan_scan, read_schema, vector_count
 from trilake.delta.skipping import explain_files, skip_files
 from trilake.delta.statistics import record_counts
+from trilake.delta.symlink_manifest import ManifestResult, check_mode, generate_manifests
 from trilake.delta.update import update_rows
 from trilake.delta.vacuum import VacuumResult, vacuum
 from trilake.errors import InvalidArgumentError
+from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
 
@@ -275,6 +279,47 @@ class ArrowDeltaTable(Table):
         """
         at = None if timestamp is None else timestamp_ms(timestamp)
         return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing)
+
+    def clone(
+        self,
+        target: str | PathLike[str],
+        shallow: bool = False,
+        version: int | None = None,
+        timestamp: TimestampLike | None = None,
+        *,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> CloneResult:
+        """Make a table at ``target`` that holds what this one holds.
+
+        Parameters
+        ----------
+        target: where the clone is to be.
+        shallow: name this table's files instead of copying them.
+        version, timestamp: the version to clone; the one that this object shows by default.
+        replace: clone over a table that is there.  A repeated deep clone copies only files that are new.
+        properties: table properties that the clone gets besides or instead of this table's.
+        storage_options: options of the target's store; this table's own by default.
+
+        Raises ``TableExistsError`` where a table is there; see :func:`trilake.delta.clone.clone`.
+        """
+        if version is not None and timestamp is not None:
+            raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
+        if timestamp is not None:
+            version = self.log.version_at(timestamp_ms(timestamp))
+        snapshot = self.snapshot if version is None else self.log.snapshot(version)
+        options = self.log.store.options if storage_options is None else storage_options
+        into = DeltaLog(open_store(target, options))
+        return clone(snapshot, self.log, into, shallow=shallow, replace_target=replace, properties=properties)
+
+    def generate(self, mode: str = "symlink_format_manifest") -> ManifestResult:
+        """Generate manifests of the newest version for engines that read Parquet but no Delta log.
+
+        Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
+        """
+        check_mode(mode)
+        return generate_manifests(self.log)
 
     # --- about it ----------------------------------------------------------------------------------------------------
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
-from typing import Any
 
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.alter_table import Alter
-from trilake.delta.clustering import clustering_columns
-from trilake.delta.features import writer_features
 from trilake.delta.log import DeltaLog
-from trilake.delta.schema_edit import path_text
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
 from trilake.spark.analysis_errors import raises_for_spark
 from trilake.spark.catalogue import known_location
 from trilake.spark.columns import assignment_columns, checked_condition
 from trilake.spark.conditions import violation_finder
+from trilake.spark.delta_clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta_delete import delete_rows
+from trilake.spark.delta_maintenance import (
+    check_int,
+    check_text,
+    detail_frame,
+    generate,
+    history_frame,
+    restore_table,
+    vacuum_table,
+)
 from trilake.spark.delta_merge import DeltaMergeBuilder, merge_request
 from trilake.spark.delta_optimize import DeltaOptimizeBuilder
 from trilake.spark.delta_read import explain_read, read_dataframe
@@ -30,26 +34,6 @@ from trilake.spark.runner import SparkRunner
 from trilake.spark.table_builder import DeltaTableBuilder
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
-
-_DETAIL = T.StructType(
-    [
-        T.StructField("format", T.StringType()),
-        T.StructField("id", T.StringType()),
-        T.StructField("name", T.StringType()),
-        T.StructField("description", T.StringType()),
-        T.StructField("location", T.StringType()),
-        T.StructField("createdAt", T.TimestampType()),
-        T.StructField("lastModified", T.TimestampType()),
-        T.StructField("partitionColumns", T.ArrayType(T.StringType())),
-        T.StructField("clusteringColumns", T.ArrayType(T.StringType())),
-        T.StructField("numFiles", T.LongType()),
-        T.StructField("sizeInBytes", T.LongType()),
-        T.StructField("properties", T.MapType(T.StringType(), T.StringType())),
-        T.StructField("minReaderVersion", T.IntegerType()),
-        T.StructField("minWriterVersion", T.IntegerType()),
-        T.StructField("tableFeatures", T.ArrayType(T.StringType())),
-    ]
-)
 
 
 @raises_for_spark
@@ -117,6 +101,35 @@ class DeltaTable:
         return DeltaTableBuilder(_session(sparkSession), "create_or_replace", hadoopConf)
 
     @classmethod
+    def convertToDelta(
+        cls,
+        sparkSession: SparkSession,
+        identifier: str,
+        partitionSchema: str | T.StructType | None = None,
+        collectStats: bool = True,
+        *,
+        hadoopConf: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make a Delta table of a folder of Parquet files, where it is; no file is rewritten.
+
+        Parameters
+        ----------
+        sparkSession: the session.
+        identifier: ``parquet.`/path```, or the name of an external Parquet table of the catalogue.
+        partitionSchema: the partition columns, ``"day date, n int"`` or a ``StructType``; inferred from folder names
+            where it is left out.
+        collectStats: whether the files' own statistics go into the log; only footers are read.
+        hadoopConf: options of the store.
+
+        Where a Delta table is there already, nothing happens.  Raises ``CorruptFileError`` for a file that is not
+        Parquet, ``SchemaMismatchError`` for files that cannot be one table, ``InvalidArgumentError`` for folders that
+        contradict each other.
+        """
+        assert sparkSession is not None
+        path = convert_table(sparkSession, identifier, partitionSchema, collect_stats=collectStats, options=hadoopConf)
+        return cls(sparkSession, path, hadoopConf or {})
+
+    @classmethod
     def isDeltaTable(
         cls, sparkSession: SparkSession, identifier: str, hadoopConf: Mapping[str, str] | None = None
     ) -> bool:
@@ -168,33 +181,102 @@ class DeltaTable:
         update_rows(self._spark, self._open(), values, checked_condition(condition), alias=self._alias)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """The commits, newest first, as a DataFrame."""
-        return self._spark.createDataFrame(self._open().history(limit))
+        """The commits, newest first, at most ``limit`` of them."""
+        return history_frame(self._spark, self._open(), limit)
 
     def detail(self) -> DataFrame:
         """One row about the table: format, id, location, partitioning, size, properties and protocol."""
-        table = self._open()
-        m, p = table.metadata, table.protocol
-        commits = table.log.commits(end=table.version)
-        times = table.log.commit_times(commits, m)
-        row: dict[str, Any] = {
-            "format": "delta",
-            "id": m.id,
-            "name": m.name,
-            "description": m.description,
-            "location": table.uri,
-            "createdAt": _timestamp(m.created_time),
-            "lastModified": _timestamp(times[-1] if times else None),
-            "partitionColumns": list(m.partition_columns),
-            "clusteringColumns": [path_text(c) for c in clustering_columns(table.snapshot)],
-            "numFiles": table.snapshot.adds.num_rows,
-            "sizeInBytes": pc.sum(table.snapshot.adds["size"]).as_py() or 0,
-            "properties": dict(m.configuration),
-            "minReaderVersion": p.min_reader_version,
-            "minWriterVersion": p.min_writer_version,
-            "tableFeatures": sorted({*writer_features(p), *(p.reader_features or ())}),
-        }
-        return self._spark.createDataFrame([tuple(row[n] for n in _DETAIL.names)], _DETAIL)
+        return detail_frame(self._spark, self._open())
+
+    def vacuum(
+        self,
+        retentionHours: float | None = None,
+        *,
+        dryRun: bool = False,
+        lite: bool | None = None,
+        inventory: DataFrame | None = None,
+    ) -> DataFrame:
+        """Delete the files that no version within the retention needs; the DataFrame returned is empty.
+
+        Parameters
+        ----------
+        retentionHours: how long removed files are kept; the table's ``delta.deletedFileRetentionDuration``, a week by
+            default, otherwise.
+        dryRun: delete nothing, and return the paths of the files that would go.
+        lite: look at the log alone, not at the folder.
+        inventory: the folder's files as a DataFrame of path, length, isDir and modificationTime.
+
+        Raises ``InvalidArgumentError`` for a retention shorter than the table's, unless
+        ``spark.databricks.delta.retentionDurationCheck.enabled`` is false.
+        """
+        return vacuum_table(self._spark, self._log(), retentionHours, dry_run=dryRun, lite=lite, inventory=inventory)
+
+    def restoreToVersion(self, version: int) -> DataFrame:
+        """Bring an older version back, as a new one; one row of metrics.
+
+        Raises ``ValueError`` for a version that is no integer, ``MissingFileError`` where files of that version were
+        deleted, unless ``spark.sql.files.ignoreMissingFiles`` is true.
+        """
+        check_int(version, "version")
+        return restore_table(self._spark, self._log(), version=version)
+
+    def restoreToTimestamp(self, timestamp: str) -> DataFrame:
+        """Bring the version back that was the newest at a time, such as ``2024-05-01 12:30:00`` in the session's zone.
+
+        Raises as :meth:`restoreToVersion` does.
+        """
+        check_text(timestamp, "timestamp")
+        return restore_table(self._spark, self._log(), timestamp=timestamp)
+
+    def clone(
+        self, target: str, isShallow: bool = False, replace: bool = False, properties: Mapping[str, str] | None = None
+    ) -> DeltaTable:
+        """Make a table at ``target``, a path or a name, that holds what this one holds; the new table.
+
+        Parameters
+        ----------
+        target: a path, ``delta.`/path```, or a name in the catalogue.
+        isShallow: name this table's files instead of copying them.
+        replace: clone over a table that is there.
+        properties: table properties that the target gets besides or instead of this table's.
+
+        Raises ``ValueError`` for arguments of other types, ``TableExistsError`` where a table is there.
+        """
+        return self._clone(CloneCall(target, isShallow, replace, properties))
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Like :meth:`clone`, of an older version."""
+        check_int(version, "version")
+        return self._clone(CloneCall(target, isShallow, replace, properties, version=version))
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Like :meth:`clone`, of the version that was the newest at a time in the session's zone."""
+        check_text(timestamp, "timestamp")
+        return self._clone(CloneCall(target, isShallow, replace, properties, timestamp=timestamp))
+
+    def _clone(self, call: CloneCall) -> DeltaTable:
+        return DeltaTable(self._spark, clone_table(self._spark, self._log(), self._options, call), self._options)
+
+    def generate(self, mode: str) -> None:
+        """Generate manifests for other engines; the one ``mode`` is ``symlink_format_manifest``.
+
+        Raises ``InvalidArgumentError`` for another mode, and for tables with deletion vectors or column mapping.
+        """
+        generate(self._log(), mode)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
         """Describe a merge of ``source`` into the table: ``condition``, a SQL text or a column, says which rows match.
@@ -252,7 +334,3 @@ def _session(given: SparkSession | None) -> SparkSession:
     if session is None:
         raise InvalidArgumentError("no Spark session is given, and none is active", help="pass sparkSession")
     return session
-
-
-def _timestamp(ms: int | None) -> Any:
-    return None if ms is None else dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
