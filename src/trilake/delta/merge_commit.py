@@ -100,6 +100,8 @@ class MergePlan:
     read: ReadSet
     job_id: str
     user_metadata: str | None = None
+    #: An application id and the version of it that the merge stands for.
+    txn: tuple[str, int] | None = None
 
 
 def merge_files(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan:
@@ -149,6 +151,7 @@ def finish_merge(
             user_metadata=plan.user_metadata,
             metadata=metadata if metadata != snapshot.metadata else None,
             protocol=plan.protocol if plan.protocol != snapshot.protocol else None,
+            txns={} if plan.txn is None else dict([plan.txn]),
         )
         return MergeResult("MERGE", done.version, metrics)
     return MergeResult("MERGE", snapshot.version, metrics, committed=False)

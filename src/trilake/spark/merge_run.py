@@ -60,6 +60,8 @@ class SparkMerge:
     clauses: tuple[Clause[Expr], ...] = ()
     alias: str | None = None
     evolve: bool = False
+    #: An application id and the version of it that the merge stands for.
+    txn: tuple[str, int] | None = None
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
@@ -248,7 +250,7 @@ class _Job:
             Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in self.request.clauses
         ]
         on = _text(self.request.condition)
-        return MergePlan(on, clauses, self.metadata, self.protocol, pruned.read, self.job_id)
+        return MergePlan(on, clauses, self.metadata, self.protocol, pruned.read, self.job_id, txn=self.request.txn)
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
         return MergeTask(
