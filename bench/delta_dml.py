@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import deltalake
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
@@ -24,19 +25,23 @@ from trilake.delta.table import ArrowDeltaTable
 _ROWS, _MORE_ROWS = 2_000_000, 10_000_000
 #: One row in a hundred, spread over all files and row groups.
 _ONE_PERCENT = "l_partkey % 100 = 7"
-#: The same number of rows whatever the size of the table: those of one in 2,000 of the first two million order keys.
+#: The same rows whatever the size of the table: 10,000 of its first two million.
 _FIXED = "l_orderkey < 4000000 AND l_partkey % 200 = 7"
 _SET = {"l_quantity": "l_quantity + 1", "l_comment": "concat('changed ', l_comment)"}
 
 
 def lineitem_delta(rows: int, vectors: bool) -> Path:
-    """A table of those rows, written as one commit; four files of the same size for each two million rows."""
+    """A table of the rows of lineitem, four files for each two million; more rows have other order keys."""
 
     def build(folder: Path) -> None:
-        files = sorted(lineitem_files(rows, files=2 * rows // _ROWS * 2).glob("*.parquet"))
-        for number, file in enumerate(files):
-            properties = {"delta.enableDeletionVectors": "true"} if vectors and not number else None
-            trilake.write(pq.read_table(file), folder, mode="append", properties=properties)
+        properties = {"delta.enableDeletionVectors": "true"} if vectors else {}
+        for number in range(rows // _ROWS):
+            for file in sorted(lineitem_files(_ROWS).glob("*.parquet")):
+                table = pq.read_table(file)
+                keys = pc.add(table["l_orderkey"], number * 20_000_000)
+                table = table.set_column(0, "l_orderkey", keys)
+                trilake.write(table, folder, mode="append", properties=properties or None)
+                properties = {}
 
     return data(f"lineitem-dml-{rows}-{'vectors' if vectors else 'plain'}", build)
 
@@ -151,7 +156,7 @@ def benchmarks() -> Iterator[Benchmark]:
     for command in ("delete", "update"):
         yield Benchmark(
             f"spark-{command}-growth",
-            f"on Spark: {command.upper()} of the same 4,000 rows of a table of 2 and of 10 million rows",
+            f"on Spark: {command.upper()} of the same 10,000 rows of a table of 2 and of 10 million rows",
             _growth_contenders(command, {"2M rows": _ROWS, "10M rows": _MORE_ROWS}),
             baseline="2M rows",
             targets={"10M rows": 2.0},

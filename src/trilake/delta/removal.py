@@ -32,6 +32,7 @@ from trilake.delta.scan import FileTask, ReadPlan, read_plan
 from trilake.delta.skipping import skip_files
 from trilake.delta.write_files import TaskWriter
 from trilake.expr import Filter
+from trilake.progress import track
 from trilake.storage.base import Store
 
 
@@ -73,7 +74,8 @@ def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner 
     maybe, whole = candidates(snapshot, filter)
     plan = read_plan(snapshot, sorted(filter.columns), filter)
     found = run(_Find(log.store, plan, filter), touched_files(snapshot, maybe))
-    rows = {number: BitMap64.deserialize(data) for number, data in found if data is not None}
+    tracked = track(found, "looking for rows", len(maybe))
+    rows = {number: BitMap64.deserialize(data) for number, data in tracked if data is not None}
     return FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
 
 

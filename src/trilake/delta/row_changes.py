@@ -38,6 +38,7 @@ from trilake.delta.statistics import record_counts
 from trilake.delta.transaction import CommitPlan, Committed, commit, remove_action
 from trilake.delta.write_files import TaskWriter
 from trilake.errors import ConflictError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
+from trilake.progress import track
 from trilake.storage.base import Store
 
 CDF = "delta.enableChangeDataFeed"
@@ -453,7 +454,7 @@ def _by_copies(
 ) -> _Outcome:
     job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
     tasks = [_Copy(s, None if s.number in every else taken[s.number].serialize()) for s in sources]
-    done: list[_Copied] = list(run(job, tasks))
+    done: list[_Copied] = list(track(run(job, tasks), "copying files", len(tasks)))
     copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in done}
     return replace(base, copies=copies, copied=sum(c.kept for c in done), change_files=feed is not None)
 

@@ -55,6 +55,7 @@ from trilake.delta.write import moved_on
 from trilake.delta.write_files import TaskWriter
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
+from trilake.progress import track
 from trilake.storage.base import Store
 
 #: Rows that get their new values together.
@@ -358,7 +359,8 @@ def update_rows(
     )
     looked_into = sorted([*maybe, *whole])
     groups = _groups(touched_files(snapshot, looked_into), frozenset(whole), alone=not vectors)
-    return command.finish(looked_into, run_here(job, groups), user_metadata=user_metadata)
+    parts = track(run_here(job, groups), "update", len(groups), unit="tasks")
+    return command.finish(looked_into, parts, user_metadata=user_metadata)
 
 
 def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
