@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -46,6 +47,10 @@ from trilake.spark.schemas import from_spark
 
 #: Bytes of a source that is sent to every executor, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
+#: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
+_FEW_BYTES = 16 << 20
+#: How the columns begin that hold keys of the source.
+_KEY = "__trilake_key_"
 #: Rows that are inserted from the driver: a job in Python takes longer than those.
 _FEW_INSERTS = 50_000
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
@@ -88,6 +93,16 @@ def _held(frame: DataFrame) -> Iterator[None]:
     finally:
         with suppress(PySparkException):  # the session may be gone by now, and its cache with it
             frame.unpersist()
+
+
+@dataclass(frozen=True)
+class _SourceRows:
+    """What is known of the source once it was computed; ``inserts`` are the rows it would insert, with their numbers,
+    where there are few."""
+
+    count: int
+    keys: Sequence[KeyValues]
+    inserts: pa.Table | None = None
 
 
 class _Job:
@@ -150,8 +165,16 @@ class _Job:
         """Columns of the target that must equal something of the source, and conditions on the target alone."""
         return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
 
-    def count_source(self) -> tuple[int, list[KeyValues]]:
-        """Rows of the source, and what is known of its keys; computes and keeps the source."""
+    def look_at_source(self) -> _SourceRows:
+        """Compute the source and keep it: how many rows it has, what is known of its keys, and of a small one the rows
+        that it would insert."""
+        if _plan_bytes(self.source) <= _FEW_BYTES:
+            try:
+                return self._small_source()
+            except AnalysisException:
+                raise
+            except PySparkException:
+                pass  # a value that fails on a row which may never be inserted: then it is computed for those that are
         columns, _ = self.keys
         shown = [F.count(F.lit(1)).alias("n")]
         for i, key in enumerate(columns):
@@ -159,19 +182,36 @@ class _Job:
             shown.append(F.count(F.when(key.source.isNull(), 1)).alias(f"null{i}"))
         found = self.source.agg(*shown).toArrow()
         count = int(found["n"][0].as_py())
-        few = count <= MOST_KEYS and self.snapshot.adds.num_rows > 1 and columns
-        if few:
+        if count <= MOST_KEYS and self.snapshot.adds.num_rows > 1 and columns:
             rows = self.source.select(*(k.source.alias(f"k{i}") for i, k in enumerate(columns))).toArrow()
-            return count, [key_values(k.column, rows.column(i), k.null_safe) for i, k in enumerate(columns)]
+            return _SourceRows(count, self._key_values(rows.columns))
         out = []
         for i, key in enumerate(columns):
             ends = pa.concat_arrays([found[f"{e}{i}"].combine_chunks() for e in ("low", "high")])
-            null = key.null_safe and bool(found[f"null{i}"][0].as_py())
-            known = key_values(key.column, pc.drop_null(ends), False)
-            if pa.types.is_floating(ends.type):
-                continue  # NaN has no place among bounds
-            out.append(replace(known, bounds=True, null=null))
-        return count, out
+            if not pa.types.is_floating(ends.type):  # NaN has no place among bounds
+                null = key.null_safe and bool(found[f"null{i}"][0].as_py())
+                out.append(replace(key_values(key.column, pc.drop_null(ends), False), bounds=True, null=null))
+        return _SourceRows(count, out)
+
+    def _small_source(self) -> _SourceRows:
+        columns, _ = self.keys
+        named = {f"{_KEY}{i}": k.source for i, k in enumerate(columns)}
+        rows = self.source.withColumns(named) if columns else self.source
+        carried = [F.col(f"{_KEY}{i}") for i in range(len(columns))]
+        if not self.inserts:
+            found = rows.select(*carried, F.col(SOURCE)).toArrow()
+            return _SourceRows(found.num_rows, self._key_values(found.columns[: len(columns)]))
+        values = Values(self.sides(None), rows, self.inserts)
+        rows = rows.withColumn(CLAUSE, values.choice())
+        frame = new_rows(rows, self.metadata, values.made(), [F.col(CLAUSE), F.col(SOURCE), *carried])
+        found = frame.toArrow()
+        keys = [found.column(f"{_KEY}{i}") for i in range(len(columns))]
+        kept = [n for n in found.column_names if not n.startswith(_KEY)]
+        return _SourceRows(found.num_rows, self._key_values(keys), found.select(kept))
+
+    def _key_values(self, found: Sequence[pa.ChunkedArray]) -> list[KeyValues]:
+        columns, _ = self.keys
+        return [key_values(k.column, values, k.null_safe) for k, values in zip(columns, found, strict=True)]
 
     def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
         """The files to look into."""
@@ -189,9 +229,10 @@ class _Job:
     def run(self) -> MergeResult:
         """Move the rows and commit."""
         clock = self.runtime.clock_ms
-        count, keys = self.count_source()
+        source = self.look_at_source()
+        count = source.count
         held_at = clock()
-        pruned = self.pruned(keys)
+        pruned = self.pruned(source.keys)
         done: list[Outcomes] = []
         try:
             taken: Mapping[int, BitMap64] = {}
@@ -211,7 +252,7 @@ class _Job:
                     seen = self._matched_ids(found, count)
             scanned_at = clock()
             if self.inserts and count:
-                done.append(self._insert(seen, count, feed=self.feed and bool(taken)))
+                done.append(self._insert(seen, source, feed=self.feed and bool(taken)))
             parts = Outcomes.of([], lenient=True) if not done else done[0]
             for other in done[1:]:
                 parts = replace(
@@ -334,26 +375,30 @@ class _Job:
 
     # --- rows of the source ------------------------------------------------------------------------------------------
 
-    def _insert(self, seen: BitMap64 | pa.Array | None, count: int, *, feed: bool) -> Outcomes:
+    def _insert(self, seen: BitMap64 | pa.Array | None, source: _SourceRows, *, feed: bool) -> Outcomes:
         """Insert the source rows that match nothing."""
-        numbers = np.zeros(0, np.int64)
+        numbers = pa.array([], pa.int64())
         if isinstance(seen, BitMap64):
-            numbers = np.asarray(seen.to_array(), np.uint64).view(np.int64)
+            numbers = pa.array(np.asarray(seen.to_array(), np.uint64).view(np.int64))
         elif seen is not None:
-            numbers = seen.to_numpy()
-        left = count - len(numbers)
+            numbers = seen
+        left = source.count - len(numbers)
         if not left:
             return Outcomes()
+        task = self._task(None, feed=feed)
+        if source.inserts is not None:
+            rows = source.inserts
+            new = pc.invert(pc.is_in(rows[SOURCE], numbers))
+            return self._insert_here(rows.filter(pc.and_(new, pc.is_valid(rows[CLAUSE]))).drop([SOURCE]), task)
         rest = self.source
         if len(numbers):
-            known = self.spark.createDataFrame(pa.table({"__trilake_seen": pa.array(numbers, pa.int64())}))
+            known = self.spark.createDataFrame(pa.table({"__trilake_seen": numbers}))
             if len(numbers) * 8 <= _BROADCAST_BYTES:
                 known = F.broadcast(known)
             rest = rest.join(known, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
         values = Values(self.sides(None), rest, self.inserts)
-        rows = rest.withColumn(CLAUSE, values.choice()).where(F.col(CLAUSE).isNotNull())
-        frame = new_rows(rows, self.metadata, values.made(), [F.col(CLAUSE)])
-        task = self._task(None, feed=feed)
+        chosen = rest.withColumn(CLAUSE, values.choice()).where(F.col(CLAUSE).isNotNull())
+        frame = new_rows(chosen, self.metadata, values.made(), [F.col(CLAUSE)])
         if left > _FEW_INSERTS:
             return self._run(frame, task)
         try:
@@ -362,8 +407,12 @@ class _Job:
             raise
         except PySparkException as e:
             raise self._failed(e) from e
-        here = replace(task, names=tuple(frame.columns)).run(iter(found.to_batches()), 0, tasks=1)
-        return self._checked([here] if here is not None else [])
+        return self._insert_here(found, task)
+
+    def _insert_here(self, rows: pa.Table, task: MergeTask) -> Outcomes:
+        job = replace(task, names=tuple(rows.column_names))
+        done = job.run(iter(rows.to_batches()), 0, tasks=1)
+        return self._checked([done] if done is not None else [])
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
@@ -398,6 +447,12 @@ class _Job:
 
 def _text(condition: Expr) -> str:
     return condition if isinstance(condition, str) else column_sql(condition) or str(condition)
+
+
+def _plan_bytes(frame: DataFrame) -> int:
+    """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known."""
+    java = getattr(frame, "_jdf", None)
+    return sys.maxsize if java is None else int(str(java.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
 def _row_bytes(frame: DataFrame) -> int:
