@@ -23,6 +23,7 @@ from trilake.delta.stream_source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.write import WriteRequest, plan_write, write_arrow
 from trilake.delta.write_files import write_files
+from trilake.errors import MetadataChangedError
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
@@ -206,3 +207,26 @@ def test_the_query_is_known_by_its_checkpoint() -> None:
     store.put("metadata", b"{")
     with pytest.raises(StreamError):
         query_id(store)
+
+
+def test_two_queries_make_one_table() -> None:
+    store = MemoryStore()
+    log = DeltaLog(store)
+    plans = [plan_write(log, request(partition_by=("p",))) for _ in range(2)]
+    for number, plan in enumerate(plans):
+        parts = [write_files(store, plan.files, rows(number).to_batches(), task=0)]
+        assert commit_batch(log, plan, BatchId(f"q{number}", 0), parts).version == number
+    assert ids(store) == [0, 1]
+    other = MemoryStore()
+    plan = plan_write(DeltaLog(other), request())
+    parts = [write_files(other, plan.files, rows(5).to_batches(), task=0)]
+    write_batch(other, BatchId("a", 0), rows(1))
+    commit_batch(DeltaLog(other), plan, BatchId("b", 0), parts)
+    mapped = MemoryStore()
+    plan = plan_write(DeltaLog(mapped), request())
+    parts = [write_files(mapped, plan.files, rows(5).to_batches(), task=0)]
+    with_names = request(properties={"delta.columnMapping.mode": "name"})
+    write_arrow(DeltaLog(mapped), SCHEMA, rows(1).to_batches(), with_names)
+    with pytest.raises(MetadataChangedError, match="other columns"):
+        commit_batch(DeltaLog(mapped), plan, BatchId("b", 0), parts)
+    assert (ids(other), ids(mapped)) == ([1, 5], [1])

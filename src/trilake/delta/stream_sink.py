@@ -24,8 +24,8 @@ from trilake.delta.log import DeltaLog
 from trilake.delta.row_changes import Runner, run_here
 from trilake.delta.runtime import Runtime
 from trilake.delta.stream_errors import StreamError
-from trilake.delta.write import WritePlan, WriteRequest, WriteResult, finish_write, resume_write
-from trilake.errors import ConcurrentTransactionError, ObjectNotFoundError, TableExistsError
+from trilake.delta.write import WritePlan, WriteRequest, WriteResult, finish_write, plan_write, resume_write
+from trilake.errors import ConcurrentTransactionError, MetadataChangedError, ObjectNotFoundError, TableExistsError
 from trilake.storage.base import Store
 
 OPERATION = "STREAMING UPDATE"
@@ -112,12 +112,35 @@ def commit_batch(
 def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePlan:
     """The plan under the batch's own number, on the newest version where it replaces all rows."""
     plan = resume_write(log, replace(plan, request=request))
+    if plan.base is None and log.exists():
+        return _on_new_table(log, plan)
     if plan.base is None or not request.replaces:
         return plan
     newest = log.snapshot()
     same = newest.metadata == plan.base.metadata and newest.protocol == plan.base.protocol
     # All rows go, whoever added them while the batch was computed: that is what the output mode says.
     return replace(plan, base=newest) if same else plan
+
+
+def _on_new_table(log: DeltaLog, plan: WritePlan) -> WritePlan:
+    """The plan on the table that another query made meanwhile, where the files are what that table's would be.
+
+    Raises ``MetadataChangedError`` where they are not.
+    """
+    mine, found = plan.files, plan_write(log, plan.request)
+    theirs = found.files
+    if (mine.schema, mine.partition_columns, mine.configuration, mine.provider) != (
+        theirs.schema,
+        theirs.partition_columns,
+        theirs.configuration,
+        theirs.provider,
+    ):
+        raise MetadataChangedError(
+            "another writer made the table while the first batch was written, and made it with other columns",
+            help="start the query again: the batch is then written as the table has it",
+            file=log.store.uri,
+        )
+    return replace(found, files=mine)
 
 
 def _does_nothing(plan: WritePlan, parts: Iterable[WrittenFiles]) -> bool:

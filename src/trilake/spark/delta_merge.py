@@ -92,6 +92,14 @@ class DeltaMergeBuilder:
         that.  The session's ``spark.databricks.delta.schema.autoMerge.enabled`` does the same for all merges."""
         return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, evolve=True))
 
+    def withTransaction(self, appId: str, version: int) -> DeltaMergeBuilder:
+        """Let the merge stand for ``version`` of an application, as a ``txn`` action of its commit.
+
+        Of two merges for one version of an application the second is refused as a conflict; whether the table has a
+        version already is for the caller to look up.
+        """
+        return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, txn=(appId, version)))
+
     def execute(self) -> DataFrame:
         """Run the merge and commit it.
 

@@ -11,7 +11,7 @@ One query may write to several tables, each by its own function; two functions t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Any, Literal
@@ -22,13 +22,17 @@ from trilake.delta.log import DeltaLog
 from trilake.delta.stream_errors import StreamError
 from trilake.delta.stream_sink import BatchId, batch_request, committed
 from trilake.delta.write import WriteRequest
-from trilake.errors import ConcurrentTransactionError, TableExistsError
+from trilake.errors import ConcurrentTransactionError, ConflictError, InvalidArgumentError, TableExistsError
+from trilake.spark.delta_merge import DeltaMergeBuilder
+from trilake.spark.delta_table import DeltaTable
 from trilake.spark.delta_write import write_dataframe
 from trilake.spark.native_bases import is_connect
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 
 _QUERY_ID = "sql.streaming.queryId"
+#: How often a merge that meets conflicts is tried.
+_ATTEMPTS = 5
 
 
 def running_query(df: DataFrame, app_id: str | None) -> str:
@@ -68,6 +72,35 @@ class WriteBatch:
             # Another process of the same query, thought dead, was faster: then the batch is there.
             if not committed(DeltaLog(open_store(self.path, dict(self.store))), batch):
                 raise
+
+
+@dataclass(frozen=True)
+class MergeBatch:
+    """Merges each batch as one commit."""
+
+    path: str
+    condition: str
+    describe: Callable[[DeltaMergeBuilder], DeltaMergeBuilder]
+    target_alias: str
+    source_alias: str
+    app_id: str | None = None
+    store: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Merge a batch, unless the table has it; where another commit gets in the way, on the table as it is then."""
+        batch = BatchId(running_query(df, self.app_id), batch_id)
+        log = DeltaLog(open_store(self.path, dict(self.store)))
+        for attempt in range(_ATTEMPTS):
+            if committed(log, batch):
+                return
+            table = DeltaTable.forPath(df.sparkSession, self.path, self.store).alias(self.target_alias)
+            builder = table.merge(df.alias(self.source_alias), self.condition)
+            try:
+                self.describe(builder).withTransaction(*batch.txn).execute()
+                return
+            except ConflictError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
 
 
 class foreach_batch:
@@ -121,6 +154,65 @@ class foreach_batch:
         fields["replace_where"] = replace_where
         fields["partition_overwrite"] = "dynamic" if dynamic_partitions else "static"
         return WriteBatch(fspath(path), "overwrite", fields, app_id, dict(storage_options or {}))
+
+    @staticmethod
+    def merge(
+        path: str | PathLike[str],
+        condition: str,
+        *,
+        update_all: bool = False,
+        insert_all: bool = False,
+        update: Mapping[str, str] | None = None,
+        insert: Mapping[str, str] | None = None,
+        delete: str | None = None,
+        build: Callable[[DeltaMergeBuilder], DeltaMergeBuilder] | None = None,
+        schema_evolution: bool = False,
+        target_alias: str = "t",
+        source_alias: str = "s",
+        app_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> MergeBatch:
+        """Merge each batch into a Delta table that exists.
+
+        Parameters
+        ----------
+        path: where the table is.
+        condition: when a row of the table, ``t``, and one of the batch, ``s``, match: ``"t.id = s.id"``.
+        update_all, insert_all: set all columns of rows that match, add rows that match none.
+        update, insert: the same with chosen columns: expressions by column.
+        delete: a condition under which rows that match are deleted; it comes before the update.
+        build: adds any other clauses to the merge; it gets the builder that the clauses above were given to.
+        schema_evolution: add columns that the table does not have.
+        target_alias, source_alias: what table and batch are called in conditions and expressions.
+        app_id: what batches are known by instead of the query's id.
+
+        A batch that meets a conflicting commit is merged again, into what that commit left.  A batch that changes
+        nothing makes no version.  Raises ``InvalidArgumentError`` where no clause is given.
+        """
+        if (update_all and update is not None) or (insert_all and insert is not None):
+            raise InvalidArgumentError("all columns and chosen ones exclude each other", help="pass one of them")
+        if not (update_all or insert_all or update or insert or delete or build):
+            raise InvalidArgumentError(
+                "the merge says not what is to happen", help="pass update_all=True, insert_all=True, or other clauses"
+            )
+
+        def describe(builder: DeltaMergeBuilder) -> DeltaMergeBuilder:
+            if delete is not None:
+                builder = builder.whenMatchedDelete(delete)
+            if update_all:
+                builder = builder.whenMatchedUpdateAll()
+            elif update is not None:
+                builder = builder.whenMatchedUpdate(set=update)
+            if insert_all:
+                builder = builder.whenNotMatchedInsertAll()
+            elif insert is not None:
+                builder = builder.whenNotMatchedInsert(values=insert)
+            if build is not None:
+                builder = build(builder)
+            return builder.withSchemaEvolution() if schema_evolution else builder
+
+        store = dict(storage_options or {})
+        return MergeBatch(fspath(path), condition, describe, target_alias, source_alias, app_id, store)
 
 
 def _fields(

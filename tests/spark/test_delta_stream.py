@@ -1,0 +1,342 @@
+"""Delta tables as sources and sinks of Structured Streaming."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.errors import InvalidArgumentError
+from trilake.storage import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered(spark: SparkSession) -> Iterator[None]:
+    trilake.register(spark)
+    yield
+    for query in spark.streams.active:
+        query.stop()
+
+
+class Lake:
+    """A source table, and queries that read it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder, self.next = spark, folder, 0
+        self.source = str(folder / "source")
+
+    def grow(self, commits: int = 1, rows: int = 2, **fields: Any) -> None:
+        for _ in range(commits):
+            ids = list(range(self.next, self.next + rows))
+            self.next += rows
+            table = pa.table({"id": pa.array(ids, pa.int64()), "p": [f"p{i % 2}" for i in ids]})
+            trilake.write(table, self.source, mode="append", **fields)
+
+    def stream(self, **options: object) -> DataFrame:
+        texts = {k: str(v) for k, v in options.items()}
+        return self.spark.readStream.format("delta").options(**texts).load(self.source)
+
+    def run(self, df: DataFrame, out: str = "out", mode: str = "append", **options: object) -> StreamingQuery:
+        writer = df.writeStream.format("delta").outputMode(mode).option("checkpointLocation", self.checkpoint(out))
+        for k, v in options.items():
+            writer = writer.option(k, str(v))
+        query = writer.trigger(availableNow=True).start(str(self.folder / out))
+        query.awaitTermination()
+        return query
+
+    def checkpoint(self, out: str) -> str:
+        return str(self.folder / f"{out}-checkpoint")
+
+    def table(self, out: str = "out") -> Any:
+        return trilake.open(str(self.folder / out))
+
+    def ids(self, out: str = "out") -> list[int]:
+        return sorted(self.table(out).to_arrow(["id"])["id"].to_pylist())
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+def failure(call: Callable[[], object]) -> str:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as e:
+        call()
+    return str(e.value)
+
+
+def test_a_table_is_read_and_written_in_batches(lake: Lake) -> None:
+    """The snapshot, what came later, a restart, and what the commits and the progress say of it."""
+    lake.grow(5)
+    query = lake.run(lake.stream(maxFilesPerTrigger=2))
+    assert lake.ids() == list(range(10))
+    assert [p["numInputRows"] for p in map(_json, query.recentProgress)] == [4, 4, 2]
+    end = _json(query.lastProgress)["sources"][0]["endOffset"]
+    assert (end["reservoirVersion"], end["index"], end["isStartingVersion"]) == (5, -1, False)
+    history = lake.table().history().to_pylist()
+    assert {h["operation"] for h in history} == {"STREAMING UPDATE"}
+    assert dict(history[0]["operationParameters"]) == {"outputMode": "Append", "queryId": query.id, "epochId": "2"}
+    assert trilake.stream_lag(query, lake.source)[0].versions == 0
+    lake.grow(2)
+    assert trilake.stream_lag(query, lake.source)[0] == trilake.stream_lag(query, lake.source)[0]
+    assert trilake.stream_lag(query, lake.source)[0].versions == 2
+    lake.run(lake.stream(), userMetadata="second run")
+    assert lake.ids() == list(range(14))
+    assert lake.table().version == 3
+    # A batch whose end Spark did not note comes again.
+    folder = Path(lake.checkpoint("out")) / "commits"
+    for name in ("3", ".3.crc"):
+        (folder / name).unlink()
+    lake.run(lake.stream())
+    assert lake.ids() == list(range(14))
+    assert lake.table().version == 3
+
+
+def _json(progress: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(progress.json)
+    return found
+
+
+def test_partitions_modes_and_columns_that_are_new(lake: Lake) -> None:
+    lake.grow(2)
+    df = lake.stream()
+    # Spark itself drops partitionBy on the way to a Python sink.
+    query = (
+        df.writeStream.format("delta")
+        .partitionBy("p")
+        .option("checkpointLocation", lake.checkpoint("parts"))
+        .option("delta.appendOnly", "true")
+        .trigger(availableNow=True)
+        .start(str(lake.folder / "parts"))
+    )
+    query.awaitTermination()
+    table = lake.table("parts")
+    assert table.metadata.partition_columns == ("p",)
+    assert table.metadata.configuration["delta.appendOnly"] == "true"
+    # complete mode
+    for _ in range(2):
+        lake.run(lake.stream().groupBy("p").count(), "counts", "complete")
+        lake.grow()
+    assert sorted(lake.table("counts").to_arrow().to_pylist(), key=str) == [
+        {"p": "p0", "count": 3},
+        {"p": "p1", "count": 3},
+    ]
+    # a column more
+    wider = lake.stream().selectExpr("id", "p", "id * 2 AS twice")
+    text = failure(lambda: lake.run(wider, "parts"))
+    assert "SCHEMA_MISMATCH" in text
+    lake.run(wider, "parts", mergeSchema=True)
+    assert lake.table("parts").count("twice = 2 * id") == 4
+    assert lake.ids("parts") == list(range(8))
+
+
+def test_a_source_that_is_optimized_vacuumed_and_changed(lake: Lake) -> None:
+    lake.grow(3)
+    lake.run(lake.stream())
+    tx = trilake.Transaction(open_store(lake.source))
+    files = tx.read()
+    rows = trilake.open(lake.source).to_arrow()
+    tx.write(rows)
+    tx._actions = [{"add": {**a["add"], "dataChange": False}} for a in tx._actions]
+    tx.remove(files, data_change=False)
+    tx.commit("OPTIMIZE")
+    lake.run(lake.stream())
+    assert lake.ids() == list(range(6))
+    # files that OPTIMIZE replaced are gone: this stream has read them, and a new one reads the new file
+    for path in files["path"].to_pylist():
+        Path(lake.source, path).unlink()
+    lake.grow()
+    lake.run(lake.stream())
+    lake.run(lake.stream(), "fresh")
+    assert lake.ids() == lake.ids("fresh") == list(range(8))
+    text = failure(lambda: lake.run(lake.stream(startingVersion=0), "old"))
+    assert "STREAM_DATA_LOSS" in text
+    lake.run(lake.stream(startingVersion=0, failOnDataLoss=False), "old")
+    assert lake.ids("old") == [6, 7]
+    # rows replaced: an error that says what to do, and options
+    tx = trilake.Transaction(open_store(lake.source))
+    tx.remove(tx.read())
+    tx.write(rows.slice(0, 1))
+    tx.commit("RESTORE")
+    text = failure(lambda: lake.run(lake.stream()))
+    assert "STREAM_ROWS_CHANGED" in text
+    assert "skipChangeCommits" in text
+    lake.grow()
+    lake.run(lake.stream(skipChangeCommits=True))
+    assert lake.ids() == list(range(10))
+
+
+def test_a_change_of_the_source_schema_stops_the_query_and_a_restart_goes_on(lake: Lake) -> None:
+    lake.grow(2)
+    df = lake.stream(startingVersion=0)
+    lake.run(df)
+    trilake.write(pa.table({"id": [100], "p": ["x"], "n": [7]}), lake.source, mode="append", schema_mode="merge")
+    lake.grow()
+    text = failure(lambda: lake.run(df))
+    assert "STREAM_SCHEMA_CHANGED" in text
+    assert "column n was added" in text
+    lake.run(lake.stream(startingVersion=0), mergeSchema=True)
+    assert lake.ids() == [*range(6), 100]
+    assert lake.table().count("n = 7") == 1
+
+
+def test_change_feed_and_chosen_columns(lake: Lake, spark: SparkSession) -> None:
+    lake.grow(2, properties={"delta.enableChangeDataFeed": "true"})
+    tx = trilake.Transaction(open_store(lake.source))
+    gone = tx.read().slice(0, 1)
+    tx.remove(gone)
+    tx.commit("DELETE")
+    lake.run(lake.stream(readChangeFeed=True, startingVersion=0), "feed")
+    rows = lake.table("feed").to_arrow(["_change_type", "_commit_version"]).to_pylist()
+    counts = sorted((r["_commit_version"], r["_change_type"]) for r in rows)
+    assert counts == [*[(0, "insert")] * 2, *[(1, "insert")] * 2, *[(2, "delete")] * 2]
+    lake.run(lake.stream(readChangeFeed=True), "now")
+    assert lake.table("now").count("_change_type = 'insert' AND _commit_version = 2") == 2
+    chosen = spark.readStream.format("delta").schema("p string").load(lake.source)
+    lake.run(chosen, "chosen")
+    assert lake.table("chosen").schema.names == ["p"]
+
+
+def test_mapped_columns_and_deletion_vectors(lake: Lake) -> None:
+    lake.grow(1, rows=4, properties={"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"})
+    trilake.write(pa.table({"id": [9], "p": ["p9"]}), lake.source, mode="overwrite", replace_where="id = 1 OR id = 9")
+    assert trilake.open(lake.source).files()["deletion_vector"].null_count < 2
+    trilake.alter(lake.source).rename_column("p", "renamed")
+    lake.run(lake.stream())
+    assert lake.ids() == [0, 2, 3, 9]
+    assert lake.table().schema.names == ["id", "renamed"]
+
+
+def test_two_queries_write_one_table_and_a_third_watches(lake: Lake) -> None:
+    lake.grow(2)
+    watcher = lake.spark.readStream.format("delta")
+    queries = [
+        lake.stream(maxFilesPerTrigger=1)
+        .writeStream.format("delta")
+        .option("checkpointLocation", lake.checkpoint(f"q{i}"))
+        .start(str(lake.folder / "shared"))
+        for i in range(2)
+    ]
+    try:
+        _wait(lambda: _count(lake, "shared") == 8)
+        third = trilake.write_stream(
+            watcher.load(str(lake.folder / "shared")), lake.folder / "copy", checkpoint=lake.checkpoint("copy")
+        )
+        queries.append(third)
+        lake.grow(2)
+        _wait(lambda: _count(lake, "copy") == 16)
+        lag = trilake.stream_lag(third, lake.folder / "shared")
+        assert [x.versions for x in lag] in ([0], [1], [2])
+        assert trilake.stream_lag(third, lake.source) == []
+        progress = _json(third.lastProgress)["sources"][0]
+        assert progress["endOffset"]["reservoirId"] == lake.table("shared").metadata.id
+    finally:
+        for query in queries:
+            query.stop()
+    assert lake.ids("copy") == lake.ids("shared") == sorted([*range(8)] * 2)
+
+
+def _count(lake: Lake, out: str) -> int:
+    found = open_store(str(lake.folder / out))
+    from trilake.delta.log import DeltaLog
+
+    return lake.table(out).count() if DeltaLog(found).exists() else 0
+
+
+def _wait(done: Callable[[], bool], seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < until, "the query takes too long"
+        time.sleep(0.05)
+
+
+def test_foreach_batch_writes_each_batch_once(lake: Lake, spark: SparkSession) -> None:
+    lake.grow(3)
+    append = trilake.foreach_batch.append(lake.folder / "out", partition_by="p")
+    seen: list[int] = []
+
+    def twice(df: DataFrame, batch_id: int) -> None:
+        """The process dies behind the commit, and the batch comes again."""
+        append(df, batch_id)
+        append(df, batch_id)
+        seen.append(batch_id)
+
+    writer = lake.stream(maxFilesPerTrigger=1).writeStream.foreachBatch(twice)
+    query = writer.option("checkpointLocation", lake.checkpoint("out")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert seen == [0, 1, 2]
+    assert lake.ids() == list(range(6))
+    assert lake.table().metadata.partition_columns == ("p",)
+    rows = spark.createDataFrame([(50, "p0")], "id long, p string")
+    overwrite = trilake.foreach_batch.overwrite(lake.folder / "out", dynamic_partitions=True, app_id="mine")
+    for _ in range(2):
+        overwrite(rows, 0)
+    assert lake.ids() == [1, 3, 5, 50]
+    with pytest.raises(trilake.TrilakeError, match="query that this batch belongs to"):
+        append(rows, 0)
+
+
+def test_write_stream_in_one_call(lake: Lake) -> None:
+    lake.grow(2)
+    where = {"checkpoint": lake.checkpoint("out"), "available_now": True}
+    trilake.write_stream(lake.stream(), lake.folder / "out", partition_by="p", **where).awaitTermination()
+    lake.grow()
+    trilake.write_stream(lake.stream(), lake.folder / "out", **where).awaitTermination()
+    assert lake.ids() == list(range(6))
+    with pytest.raises(InvalidArgumentError, match="no stream"):
+        trilake.write_stream(lake.spark.range(1), lake.folder / "out", checkpoint="x")
+
+
+def test_tables_of_the_catalogue(lake: Lake, spark: SparkSession) -> None:
+    lake.grow(2)
+    try:
+        query = (
+            lake.stream()
+            .writeStream.format("delta")
+            .partitionBy("p")
+            .option("checkpointLocation", lake.checkpoint("named"))
+            .trigger(availableNow=True)
+            .toTable("streamed_events")
+        )
+        query.awaitTermination()
+        assert spark.table("streamed_events").count() == 4
+        again = spark.readStream.table("streamed_events").writeStream.format("delta")
+        again = again.option("checkpointLocation", lake.checkpoint("again")).trigger(availableNow=True)
+        again.start(str(lake.folder / "again")).awaitTermination()
+        assert lake.ids("again") == list(range(4))
+    finally:
+        spark.sql("DROP TABLE IF EXISTS streamed_events")
+
+
+def test_a_checkpoint_that_only_a_setting_names(lake: Lake, spark: SparkSession) -> None:
+    lake.grow()
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(lake.folder / "checkpoints"))
+    try:
+        query = lake.stream().writeStream.format("delta").queryName("by_setting").trigger(availableNow=True)
+        query.start(str(lake.folder / "out")).awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert (lake.folder / "checkpoints" / "by_setting" / "metadata").exists()
+    assert lake.ids() == [0, 1]
+
+
+def test_mistakes_are_named(lake: Lake) -> None:
+    lake.grow()
+    assert "maxFilesPerTriger" in failure(lambda: lake.stream(maxFilesPerTriger=1)).replace(
+        "maxfilespertriger", "maxFilesPerTriger"
+    )
+    assert "INVALID_ARGUMENT" in failure(lambda: lake.run(lake.stream(startingVersion="soon")))
+    assert "VERSION_NOT_FOUND" in failure(lambda: lake.run(lake.stream(startingVersion=77)))
+    assert "txnAppId" in failure(lambda: lake.run(lake.stream(), txnAppId="a", txnVersion=1))
