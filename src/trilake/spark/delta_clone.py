@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -12,7 +14,7 @@ from pyspark.sql import types as T
 from trilake.delta.clone import clone
 from trilake.delta.convert import convert_to_delta
 from trilake.delta.convert_partitions import given_columns
-from trilake.delta.log import DeltaLog
+from trilake.delta.log import DeltaLog, Head
 from trilake.delta.schema import StructField
 from trilake.errors import InvalidArgumentError
 from trilake.spark.catalogue import add_name, default_location, known_location, location_of, parts_of, quoted
@@ -164,10 +166,11 @@ def _convert_named(
     parts_of(name)  # refuses a text that is no name
     if not spark.catalog.tableExists(quoted(name)):
         raise InvalidArgumentError(f"the catalogue has no table {name}", help="write parquet.`/path/to/table`")
+    with suppress(InvalidArgumentError):  # no Delta table yet
+        if (place := location_of(spark, name)) is not None:
+            return place
     about = {r[0]: r[1] for r in spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(name)}").collect()}
     provider, kind = str(about.get("Provider", "")).lower(), str(about.get("Type", "")).upper()
-    if provider in ("delta", "trilake-delta"):
-        return known_location(spark, name)
     if kind == "VIEW" or provider != "parquet":
         raise InvalidArgumentError(f"{name} is no table of Parquet files, so it cannot be converted")
     if kind != "EXTERNAL":
@@ -181,7 +184,19 @@ def _convert_named(
         schema = spark.table(quoted(name)).schema
         fields = list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
     _convert(spark, path, fields, collect_stats, options)
-    spark.sql(f"DROP TABLE {quoted(name)}")  # of an external table, the files stay
     head = DeltaLog(open_store(path, dict(options or {}))).head()
-    add_name(spark, name, path, head.schema, comment=head.metadata.description)
+    _rename(spark, name, path, head)
     return path
+
+
+def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
+    """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
+    *database, table = parts_of(name)
+    aside = ".".join("`" + p.replace("`", "``") + "`" for p in (*database, f"{table}_{uuid.uuid4().hex}"))
+    spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
+    try:
+        add_name(spark, name, path, head.schema, comment=head.metadata.description)
+    except BaseException:
+        spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
+        raise
+    spark.sql(f"DROP TABLE {aside}")
