@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from trilake.api import alter, convert_to_delta, create, explain, open, read, register, write
+    from trilake.conversion import Conversion, convert
     from trilake.delta.optimistic import Transaction
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 #: and loads nothing of Spark before a name that needs it.
 _HOME = {
     "alter": "trilake.api",
+    "convert": "trilake.conversion",
     "convert_to_delta": "trilake.api",
     "create": "trilake.api",
     "explain": "trilake.api",
@@ -38,6 +40,7 @@ _HOME = {
     "foreach_batch": "trilake.spark.foreach_batch",
     "stream_lag": "trilake.spark.streams",
     "write_stream": "trilake.spark.streams",
+    "Conversion": "trilake.conversion",
     "DeltaTable": "trilake.spark.delta_table",
     "DeltaTableBuilder": "trilake.spark.table_builder",
     "Explanation": "trilake.table",
@@ -49,6 +52,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Conversion",
     "DeltaTable",
     "DeltaTableBuilder",
     "Explanation",
@@ -59,6 +63,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "alter",
+    "convert",
     "convert_to_delta",
     "create",
     "explain",
