@@ -19,16 +19,14 @@ from trilake.delta.footers import purgeable
 from trilake.delta.log import DeltaLog
 from trilake.delta.optimize import DELETED_SHARE, OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.optimize_metrics import OptimizeMetrics, as_row, camel
-from trilake.errors import InvalidArgumentError
 from trilake.spark.analysis_errors import raises_for_spark
 from trilake.spark.native_bases import is_connect
+from trilake.spark.optimize_settings import integer, setting
 from trilake.spark.providers import install_providers
 from trilake.spark.runner import SparkRunner
 from trilake.storage import open_store
 
 install_providers()
-
-_PREFIX = "spark.databricks.delta.optimize."
 
 
 @raises_for_spark
@@ -117,15 +115,10 @@ class DeltaOptimizeBuilder:
         return tuple(p for c in self._conditions for p in shown_predicates(self._spark, c))
 
     def _conf(self, name: str) -> str | None:
-        found = self._spark.conf.get(_PREFIX + name, None)
-        return None if found is None else str(found)
+        return setting(self._spark, f"optimize.{name}")
 
     def _integer(self, name: str) -> int | None:
-        text = self._conf(name)
-        try:
-            return None if text is None else int(text)
-        except ValueError as e:
-            raise InvalidArgumentError(f"{_PREFIX}{name} is {text!r}", help="it is a number of bytes") from e
+        return None if self._conf(name) is None else integer(self._spark, f"optimize.{name}", 0)
 
     def _frame(self, result: OptimizeResult) -> DataFrame:
         row = (self._log().store.uri, as_row(result.metrics))

@@ -1,0 +1,123 @@
+"""``DeltaTable.optimize()`` on Spark: delta-spark's builder, its metrics and settings; optimized writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta_optimize import RESULT
+from trilake.spark.delta_table import DeltaTable
+
+
+@contextmanager
+def conf(spark: SparkSession, **settings: str) -> Iterator[None]:
+    """Settings below ``spark.databricks.delta`` for a while; dots are written as two underscores."""
+    names = {f"spark.databricks.delta.{k.replace('__', '.')}": v for k, v in settings.items()}
+    try:
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name in names:
+            spark.conf.unset(name)
+
+
+def files(path: Path, count: int = 3, each: int = 4, **more: Any) -> str:
+    """A table of small files, without Spark."""
+    for n in range(count):
+        ids = range(n * each, (n + 1) * each)
+        trilake.write(pa.table({"id": ids, "p": [f"p{i % 2}" for i in ids]}), path, mode="append", **more)
+        more.pop("properties", None)
+    return str(path)
+
+
+def test_compaction_returns_what_delta_spark_does(spark: SparkSession, tmp_path: Path) -> None:
+    path = files(tmp_path / "t", partition_by=["p"])
+    table = DeltaTable.forPath(spark, path)
+    found = table.optimize().where("p = 'p1' AND p IS NOT NULL").executeCompaction()
+    assert found.schema == RESULT
+    assert found.columns == ["path", "metrics"]
+    row = found.first()
+    assert row is not None
+    assert row.path.endswith("/t")
+    m = row.metrics
+    assert (m.numFilesAdded, m.numFilesRemoved, m.partitionsOptimized, m.numBatches) == (1, 3, 1, 1)
+    assert (m.totalConsideredFiles, m.totalFilesSkipped, m.numTableColumns) == (3, 0, 2)
+    assert m.filesRemoved.totalFiles == 3
+    assert m.zOrderStats is None
+    (last, *_) = trilake.open(path).history().to_pylist()
+    # As Spark prints what it has parsed, which is what delta-spark writes.
+    assert dict(last["operationParameters"])["predicate"] == """["('p = p1)","isnotnull('p)"]"""
+    # The other partition, and the first one again: several bins are tasks of one job.
+    files(tmp_path / "t")
+    m = table.optimize().executeCompaction().select("metrics.*").head()
+    assert m is not None
+    assert (m.numFilesAdded, m.numFilesRemoved, m.partitionsOptimized) == (2, 10, 2)
+    assert sorted(trilake.open(path).to_arrow()["id"].to_pylist()) == sorted([*range(12)] * 2)
+
+
+def test_zorder_and_its_errors(spark: SparkSession, tmp_path: Path) -> None:
+    path = files(tmp_path / "t", partition_by=["p"], properties={"delta.dataSkippingNumIndexedCols": "0"})
+    builder = DeltaTable.forPath(spark, path).optimize()
+    with pytest.raises(TypeError, match=r"Z-order column must be str\. Found 1 with type <class 'int'>"):
+        builder.executeZOrderBy("id", 1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="partitionFilter needs to be a string"):
+        builder.where(1)  # type: ignore[arg-type]
+    for columns, says in [
+        (["p"], "p is a partition column. Z-Ordering can only be performed on data columns"),
+        (["nope"], "Z-Ordering column nope does not exist in data schema"),
+        (["id"], "would be ineffective"),
+    ]:
+        with pytest.raises(AnalysisException, match=says):
+            builder.executeZOrderBy(columns)
+    with pytest.raises(InvalidArgumentError, match="Predicate references non-partition column 'id'"):
+        DeltaTable.forPath(spark, path).optimize().where("id = 1").executeCompaction()
+    with conf(spark, optimize__zorder__checkStatsCollection__enabled="false"):
+        m = builder.executeZOrderBy("id").select("metrics.*").head()
+    assert m is not None
+    assert (m.numFilesAdded, m.numFilesRemoved) == (2, 6)
+    assert (m.zOrderStats.strategyName, m.zOrderStats.numOutputCubes) == ("all", 2)
+
+
+def test_settings_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    path = files(tmp_path / "t", properties={"delta.enableDeletionVectors": "true"})
+    table = DeltaTable.forPath(spark, path)
+    with conf(spark, optimize__minFileSize="1"):
+        assert table.optimize().executeCompaction().select("metrics.numFilesAdded").collect()[0][0] == 0
+    with conf(spark, optimize__maxFileSize="x"), pytest.raises(InvalidArgumentError, match="maxFileSize is 'x'"):
+        table.optimize().executeCompaction()
+    trilake.write(trilake.open(path).schema.empty_table(), path, mode="overwrite", replace_where="id = 1")
+    m = table.optimize().executePurge().select("metrics.*").head()
+    assert m is not None
+    assert (m.numFilesRemoved, m.deletionVectorStats.numDeletionVectorRowsRemoved) == (1, 1)
+    with conf(spark, autoCompact__enabled="true", autoCompact__minNumFiles="4"):
+        files(tmp_path / "t", count=1)
+    assert trilake.open(path).files().num_rows == 1, "three files and the new one"
+
+
+def test_writes_are_optimized(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.register(spark)
+    rows = spark.range(0, 400, numPartitions=4).withColumn("p", F.col("id") % 3)
+    path = tmp_path / "t"
+    rows.write.format("delta").partitionBy("p").option("optimizeWrite", "true").save(str(path))
+    assert trilake.open(path).files().num_rows == 3
+    with conf(spark, optimizeWrite__enabled="true"):
+        rows.write.format("delta").mode("append").save(str(path))
+    assert trilake.open(path).files().num_rows == 6
+    trilake.alter(path).set_properties({"delta.autoOptimize.optimizeWrite": "true"})
+    rows.write.format("delta").mode("append").save(str(path))
+    assert trilake.open(path).files().num_rows == 9
+    rows.write.format("delta").mode("append").option("optimizeWrite", "false").save(str(path))
+    assert trilake.open(path).files().num_rows > 12
+    assert trilake.open(path).count() == 1600
+    assert spark.conf.get("spark.sql.adaptive.coalescePartitions.parallelismFirst") == "true"
