@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 
 from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, rows
 from trilake.delta.checkpoint_writer import write_checkpoint
+from trilake.delta.clone import clone
 from trilake.delta.deletion_vectors import DeletionVectorDescriptor, z85_encode
 from trilake.delta.log import DeltaLog
+from trilake.delta.replay import decoded_paths
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import from_arrow
 from trilake.delta.segment import commit_key
@@ -26,7 +29,13 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.vacuum import LAST_VACUUM, VacuumResult, vacuum
 from trilake.delta.vacuum_files import hidden, references, vector_files
 from trilake.delta.write import WriteRequest, write_arrow
-from trilake.errors import InvalidArgumentError, StorageError, UnsupportedProtocolError, VersionNotFoundError
+from trilake.errors import (
+    InvalidArgumentError,
+    MissingFileError,
+    StorageError,
+    UnsupportedProtocolError,
+    VersionNotFoundError,
+)
 from trilake.storage import open_store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
@@ -569,3 +578,62 @@ def test_every_version_within_the_retention_reads_as_before(
 
 def _changes(world: _World, version: int) -> pa.Table:
     return ArrowDeltaTable(world.store).changes(version, version).drop_columns(["_commit_timestamp"])
+
+
+# --- tables of other writers -----------------------------------------------------------------------------------------
+
+REAL = [
+    "basic-with-vacuum-protocol-check-feature",
+    "dv-partitioned-with-checkpoint",
+    "k-cdf-table-with-cdc-and-dvs",
+    "k-v2-checkpoints-json-with-sidecars",
+    "log-replay-special-characters-b",
+    "log-replay-dv-key-cases",
+    "only-checkpoint-files",
+    "rs-cdc_ict_table",
+    "rs-table-with-dv-small",
+    "snapshot-repartitioned",
+    "table-with-columnmapping-mode-name",
+    "data-reader-partition-values",
+]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_no_live_file_of_a_real_table_goes(shared: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(shared / "corpus" / "delta" / "golden" / name / "delta", tmp_path / "t")
+    log = DeltaLog(open_store(str(tmp_path / "t")))
+    before = {o.key for o in log.store.list()}
+    try:
+        expected = rows(ArrowDeltaTable(log.store).to_arrow())
+    except MissingFileError:
+        expected = []
+    everything = Runtime(clock_ms=lambda: 10**14)
+    assert vacuum(log, runtime=everything, dry_run=True, lite="only" not in name).paths is not None
+    done = vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything)
+    assert {o.key for o in log.store.list()} == before - set(done.paths) | {LAST_VACUUM}
+    assert not set(done.paths) & set(decoded_paths(log.snapshot().adds["path"]).to_pylist())
+    if expected:
+        assert rows(ArrowDeltaTable(log.store).to_arrow()) == expected
+    assert vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything).paths == []
+
+
+def test_an_object_store(s3_options: Mapping[str, str]) -> None:
+    store = open_store("s3://lake/maintained table", dict(s3_options))
+    table = pa.table({"p": [1, 2], "n": [1, 2]}, schema=SCHEMA)
+    log = DeltaLog(store)
+    modes: tuple[Any, ...] = ("append", "overwrite")
+    for mode in modes:
+        request = WriteRequest(mode, from_arrow(SCHEMA), partition_by=("p",))
+        write_arrow(log, SCHEMA, iter(table.to_batches()), request)
+    store.put("p=9/stray", b"x")
+    later = Runtime(clock_ms=lambda: 10**14)
+    done = vacuum(log, runtime=later)
+    assert (len(done.paths), done.folders) == (3, ())
+    assert [o.key for o in store.list("p=9")] == []
+    assert rows(ArrowDeltaTable(store).to_arrow()) == rows(table)
+    copy = DeltaLog(open_store("s3://lake/a copy", dict(s3_options)))
+    assert clone(log.snapshot(), log, copy).num_copied_files == 2
+    shallow = DeltaLog(open_store("s3://lake/a reference", dict(s3_options)))
+    clone(log.snapshot(), log, shallow, shallow=True)
+    for place in (copy, shallow):
+        assert rows(ArrowDeltaTable(place.store).to_arrow()) == rows(ArrowDeltaTable(store).to_arrow())

@@ -125,7 +125,7 @@ def session_time_ms(spark: SparkSession, text: str) -> int:
     row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": text}).collect()[0]
     if row.ms is None:
         raise InvalidArgumentError(
-            f"the provided timestamp ({text}) cannot be converted to a valid timestamp",
+            f"The provided timestamp ('{text}') cannot be converted to a valid timestamp",
             help="write it like 2024-05-01 or 2024-05-01 12:30:00",
         )
     return int(row.ms)
