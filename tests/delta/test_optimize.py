@@ -336,6 +336,22 @@ def test_files_older_than_a_column_and_a_type() -> None:
     assert pq.read_schema(pa.BufferReader(opened(uri).log.store.read(path))).field("n").type == pa.int64()
 
 
+def test_nan_comes_to_rest() -> None:
+    """A file with a NaN has no bounds of its column; files with and without become one, once."""
+    uri = new_uri()
+    columns = {"x": 1.0, "y": 1.0, "z": None}
+    schema = pa.schema([(n, pa.float64()) for n in columns])
+    for n in range(4):
+        found = {**columns, "y": float("nan") if n == 2 else float(n)}
+        append(uri, pa.Table.from_pylist([found], schema))
+    assert opened(uri).optimize().files_added == 1
+    (text,) = opened(uri).files()["stats"].to_pylist()
+    assert set(json.loads(text)["maxValues"]) == {"x"}
+    assert opened(uri).optimize().files_added == 0
+    assert sorted(map(str, opened(uri).to_arrow()["y"].to_pylist())) == ["0.0", "1.0", "3.0", "nan"]
+    assert opened(uri).count("y > 2") == 2, "NaN is greater than all else"
+
+
 def test_files_of_another_format() -> None:
     uri = new_uri()
     small_files(uri, files=3, data_format="trevni")
@@ -570,7 +586,7 @@ def test_progress_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return Watched()
 
-    monkeypatch.setattr("trilake.delta.optimize.progress", watched)
+    monkeypatch.setattr("trilake.delta.optimize_run.progress", watched)
     uri = new_uri()
     small_files(uri, partition_by=["p"])
     opened(uri).optimize()

@@ -32,8 +32,9 @@ from trilake.delta.footers import may_hold_dropped_columns, with_other_types
 from trilake.delta.generated import GENERATION_EXPRESSION
 from trilake.delta.identity import START, STEP
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.optimize import TARGET_SIZE, Work, rewrite
+from trilake.delta.optimize import TARGET_SIZE
 from trilake.delta.optimize_bins import Numbers, purge_bins
+from trilake.delta.optimize_run import Work, rewrite
 from trilake.delta.replay import State
 from trilake.delta.row_changes import Runner, records_changes
 from trilake.delta.runtime import Runtime

@@ -41,6 +41,8 @@ class FilePlan:
     compression: str = "snappy"
     #: Partitions that one task writes at the same time: with fewer, rows that come in any order make more files.
     open_partitions: int = 64
+    #: Physical paths of columns that may hold a NaN and get no bounds, so that one which comes late needs no new file.
+    unbounded: frozenset[tuple[str, ...]] = frozenset()
     #: Format of the files, as ``metaData.format.provider`` says.
     provider: str = "parquet"
     #: What rows go through on their way in; ``None`` for rows that are the table's own already.

@@ -55,7 +55,7 @@ class ParquetFile:
         self.floats = [p for p in leaves if pa.types.is_floating(_leaf_type(schema, p))]
         # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
         # column that holds one has no bounds, in the file no more than in the log.
-        self.with_nan = frozenset(p for p in self.floats if _has_nan(first, p))
+        self.with_nan = frozenset(p for p in self.floats if p in plan.unbounded or _has_nan(first, p))
         bounded = [".".join(p) for p in leaves if p not in self.with_nan]
         self.counter = pa.PythonFile(sink, mode="w")
         self.writer = pq.ParquetWriter(

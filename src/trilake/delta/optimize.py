@@ -14,24 +14,19 @@ others are committed on top of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from trilake.delta import row_tracking, zcubes
+from trilake.delta import zcubes
 from trilake.delta.actions import Metadata
 from trilake.delta.clustering import FEATURE, clustering_columns
-from trilake.delta.column_mapping import MODE
-from trilake.delta.conflicts import ReadSet
 from trilake.delta.curve_order import Curve
 from trilake.delta.features import has_feature
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.optimize_bins import Numbers, compaction_bins, has_vector, purge_bins, sizes_of, whole_partitions
+from trilake.delta.optimize_bins import Numbers, compaction_bins, has_vector, purge_bins, whole_partitions
 from trilake.delta.optimize_checks import partition_filter, zorder_paths
 from trilake.delta.optimize_metrics import (
     DeletionVectorStats,
@@ -39,45 +34,27 @@ from trilake.delta.optimize_metrics import (
     OptimizeMetrics,
     ZOrderFileStats,
     ZOrderStats,
-    history_metrics,
 )
-from trilake.delta.optimize_rewrite import MEMORY, Bin, Rewrite, RewritePlan, Rewritten
+from trilake.delta.optimize_rewrite import MEMORY
+from trilake.delta.optimize_run import Done, Work, rewrite
 from trilake.delta.properties import size_bytes
-from trilake.delta.replay import file_keys
 from trilake.delta.row_changes import (
     Runner,
     check_changeable,
-    live_rows,
-    rewrite_plan,
-    row_columns,
     run_here,
-    touched_files,
-    whole_rows,
 )
 from trilake.delta.runtime import Runtime
-from trilake.delta.scan import metadata_plan
 from trilake.delta.schema_edit import path_text
 from trilake.delta.skipping import matching_partitions
-from trilake.delta.transaction import CommitPlan, commit, remove_action
 from trilake.errors import (
-    ConcurrentDeleteDeleteError,
-    ConcurrentDeleteReadError,
-    ConflictError,
     InvalidArgumentError,
-    MetadataChangedError,
-    ProtocolChangedError,
 )
-from trilake.progress import progress
 from trilake.table import FilterLike
 
 #: Bytes of a file that is large enough, where neither the table nor the caller says.
 TARGET_SIZE = 1 << 30
 #: Share of deleted rows from which on a file is written again.
 DELETED_SHARE = 0.05
-#: Times that a commit is tried again with the bins that are left.
-_ATTEMPTS = 100
-#: Properties that a file written before their change would not honour.
-_DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
 
 
 @dataclass(frozen=True)
@@ -132,25 +109,6 @@ class OptimizeResult:
     def files_removed(self) -> int:
         """Files that new ones took the place of."""
         return self.metrics.num_files_removed
-
-
-@dataclass(frozen=True)
-class Work:
-    """Bins of files to be written again, and how the commit is to speak of it."""
-
-    bins: Sequence[Numbers]
-    operation: str
-    parameters: Mapping[str, Any]
-    limit: int
-    curve: Curve | None = None
-    #: Tags of the new files of each bin, where they become cubes.
-    tags: Sequence[Mapping[str, str]] = ()
-    #: What the table's metadata becomes with the commit; the new files are written for it.
-    metadata: Metadata | None = None
-    #: Configurations of metadata domains that the commit sets.
-    domains: Mapping[str, str] = field(default_factory=dict)
-    memory: int = MEMORY
-    user_metadata: str | None = None
 
 
 def optimize(
@@ -252,7 +210,7 @@ def _predicates(request: OptimizeRequest) -> list[str]:
     return [] if request.where is None else [str(request.where)]
 
 
-Finish = Callable[[OptimizeMetrics, "Done"], OptimizeMetrics]
+Finish = Callable[[OptimizeMetrics, Done], OptimizeMetrics]
 
 
 def _work(
@@ -299,185 +257,6 @@ def _with_zorder_stats(metrics: OptimizeMetrics, _: Done) -> OptimizeMetrics:
     merged = ZOrderFileStats(metrics.num_files_removed, metrics.files_removed.total_size)
     stats = ZOrderStats("all", ZOrderFileStats(), merged, 0, merged, metrics.partitions_optimized)
     return replace(metrics, z_order_stats=stats)
-
-
-# --- doing it --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Done:
-    """What was committed: the numbers of the bins (``kept``), and the actions."""
-
-    version: int
-    kept: tuple[int, ...] = ()
-    added: tuple[Mapping[str, Any], ...] = ()
-    removed: tuple[Mapping[str, Any], ...] = ()
-    partitions: int = 0
-
-
-def rewrite(log: DeltaLog, snapshot: Snapshot, work: Work, *, runtime: Runtime, run: Runner = run_here) -> Done:
-    """Write the files of all bins again, and commit that as one version; where there are none, nothing happens.
-
-    Raises as :func:`optimize` does.  The new files of bins that are not committed are deleted.
-    """
-    if not work.bins:
-        return Done(snapshot.version)
-    bins = _as_tasks(snapshot, work)
-    total = sum(len(b.files) for b in bins)
-    finished: list[Rewritten] = []
-    with progress("optimize", total=total) as bar:
-        local = run is run_here or len(bins) == 1
-        job = Rewrite(log.store, _plan(snapshot, work, len(bins), runtime), bar.advance if local else None)
-        try:
-            for outcome in run(job, bins):
-                finished.append(outcome)
-                if not local:
-                    bar.advance(len(bins[outcome.number].files))
-        except BaseException:
-            _discard(log, finished)
-            raise
-    return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number), runtime)
-
-
-def _plan(snapshot: Snapshot, work: Work, bins: int, runtime: Runtime) -> RewritePlan:
-    read = whole_rows(snapshot)
-    partition = set(read.partition_columns)
-    read = replace(
-        read,
-        fields=tuple(f for f in read.fields if f.name not in partition),
-        output=tuple(n for n in read.output if n not in partition),
-    )
-    files = rewrite_plan(snapshot, runtime.new_id())
-    if work.metadata is not None:
-        after = metadata_plan(work.metadata, snapshot.uri, snapshot.version)
-        files = replace(files, schema=replace(files.schema, fields=after.fields))
-        files = replace(files, configuration=work.metadata.configuration)
-    # Bins and rows per file have decided on the sizes; this is for data that grow when they are written again.
-    files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
-    cores = os.cpu_count() or 1
-    return RewritePlan(read, files, work.curve, work.memory, readers=max(1, cores // bins))
-
-
-def _as_tasks(snapshot: Snapshot, work: Work) -> list[Bin]:
-    sizes = sizes_of(snapshot.adds)
-    physical = [snapshot.schema.field(c).physical_name for c in snapshot.metadata.partition_columns]
-    numbers = np.concatenate(list(work.bins))
-    sources = touched_files(snapshot, numbers)
-    rows = live_rows(snapshot.adds.take(pa.array(numbers)))
-    out, start = list[Bin](), 0
-    for number, chosen in enumerate(work.bins):
-        files = sources[start : start + len(chosen)]
-        counted = rows.slice(start, len(chosen))
-        start += len(chosen)
-        total = None if counted.null_count else int(pc.sum(counted).as_py())
-        size = int(sizes[chosen].sum())
-        partition = tuple(files[0].file.partition_values.get(n) for n in physical)
-        out.append(Bin(number, tuple(files), partition, total, max(1, size // work.limit)))
-    return out
-
-
-def _discard(log: DeltaLog, rewritten: Iterable[Rewritten]) -> None:
-    log.store.delete([unquote(str(a["path"])) for r in rewritten for a in r.adds])
-
-
-def _commit(
-    log: DeltaLog,
-    base: Snapshot,
-    work: Work,
-    bins: Sequence[Bin],
-    rewritten: Sequence[Rewritten],
-    runtime: Runtime,
-) -> Done:
-    origin, left = base, list(rewritten)
-    for _ in range(_ATTEMPTS):
-        done = _actions(origin, work, bins, left, runtime)
-        paths = frozenset(r["path"] for r in done.removed)
-        plan = CommitPlan(
-            operation=work.operation,
-            parameters=work.parameters,
-            file_actions=[*({"remove": r} for r in done.removed), *({"add": a} for a in done.added)],
-            metadata=work.metadata,
-            metrics=history_metrics(
-                [a["size"] for a in done.added],
-                [r["size"] or 0 for r in done.removed],
-                [r["deletionVector"] for r in done.removed if r.get("deletionVector")],
-            ),
-            user_metadata=work.user_metadata,
-            domains=work.domains,
-            read=ReadSet(
-                # Files that others add meanwhile would be of the metadata that was.
-                whole_table=work.metadata is not None,
-                files=paths,
-                removed=paths,
-                isolation="SnapshotIsolation" if work.metadata is None else "Serializable",
-                metadata=base.metadata,
-            ),
-        )
-        try:
-            return replace(done, version=commit(log, base, plan, runtime).version)
-        except (
-            ConcurrentDeleteReadError,
-            ConcurrentDeleteDeleteError,
-            MetadataChangedError,
-            ProtocolChangedError,
-        ) as e:
-            now = log.snapshot()
-            kept = _still_there(origin, now, bins, left) if _goes_on(origin, now, work) else []
-            _discard(log, [r for r in left if r not in kept])
-            if not kept:
-                raise
-            reason, base, left = e, now, kept
-        except ConflictError:
-            _discard(log, left)
-            raise
-    _discard(log, left)
-    raise reason
-
-
-def _goes_on(before: Snapshot, now: Snapshot, work: Work) -> bool:
-    """Whether files written for one version of the table are right for another."""
-    old, new = before.metadata, now.metadata
-    same = (old.schema_string, old.partition_columns, old.provider) == (
-        new.schema_string,
-        new.partition_columns,
-        new.provider,
-    )
-    settings = all(old.configuration.get(k) == new.configuration.get(k) for k in _DECISIVE)
-    return work.metadata is None and same and settings and row_columns(before) == row_columns(now)
-
-
-def _still_there(
-    before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
-) -> list[Rewritten]:
-    """The bins of which every file is in the table as it was read, deletion vector included."""
-    keys = file_keys(
-        before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
-    )
-    # As one text, so that it does not matter whether either side has vectors.
-    live = pc.is_in(keys, value_set=file_keys(now.adds).combine_chunks()).to_pylist()
-    out, start = list[Rewritten](), 0
-    for r in rewritten:
-        count = len(bins[r.number].files)
-        if all(live[start : start + count]):
-            out.append(r)
-        start += count
-    return out
-
-
-def _actions(
-    origin: Snapshot, work: Work, bins: Sequence[Bin], rewritten: Sequence[Rewritten], runtime: Runtime
-) -> Done:
-    now = runtime.clock_ms()
-    numbers = [f.number for r in rewritten for f in bins[r.number].files]
-    old = origin.adds.take(pa.array(numbers, pa.int64())).to_pylist()
-    removed = [{**remove_action(a, now)["remove"], "dataChange": False} for a in old]
-    added: list[Mapping[str, Any]] = []
-    for r in rewritten:
-        for add in r.adds:
-            new = {**add, "dataChange": False}
-            added.append(zcubes.tagged(new, work.tags[r.number]) if work.tags else new)
-    kept = tuple(r.number for r in rewritten)
-    return Done(origin.version, kept, tuple(added), tuple(removed), len({bins[n].partition for n in kept}))
 
 
 def _metrics(snapshot: Snapshot, done: Done, considered: int) -> OptimizeMetrics:

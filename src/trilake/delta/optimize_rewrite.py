@@ -39,7 +39,8 @@ class Bin:
     """Files that become ``new_files`` new ones.
 
     ``partition`` has their partition values as the log spells them, in partitioning order; ``rows`` how many live rows
-    they have, ``None`` where a file does not say.
+    they have, ``None`` where a file does not say.  ``unbounded`` are columns of which a file has values and no upper
+    bound, as one has that holds a NaN: the new files have no bounds of them from the start.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Bin:
     partition: tuple[str | None, ...]
     rows: int | None = None
     new_files: int = 1
+    unbounded: frozenset[tuple[str, ...]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Rewrite:
     def __call__(self, work: Bin) -> Rewritten:
         """Write the files of a bin again.  Where that fails, its new files are gone."""
         runtime, plan = Runtime(), self.plan
-        with TaskWriter(self.store, plan.files, work.number, runtime) as writer:
+        files = replace(plan.files, unbounded=work.unbounded)
+        with TaskWriter(self.store, files, work.number, runtime) as writer:
             batches = self._rows(work.files)
             if plan.curve is None:
                 for batch in batches:
