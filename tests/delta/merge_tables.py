@@ -1,0 +1,50 @@
+"""Tables that merges are tried on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.table import ArrowDeltaTable
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+KINDS = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
+
+
+def table(rows: pa.Table, properties: Mapping[str, str] | None = None, **more: Any) -> ArrowDeltaTable:
+    uri = f"memory://merge-{uuid.uuid4()}"
+    trilake.write(rows, uri, properties=properties, **more)
+    return opened(uri)
+
+
+def opened(uri: str) -> ArrowDeltaTable:
+    found = trilake.open(uri)
+    assert isinstance(found, ArrowDeltaTable)
+    return found
+
+
+def rows(t: ArrowDeltaTable, by: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = t.refresh().to_arrow().sort_by(by).to_pylist()
+    return found
+
+
+def pairs(t: ArrowDeltaTable) -> list[tuple[Any, Any]]:
+    found = t.refresh().to_arrow()
+    return sorted(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
+
+
+def letters(properties: Mapping[str, str] | None = None) -> ArrowDeltaTable:
+    return table(pa.table({"key": ["a", "b", "c", "d"], "value": [1, 2, 3, 4]}), properties)
+
+
+SOURCE = pa.table({"k": ["a", "b", "e", "f"], "v": [-1, 0, -5, -6]})
+
+
+def info(t: ArrowDeltaTable) -> dict[str, Any]:
+    return t.log.commit_info(t.refresh().version)

@@ -1,0 +1,136 @@
+"""MERGE without Spark: nested columns, schema evolution, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.delta.merge_tables import FEED, SOURCE, letters, pairs, rows, table
+from trilake.errors import (
+    ExpressionError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnsupportedExpressionError,
+)
+
+# --- nested columns and evolution ------------------------------------------------------------------------------------
+
+
+def test_nested_fields_are_assigned_one_by_one() -> None:
+    t = table(pa.table({"id": [1, 2], "st": [{"a": 1, "b": {"c": "x", "d": 2}}, None]}))
+    t.merge(pa.table({"id": [1, 2]}), "t.id = s.id", "s", "t").when_matched_update(
+        {"t.st.b.c": "concat('new', s.id)", "st.a": "t.st.a + 5"}
+    ).execute()
+    assert [r["st"] for r in rows(t, "id")] == [
+        {"a": 6, "b": {"c": "new1", "d": 2}},
+        {"a": None, "b": {"c": "new2", "d": None}},
+    ]
+
+
+def test_evolution_adds_columns_and_keeps_what_the_source_lacks() -> None:
+    t = table(pa.table({"id": [1, 2], "a": [10, 20], "st": [{"x": 1, "y": 1}, {"x": 2, "y": 2}]}))
+    source = pa.table({"id": [2, 3], "new": ["b", "c"], "st": [{"x": 20, "z": 9}, {"x": 30, "z": 9}]})
+    merge = t.merge(source, "t.id = s.id", "s", "t").when_matched_update_all().when_not_matched_insert_all()
+    with pytest.raises(SchemaMismatchError, match="cannot resolve a in"):
+        merge.execute()
+    merge.with_schema_evolution().execute()
+    assert rows(t, "id") == [
+        {"id": 1, "a": 10, "st": {"x": 1, "y": 1, "z": None}, "new": None},
+        {"id": 2, "a": 20, "st": {"x": 20, "y": 2, "z": 9}, "new": "b"},
+        {"id": 3, "a": None, "st": {"x": 30, "y": None, "z": 9}, "new": "c"},
+    ]
+    # An explicit assignment brings the one column in that it names.
+    t = letters()
+    more = SOURCE.append_column("note", pa.array(["n"] * 4)).append_column("other", pa.array([1] * 4))
+    t.merge(more, "key = k").when_matched_update({"note": "note"}).with_schema_evolution().execute()
+    assert t.refresh().schema.names == ["key", "value", "note"]
+    assert {r["key"]: r["note"] for r in rows(t, "key")} == {"a": "n", "b": "n", "c": None, "d": None}
+
+
+def test_evolution_widens_types_where_the_table_allows_it() -> None:
+    for allowed in (True, False):
+        t = table(pa.table({"key": ["a"], "n": pa.array([1], pa.int32())}), {"delta.enableTypeWidening": str(allowed)})
+        source = pa.table({"key": ["a", "b"], "n": [5, 1 << 40]})
+        merge = t.merge(source, "t.key = s.key", "s", "t").when_matched_update_all().when_not_matched_insert_all()
+        if allowed:
+            merge.with_schema_evolution().execute()
+            assert t.refresh().schema.field("n").type == pa.int64()
+            assert [r["n"] for r in rows(t, "key")] == [5, 1 << 40]
+        else:
+            with pytest.raises(SchemaMismatchError, match="does not fit"):
+                merge.with_schema_evolution().execute()
+            assert t.refresh().version == 0
+
+
+def test_a_star_may_leave_columns_out() -> None:
+    t = table(pa.table({"key": ["a"], "value": [1], "n": [1]}))
+    source = pa.table({"key": ["a", "b"], "value": [5, 6], "n": [7, 8]})
+    merge = t.merge(source, "t.key = s.key", "s", "t").when_matched_update_all(except_cols=["N"])
+    merge.when_not_matched_insert_all(except_cols=["value"]).execute()
+    assert rows(t, "key") == [{"key": "a", "value": 5, "n": 1}, {"key": "b", "value": None, "n": 8}]
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_wrong_clauses_are_refused() -> None:
+    t = table(pa.table({"key": ["a"], "value": [1], "st": [{"x": 1}]}))
+    source = pa.table({"key": ["a"], "value": [2], "only": [1]})
+    m = t.merge(source, "t.key = s.key", "s", "t")
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (m, InvalidArgumentError, "at least one WHEN clause"),
+        (m.when_matched_delete().when_matched_update_all(), InvalidArgumentError, "only the last one can omit"),
+        (m.when_matched_update({"nothing": "1"}), InvalidArgumentError, "cannot resolve nothing"),
+        (m.when_matched_update({"key.x": "1"}), InvalidArgumentError, "no struct"),
+        (m.when_matched_update({"st": "NULL", "t.st.x": "1"}), InvalidArgumentError, "conflict"),
+        (m.when_matched_update({"value": "1", "VALUE": "2"}), InvalidArgumentError, "conflict"),
+        (m.when_not_matched_insert({"st.x": "1"}), InvalidArgumentError, "nested field"),
+        (m.when_matched_update({"value": "value"}), ExpressionError, "ambiguous"),
+        (m.when_matched_update({"value": "nothing + 1"}), ExpressionError, "cannot resolve nothing"),
+        (m.when_not_matched_insert({"value": "t.value"}), ExpressionError, "cannot resolve"),
+        (m.when_not_matched_by_source_update({"value": "only"}), ExpressionError, "cannot resolve only"),
+        (m.when_matched_delete("s.value"), ExpressionError, "true or false"),
+        (m.when_matched_update({"st": "1"}), Exception, "st"),
+        (m.when_matched_update({"value": "sum(s.value)"}), ExpressionError, "aggregate"),
+        (m.when_matched_update({"value": "some_udf(s.value)"}), UnsupportedExpressionError, "only Spark"),
+        (m.when_matched_update_all(), SchemaMismatchError, "cannot resolve st"),
+        (t.merge(source, "key = key").when_matched_delete(), ExpressionError, "ambiguous"),
+        (t.merge(source, "t.key = s.key", "s", "S").when_matched_delete(), InvalidArgumentError, "same alias"),
+        (t.merge(1, "key = 1").when_matched_delete(), InvalidArgumentError, "source of a merge"),
+    ]
+    for builder, error, text in wrong:
+        with pytest.raises(error, match=text):
+            builder.execute()
+    assert t.refresh().version == 0
+    calls: list[tuple[Any, str]] = [
+        (lambda: t.merge(source, 1), "condition"),  # type: ignore[arg-type]
+        (lambda: m.when_matched_update({"value": 1}), "not SQL text"),  # type: ignore[dict-item]
+        (lambda: m.when_matched_update("value"), "mapping"),  # type: ignore[arg-type]
+        (lambda: m.when_matched_delete(1), "predicate"),  # type: ignore[arg-type]
+        (lambda: m.when_matched_update_all(except_cols="key"), "except_cols"),
+    ]
+    for call, text in calls:
+        with pytest.raises(InvalidArgumentError, match=text):
+            call()
+
+
+def test_a_failed_merge_leaves_nothing_behind() -> None:
+    t = letters(FEED)
+    before = {o.key for o in t.log.store.list()}
+    merge = t.merge(SOURCE, "key = k").when_matched_update({"value": "v"})
+    with pytest.raises(ExpressionError):
+        merge.when_not_matched_insert({"key": "k", "value": "v / (v + 5)"}).execute()
+    with pytest.raises(ExpressionError, match="merge condition"):
+        t.merge(SOURCE, "key = k AND 1 div (v + 1) > 0").when_matched_delete().execute()
+    assert {o.key for o in t.log.store.list()} == before
+
+
+def test_builders_do_not_change() -> None:
+    t = letters()
+    base = t.merge(SOURCE, "key = k")
+    base.when_matched_delete()
+    base.when_matched_update({"value": "v"}).execute()
+    assert pairs(t)[:2] == [("a", -1), ("b", 0)]
+    assert "WHEN MATCHED THEN DELETE" in repr(base.when_matched_delete())
