@@ -133,7 +133,7 @@ def vacuum(
     []
     """
     runtime = runtime or Runtime()
-    head = log.head()
+    head = log.snapshot()
     check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
     default = duration_ms(head.property(RETENTION, "interval 1 week"))
     given = retention_hours_ms(retention_hours)
@@ -143,7 +143,7 @@ def vacuum(
     cutoff = runtime.clock_ms() - retention
     boundary = _last_commit_before(log, head, cutoff)
     names = partition_names(head.schema, head.metadata.partition_columns)
-    # Listed first: a file of the listing that is committed from now on is in the version read below.
+    # Listed before the newest version is looked up: a file of the listing that was committed by then is in it.
     folders = Folders(0)
     if lite:
         listing = _removed_since_last_vacuum(log, head, cutoff, boundary)
@@ -153,7 +153,7 @@ def vacuum(
         listing = list_files(log.store)
     if not lite:
         folders = list_folders(log.store, listing, cutoff, names)
-    snapshot = log.snapshot()
+    snapshot = log.update(head)
     files = garbage(listing, cutoff, _needed(log, snapshot, cutoff), names)
     if not lite and inventory is None:
         files = pa.concat_tables([files, list_unfinished(log.store, cutoff, names)])
