@@ -28,6 +28,7 @@ from trilake.delta.conform import as_nullable
 from trilake.delta.delete import Stopwatch, read_set
 from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log import DeltaLog, Snapshot
+from trilake.delta.parquet_rows import rows_at
 from trilake.delta.read import read_positions
 from trilake.delta.removal import FoundRows, candidates, matching_rows
 from trilake.delta.row_changes import (
@@ -285,17 +286,16 @@ class _UpdateJob:
         self, source: TouchedFile, matched: np.ndarray[Any, Any] | None
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The rows of a file that match and those that do not, where these are written again."""
-        for positions, batch in read_positions(self.store, source.file, self.wide):
-            if matched is None:
+        if matched is not None and self.vectors:
+            for positions, batch in rows_at(self.store, source.file, self.wide, matched):
                 yield with_row_ids(batch, positions, self.wide, self.files, source), None
+            return
+        for positions, batch in read_positions(self.store, source.file, self.wide):
+            rows = with_row_ids(batch, positions, self.wide, self.files, source)
+            if matched is None:
+                yield rows, None
                 continue
             hit = np.isin(positions, matched, assume_unique=True)
-            if self.vectors:
-                if hit.any():
-                    found = batch.filter(pa.array(hit))
-                    yield with_row_ids(found, positions[hit], self.wide, self.files, source), None
-                continue
-            rows = with_row_ids(batch, positions, self.wide, self.files, source)
             yield rows.filter(pa.array(hit)), rows.filter(pa.array(~hit))
 
     def _ids(self, rows: pa.RecordBatch, *, updated: bool = False) -> list[pa.Array]:
