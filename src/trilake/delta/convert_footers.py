@@ -53,18 +53,26 @@ class FooterReader:
     statistics: bool = True
 
     def __call__(self, keys: Sequence[str]) -> list[Footer]:
-        return [self.read(key) for key in keys]
+        footers: list[Footer] = []
+        shape: _Shape | None = None
+        for key in keys:
+            footer, shape = self._read(key, shape)
+            footers.append(footer)
+        return footers
 
-    def read(self, key: str) -> Footer:
-        """One footer.  Raises ``CorruptFileError`` where the file is not Parquet, ``SchemaMismatchError`` for types
-        that no Delta table has."""
+    def _read(self, key: str, last: _Shape | None) -> tuple[Footer, _Shape]:
+        """One footer, and the columns it states; ``last`` are those of the file before, most often the same.
+
+        Raises ``CorruptFileError`` where the file is not Parquet, ``SchemaMismatchError`` for types that no Delta table
+        has.
+        """
         where = f"{self.store.uri}/{key}"
         try:
             with self.store.open_input(key) as source:
                 file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
-                schema = _columns(file, where)
-                stats = self._stats(file, schema) if self.statistics else None
-                return Footer(key, file.metadata.num_rows, schema.json(), stats)
+                shape = last if last is not None and last.is_of(file) else _Shape.of(file, where, self.configuration)
+                stats = shape.stats(file.metadata) if self.statistics else None
+                return Footer(key, file.metadata.num_rows, shape.text, stats), shape
         except ObjectNotFoundError as e:
             raise MissingFileError("a file vanished while it was being looked at", file=where) from e
         except (pa.ArrowException, OSError) as e:
@@ -76,14 +84,45 @@ class FooterReader:
                 file=where,
             ) from e
 
-    def _stats(self, file: pq.ParquetFile, schema: StructType) -> str:
+
+@dataclass(frozen=True)
+class _Shape:
+    """The columns of a file, with what is worked out of them once for all files that have the same."""
+
+    parquet: pq.ParquetSchema
+    notes: Mapping[bytes, bytes]
+    text: str
+    arrow: pa.Schema
+    floats: frozenset[tuple[str, ...]]
+    which: StatisticsPlan
+    #: Whether the columns of statistics can be told.
+    aligned: bool
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile, where: str, configuration: Mapping[str, str]) -> _Shape:
+        schema = _columns(file, where)
         arrow = schema.to_arrow_schema()
         paths = leaf_paths(arrow)
-        if len(paths) != file.metadata.num_columns:  # the columns of statistics could not be told
-            return f'{{"numRecords":{file.metadata.num_rows}}}'
         floats = frozenset(p for p in paths if p is not None and pa.types.is_floating(_type_at(arrow, p)))
-        which = StatisticsPlan.of(self.configuration, schema)
-        return file_statistics(file.metadata, arrow, with_nan=floats, which=which)
+        which = StatisticsPlan.of(configuration, schema)
+        aligned = len(paths) == file.metadata.num_columns
+        return cls(file.schema, _notes(file), schema.json(), arrow, floats, which, aligned)
+
+    def is_of(self, file: pq.ParquetFile) -> bool:
+        """Whether another file has the same columns."""
+        return bool(self.parquet.equals(file.schema)) and self.notes == _notes(file)
+
+    def stats(self, metadata: pq.FileMetaData) -> str:
+        """The statistics of a file, as the log has them."""
+        if not self.aligned:
+            return f'{{"numRecords":{metadata.num_rows}}}'
+        return file_statistics(metadata, self.arrow, with_nan=self.floats, which=self.which)
+
+
+def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
+    """What a footer says of its columns besides their Parquet types."""
+    notes = dict(file.metadata.metadata or ())
+    return {k: notes[k] for k in (_SPARK_SCHEMA, b"ARROW:schema") if k in notes}
 
 
 def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
@@ -109,7 +148,7 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
                 file=where,
             )
     found = _struct(_instants(found, iter([leaf.physical_type for leaf in leaves])))
-    noted = dict(file.metadata.metadata or ()).get(_SPARK_SCHEMA)
+    noted = _notes(file).get(_SPARK_SCHEMA)
     if noted is not None:
         try:
             spark = parse_schema(noted.decode())
