@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from trilake.delta import row_tracking
+from trilake.delta.log import DeltaLog
+from trilake.delta.optimize import OptimizeRequest, optimize
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta_optimize import RESULT
 from trilake.spark.delta_table import DeltaTable
+from trilake.spark.optimize_shuffle import OptimizeRunner
+from trilake.storage import open_store
 
 
 @contextmanager
@@ -121,3 +129,33 @@ def test_writes_are_optimized(spark: SparkSession, tmp_path: Path) -> None:
     assert trilake.open(path).files().num_rows > 12
     assert trilake.open(path).count() == 1600
     assert spark.conf.get("spark.sql.adaptive.coalescePartitions.parallelismFirst") == "true"
+
+
+def test_a_large_set_is_put_in_order_by_a_shuffle(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    rng = np.random.default_rng(0)
+    properties = {"delta.enableRowTracking": "true", "delta.columnMapping.mode": "name"}
+    for n in range(3):
+        data = pa.table({"x y": rng.integers(0, 1000, 2000), "d": [Decimal(n)] * 2000, "l": [[n, None]] * 2000})
+        trilake.write(data, path, mode="append", properties=properties if n == 0 else None)
+    before = trilake.open(path).to_arrow()
+    size = sum(trilake.open(path).files()["size"].to_pylist())
+    monkeypatch.setattr("trilake.spark.optimize_shuffle._READ_BYTES", 1)
+    run = OptimizeRunner(spark, large=1)
+    log = DeltaLog(open_store(path))
+    request = OptimizeRequest(zorder_by=("`x y`",), target_size=size // 4, memory=20_000)
+    done = optimize(log, request, run=run)
+    assert (done.files_removed, done.files_added) == (3, 4)
+    files = trilake.open(path).files()
+    assert sum(files["num_records"].to_pylist()) == 6000
+    assert max(files["num_records"].to_pylist()) < 2000
+    assert trilake.open(path).files("`x y` = 500").num_rows <= 2
+    after = trilake.open(path).to_arrow()
+    assert sorted(map(repr, after.to_pylist())) == sorted(map(repr, before.to_pylist()))
+    # Row ids travelled with their rows.
+    snapshot = log.snapshot()
+    name = snapshot.metadata.configuration[row_tracking.ID_COLUMN]
+    ids = [i for p in files["path"].to_pylist() for i in pq.read_table(tmp_path / "t" / p)[name].to_pylist()]
+    assert sorted(ids) == list(range(6000))

@@ -33,8 +33,6 @@ _SLICE_ROWS = 1 << 18
 _MOST_STRETCHES = 512
 #: Bytes of rows that are divided into stretches at once, so that each gets more than a few.
 _DIVIDED_BYTES = 64 << 20
-#: Name of the column with the index in temporary files; no table has such a column.
-_INDEX = "__trilake_curve_index"
 
 
 @dataclass(frozen=True)
@@ -126,19 +124,32 @@ def _by_stretches(
     ends = np.unique(known[np.linspace(0, len(known) - 1, stretches + 1).astype(np.int64)[1:-1]])
     parts = _Parts(folder, len(ends) + 1)
     try:
-        for table in _gathered(rows):
-            index = curve.index(table, ranges)
-            parts.add(table.append_column(_INDEX, pa.array(index)), np.searchsorted(ends, index, side="right"))
+        for stretch, table in divided(rows, curve, ranges, ends):
+            parts.add(stretch, table)
     finally:
         parts.close()
     for part in parts.files:
         # A stretch of which one value makes up the most may be larger than the others: it is sorted in pieces.
         for table in _pieces(part, memory):
-            yield from _sorted(table.drop_columns([_INDEX]), table[_INDEX].to_numpy())
+            yield from _sorted(table, curve.index(table, ranges))
         part.unlink()
 
 
-def _gathered(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def divided(
+    rows: Iterable[pa.RecordBatch], curve: Curve, ranges: Sequence[Ranges], ends: Coordinates
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows by stretch of the curve, as many at once as are worth it; ``ends`` are the first places of all stretches
+    but the first."""
+    for table in _gathered(rows):
+        stretch = np.searchsorted(ends, curve.index(table, ranges), side="right")
+        ordered = table.combine_chunks().take(pa.array(np.argsort(stretch, kind="stable")))
+        counts = np.bincount(stretch, minlength=len(ends) + 1)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        for number in map(int, np.flatnonzero(counts)):
+            yield number, ordered.slice(starts[number], counts[number])
+
+
+def _gathered(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     held, size = list[pa.RecordBatch](), 0
     for batch in rows:
         held.append(batch)
@@ -157,19 +168,14 @@ class _Parts:
         self.folder = folder
         self.writers: list[pa.RecordBatchWriter | None] = [None] * count
 
-    def add(self, table: pa.Table, stretch: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        """Take rows, and the number of the stretch of each."""
-        order = np.argsort(stretch, kind="stable")
-        ordered = table.combine_chunks().take(pa.array(order))
-        counts = np.bincount(stretch, minlength=len(self.writers))
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        for number in map(int, np.flatnonzero(counts)):
-            writer = self.writers[number]
-            if writer is None:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                writer = pa.ipc.new_stream(str(self._file(number)), table.schema, options=options)
-                self.writers[number] = writer
-            writer.write_table(ordered.slice(starts[number], counts[number]))
+    def add(self, number: int, table: pa.Table) -> None:
+        """Take rows of one stretch."""
+        writer = self.writers[number]
+        if writer is None:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            writer = pa.ipc.new_stream(str(self._file(number)), table.schema, options=options)
+            self.writers[number] = writer
+        writer.write_table(table)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:05d}.arrow"

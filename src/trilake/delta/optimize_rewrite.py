@@ -90,7 +90,7 @@ class Rewrite:
         runtime, plan = Runtime(), self.plan
         files = replace(plan.files, unbounded=work.unbounded)
         with TaskWriter(self.store, files, work.number, runtime) as writer:
-            batches = self._rows(work.files)
+            batches = self.rows(work.files)
             if plan.curve is None:
                 for batch in batches:
                     writer.write_partition(work.partition, pa.Table.from_batches([batch]))
@@ -100,7 +100,7 @@ class Rewrite:
 
     def _in_order(self, writer: TaskWriter, work: Bin, batches: Iterator[pa.RecordBatch], curve: Curve) -> None:
         ordered = in_curve_order(
-            batches, curve, count=work.rows, sample=lambda: self._sample(work, curve), memory=self.plan.memory
+            batches, curve, count=work.rows, sample=lambda: self.sample(work, curve), memory=self.plan.memory
         )
         # Files of about equally many rows; by their bytes alone where nobody knows how many rows there are.
         limit = -(-work.rows // work.new_files) if work.rows and work.new_files > 1 else None
@@ -113,7 +113,7 @@ class Rewrite:
             writer.write_partition(work.partition, table)
             written += table.num_rows
 
-    def _rows(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+    def rows(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
         """The live rows of files, one file after the other, as they are to be written."""
         read, out = self.plan.read, self.plan.files
 
@@ -125,8 +125,8 @@ class Rewrite:
 
         yield from in_turn(files, rows_of, self.plan.readers)
 
-    def _sample(self, work: Bin, curve: Curve) -> pa.Table:
-        """The curve's columns of some rows of each file."""
+    def sample(self, work: Bin, curve: Curve) -> pa.Table:
+        """The curve's columns of some rows of each file, all in all about ``SAMPLE_ROWS`` of ``work.rows``."""
         names = {path[0] for path in curve.columns}
         fields = tuple(f for f in self.plan.read.fields if f.name in names)
         narrow = replace(self.plan.read, fields=fields, output=tuple(f.name for f in fields))

@@ -22,8 +22,8 @@ from trilake.delta.optimize_metrics import OptimizeMetrics, as_row, camel
 from trilake.spark.analysis_errors import raises_for_spark
 from trilake.spark.native_bases import is_connect
 from trilake.spark.optimize_settings import integer, setting
+from trilake.spark.optimize_shuffle import OptimizeRunner
 from trilake.spark.providers import install_providers
-from trilake.spark.runner import SparkRunner
 from trilake.storage import open_store
 
 install_providers()
@@ -83,7 +83,7 @@ class DeltaOptimizeBuilder:
             where=self._where(),
             target_size=self._integer("maxFileSize"),
             predicates=self._predicates(),
-            run=SparkRunner(self._spark, width=1),
+            run=OptimizeRunner(self._spark),
         )
         return self._frame(done)
 
@@ -106,7 +106,7 @@ class DeltaOptimizeBuilder:
             target_cube_size=zcubes.TARGET_CUBE_SIZE if target is None else max(1, target),
             predicates=self._predicates(),
         )
-        return optimize(log, request, run=SparkRunner(self._spark, width=1))
+        return optimize(log, request, run=OptimizeRunner(self._spark))
 
     def _where(self) -> str | None:
         return " AND ".join(f"({c})" for c in self._conditions) or None
