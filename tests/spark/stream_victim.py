@@ -1,8 +1,8 @@
-"""A process that runs streaming queries until it is killed; see test_stream_kill.py.
+"""A process that runs a streaming query until it is killed; see test_stream_kill.py.
 
-``python stream_victim.py <folder> <files a batch> [format]``: source -> middle by ``format(...)``, and, for Delta,
-middle -> last by ``trilake.write_stream``.  It says ``ready`` when Spark is up, waits for a line on its input, and says
-``done`` when nothing is left to read.
+It says ``ready`` when Spark is up, and waits for a line such as ``middle,last 1``: hops, and files a batch.  The hop
+``middle`` is source -> middle by ``format("delta")``, ``last`` is middle -> last by ``trilake.write_stream``.  It runs
+one after the other, each until nothing is left to read, and says ``done``.
 """
 
 from __future__ import annotations
@@ -14,28 +14,25 @@ import trilake
 from trilake.spark.session import local_session
 
 
-def main(folder: Path, files: str, format: str) -> None:
-    spark = local_session("victim", memory="512m", **{"spark.python.worker.faulthandler.enabled": False})
+def main(folder: Path) -> None:
+    # A worker of Python may take long to start where many do at a time.
+    patience = {"spark.python.authenticate.socketTimeout": "300s"}
+    spark = local_session("victim", cores=1, memory="512m", **patience)
     trilake.register(spark)
     print("ready", flush=True)
-    sys.stdin.readline()
-    source = spark.readStream.format(format).option("maxFilesPerTrigger", files).load(str(folder / "source"))
-    first = (
-        source.writeStream.format(format)
-        .option("checkpointLocation", str(folder / "checkpoint-middle"))
-        .trigger(availableNow=True)
-        .start(str(folder / "middle"))
-    )
-    if format == "delta":
-        middle = spark.readStream.format("delta").option("maxFilesPerTrigger", files).load(str(folder / "middle"))
-        where = {"checkpoint": folder / "checkpoint-last", "available_now": True}
-        # What the first query adds meanwhile is read by a later run of the second.
-        trilake.write_stream(middle, folder / "last", **where).awaitTermination()
-        first.awaitTermination()
-        trilake.write_stream(middle, folder / "last", **where).awaitTermination()
-    first.awaitTermination()
+    hops, files = sys.stdin.readline().split()
+    for hop in hops.split(","):
+        came_from = folder / ("source" if hop == "middle" else "middle")
+        rows = spark.readStream.format("delta").option("maxFilesPerTrigger", files).load(str(came_from))
+        checkpoint = folder / f"checkpoint-{hop}"
+        if hop == "middle":
+            writer = rows.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
+            query = writer.trigger(availableNow=True).start(str(folder / hop))
+        else:
+            query = trilake.write_stream(rows, folder / hop, checkpoint=checkpoint, available_now=True)
+        query.awaitTermination()
     print("done", flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "delta")
+    main(Path(sys.argv[1]))

@@ -20,18 +20,26 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from trilake.delta.log import DeltaLog
+from trilake.delta.read import read_task
+from trilake.delta.scan import FileTask
+from trilake.delta.stream_offset import Limit
+from trilake.delta.stream_options import StreamOptions
+from trilake.delta.stream_schema import Reading
+from trilake.delta.stream_source import DeltaStream
 from trilake.spark.java import ensure_java
+from trilake.storage import open_store
 
-COMMITS, ROWS = 60, 3
+COMMITS, ROWS = 100, 3
 
 
 class Victim:
-    """A process that runs the queries."""
+    """A process that runs a query."""
 
-    def __init__(self, folder: Path, files: int, log: IO[bytes]) -> None:
+    def __init__(self, folder: Path, log: IO[bytes]) -> None:
         script = Path(__file__).with_name("stream_victim.py")
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(folder), str(files)],
+            [sys.executable, str(script), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -46,9 +54,9 @@ class Victim:
                 return
         raise AssertionError(f"the process ended before it was {word}")
 
-    def go(self) -> None:
+    def go(self, hops: str, files: int) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
+        self.process.stdin.write(f"{hops} {files}\n")
         self.process.stdin.flush()
 
     def kill(self, *, all_: bool = True) -> None:
@@ -77,9 +85,10 @@ def batches(folder: Path) -> int:
     return sum(1 for f in folder.glob("checkpoint-*/offsets/*") if f.name.isdigit())
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kills", [10, pytest.param(200, marks=[pytest.mark.soak])])
 def test_every_row_once_although_the_process_is_killed(tmp_path: Path, victims: list[Victim], kills: int) -> None:
+    """source -> middle by one query, middle -> last by another; now one is killed, now the other."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     random_ = random.Random(seed)
@@ -88,31 +97,55 @@ def test_every_row_once_although_the_process_is_killed(tmp_path: Path, victims: 
         ids = list(range(i * ROWS, (i + 1) * ROWS))
         trilake.write(pa.table({"id": pa.array(ids, pa.int64())}), tmp_path / "source", mode="append")
     trilake.write(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "middle", mode="append")
-    died_at = []
+    begun_batches = killed = 0
     with (tmp_path / "log.txt").open("wb") as log:
 
-        def start(files: int) -> Victim:
-            victims.append(Victim(tmp_path, files, log))
+        def start() -> Victim:
+            victims.append(Victim(tmp_path, log))
             return victims[-1]
 
-        following = start(1)
-        for kill in range(kills):
+        following = start()
+        while killed < kills:
             victim = following
             victim.wait_for("ready")
-            following = start(1 if kill + 1 < kills else 1000)
+            following = start()
             begun = batches(tmp_path)
-            victim.go()
-            until = time.monotonic() + 120
+            waiting = count(tmp_path / "last") < count(tmp_path / "middle")
+            victim.go("last" if waiting and random_.random() < 0.5 else "middle", 1)
+            until = time.monotonic() + 300
             while batches(tmp_path) == begun and victim.process.poll() is None:
                 assert time.monotonic() < until, "no batch begins"
                 time.sleep(0.02)
-            time.sleep(random_.random() * random_.choice([0.2, 1, 3]))
+            # A first batch takes seconds, the ones behind it a part of one.
+            time.sleep(random_.random() * random_.choice([0.5, 2, 6]))
+            killed += victim.process.poll() is None
             victim.kill(all_=random_.random() < 0.7)
-            died_at.append(batches(tmp_path))
+            begun_batches += batches(tmp_path) - begun
         following.wait_for("ready")
-        following.go()
+        following.go("middle,last", 1000)
         following.wait_for("done")
     expected = list(range(commits * ROWS))
     for name in ("middle", "last"):
         assert sorted(trilake.open(tmp_path / name).to_arrow()["id"].to_pylist()) == expected
-    assert died_at[0] < died_at[-1]
+    assert read_as_stream(tmp_path / "middle") == expected
+    assert begun_batches >= kills // 2
+
+
+def count(table: Path) -> int:
+    """Rows of a table that may not be there yet."""
+    return int(trilake.open(table).count()) if DeltaLog(open_store(table)).exists() else 0
+
+
+def read_as_stream(table: Path) -> list[int]:
+    """What a reader saw that read commit after commit."""
+    log = DeltaLog(open_store(table))
+    head = log.head()
+    stream = DeltaStream(log, Reading(head.metadata, head.version), StreamOptions(starting_version=0))
+    start, out = stream.initial(), []
+    while (end := stream.latest(start, Limit(2))) != start:
+        batch = stream.batch(start, end)
+        for task in batch.tasks:
+            assert isinstance(task, FileTask)
+            out += [i for rows in read_task(log.store, task, batch.plan) for i in rows["id"].to_pylist()]
+        start = end
+    return sorted(out)

@@ -257,7 +257,7 @@ def commit(
     """
     runtime = runtime or Runtime()
     key = f"{TRANSACTIONS}/{transaction.file}"
-    store.put_if_absent(key, serialise(transaction))
+    _put_transaction(store, key, serialise(transaction))
     checked = transaction.read_version
     for attempt in range(MAX_ATTEMPTS):
         listing = list_versions(store)
@@ -289,6 +289,15 @@ def commit(
         help="try again when fewer writers commit to this dataset",
         file=store.uri,
     )
+
+
+def _put_transaction(store: Store, key: str, data: bytes) -> None:
+    """Write the file of a transaction, which one that is committed again has written before."""
+    try:
+        store.put_if_absent(key, data)
+    except ObjectExistsError:
+        if store.read(key).to_pybytes() != data:
+            raise
 
 
 def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: int, newest: Manifest) -> int:
