@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, ParseException, UnsupportedOperationException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import trilake
@@ -91,3 +92,170 @@ def test_missing_tables_are_analysis_errors(session: SparkSession, tmp_path: Pat
     with pytest.raises(AnalysisException):
         DeltaTable.forName(session, "no_such_table")
     assert not DeltaTable.isDeltaTable(session, str(tmp_path))
+
+
+@pytest.fixture
+def pairs(session: SparkSession, tmp_path: Path) -> str:
+    """A table of keys and values, by its path."""
+    path = str(tmp_path / "pairs")
+    rows = [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+    session.createDataFrame(rows, "key string, value long").write.format("delta").save(path)
+    return path
+
+
+def test_conditions_and_assignments_are_checked_before_anything_runs(session: SparkSession, pairs: str) -> None:
+    table: Any = DeltaTable.forPath(session, pairs)
+    source = session.createDataFrame([("a", 5)], "k string, v long")
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (lambda: table.delete(condition=1), TypeError, "must be a Spark SQL Column or a string"),
+        (lambda: table.update({"value": "200"}), ValueError, "cannot be None"),
+        (lambda: table.update(condition="a"), ValueError, "cannot be None"),
+        (lambda: table.update(set=1), TypeError, "must be a dict"),
+        (lambda: table.update(1, {}), TypeError, "must be a Spark SQL Column or a string"),
+        (lambda: table.update(set={"value": 1}), TypeError, "Values of dict in .* must contain only"),
+        (lambda: table.update(set={1: ""}), TypeError, "Keys of dict in .* must contain only"),
+        (lambda: table.merge(1, "key = k"), TypeError, "must be DataFrame"),
+        (lambda: table.merge(source, 1), TypeError, "must be a Spark SQL Column or a string"),
+    ]
+    for clause in ("whenMatchedUpdate", "whenNotMatchedInsert", "whenNotMatchedBySourceUpdate"):
+
+        def begin(clause: str = clause) -> Any:
+            return getattr(table.merge(source, "key = k"), clause)
+
+        wrong += [
+            (lambda begin=begin: begin()({"value": "v"}), ValueError, "cannot be None"),
+            (lambda begin=begin: begin()(1), ValueError, "cannot be None"),
+            (lambda begin=begin: begin()(condition="key = 'a'"), ValueError, "cannot be None"),
+            (lambda begin=begin: begin()(1, {"value": "v"}), TypeError, "must be a Spark SQL Column or a string"),
+            (lambda begin=begin: begin()("k = 'a'", 1), TypeError, "must be a dict"),
+            (lambda begin=begin: begin()("k = 'a'", {"value": 1}), TypeError, "Values of dict in .* must contain only"),
+            (lambda begin=begin: begin()("k = 'a'", {1: ""}), TypeError, "Keys of dict in .* must contain only"),
+        ]
+    for clause in (
+        "whenMatchedDelete",
+        "whenNotMatchedBySourceDelete",
+        "whenMatchedUpdateAll",
+        "whenNotMatchedInsertAll",
+    ):
+        wrong.append(
+            (
+                lambda clause=clause: getattr(table.merge(source, "key = k"), clause)(1),
+                TypeError,
+                "must be a Spark SQL Column or a string",
+            )
+        )
+    for call, error, text in wrong:
+        with pytest.raises(error, match=text):
+            call()
+    assert trilake.open(pairs).version == 0
+
+
+def test_a_merge_says_how_many_rows_it_changed(session: SparkSession, pairs: str) -> None:
+    table: Any = DeltaTable.forPath(session, pairs)
+    source = session.createDataFrame([("a", -1), ("b", 0), ("e", -5)], "k string, v long")
+    done = (
+        table.merge(source, "key = k")
+        .whenMatchedUpdate(set={"value": "v + 0"})
+        .whenNotMatchedInsert(values={"key": "k", "value": F.col("v") + 0})
+        .whenNotMatchedBySourceUpdate("key = 'c'", {"value": "value + 0"})
+        .whenNotMatchedBySourceDelete()
+        .execute()
+    )
+    assert done.collect() == [(5, 3, 1, 1)]
+    names = ["num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"]
+    assert [(f.name, f.dataType) for f in done.schema] == [(n, T.LongType()) for n in names]
+    assert sorted(table.toDF().collect()) == [("a", -1), ("b", 0), ("c", 3), ("e", -5)]
+    aliased = table.alias("t").merge(source.toDF("key", "value").alias("s"), F.expr("t.key = s.key"))
+    aliased.whenNotMatchedInsert("s.key = 'b'", {"t.key": "s.key", "t.value": "5"}).whenMatchedUpdateAll().execute()
+    assert sorted(table.toDF().collect()) == [("a", -1), ("b", 0), ("c", 3), ("e", -5)]
+
+
+def test_a_merge_may_bring_columns(session: SparkSession, pairs: str) -> None:
+    source = session.createDataFrame([("a", -1), ("e", -5)], "key string, extra long")
+    merge = DeltaTable.forPath(session, pairs).alias("t").merge(source.alias("s"), "t.key = s.key")
+    merge.whenMatchedUpdate(set={"extra": "-1"}).whenNotMatchedInsertAll().withSchemaEvolution().execute()
+    df = DeltaTable.forPath(session, pairs).toDF()
+    assert df.columns == ["key", "value", "extra"]
+    assert max(df.collect(), key=repr) == ("e", None, -5)
+    assert df.where("extra = -1").collect() == [("a", 1, -1)]
+
+
+def test_optimize_reports_and_refuses_as_users_know_it(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "parts")
+    for key in ("a", "a", "b"):
+        one = session.createDataFrame([(key, 1, 1)], "key string, value int, other int")
+        one.write.format("delta").partitionBy("key").mode("append").save(path)
+    table: Any = DeltaTable.forPath(session, path)
+    done = table.optimize().where("key = 'a'").executeCompaction()
+    assert done.columns == ["path", "metrics"]
+    assert (done.first().metrics.numFilesAdded, done.first().metrics.numFilesRemoved) == (1, 2)
+    assert table.history(1).first().operationParameters["predicate"] == """["('key = a)"]"""
+    with pytest.raises(AnalysisException) as found:
+        table.optimize().where("value = 1").executeCompaction()
+    text = "Predicate references non-partition column 'value'. Only the partition columns may be referenced: [key]"
+    assert text in str(found.value)
+    with pytest.raises(AnalysisException) as found:
+        table.optimize().executeZOrderBy(["key"])
+    assert "key is a partition column. Z-Ordering can only be performed on data columns" in str(found.value)
+    ordered = table.optimize().executeZOrderBy("value", "other").first().metrics
+    assert (ordered.zOrderStats.strategyName, ordered.zOrderStats.numOutputCubes) == ("all", 2)
+    assert (ordered.totalConsideredFiles, ordered.totalFilesSkipped) == (2, 0)
+    table.optimize().executeCompaction()
+    assert table.history(1).first().operationParameters["predicate"] == "[]"
+
+
+def test_restoring_and_cloning_check_what_they_are_given(session: SparkSession, pairs: str, tmp_path: Path) -> None:
+    table: Any = DeltaTable.forPath(session, pairs)
+    target = str(tmp_path / "clone")
+    wrong: list[tuple[Any, str]] = [
+        (lambda: table.restoreToTimestamp(12), "timestamp needs to be a string but got '<class 'int'>'"),
+        (lambda: table.restoreToVersion("0"), "version needs to be an int but got '<class 'str'>'"),
+        (lambda: table.restoreToTimestamp("05/04/1999"), "The provided timestamp ('05/04/1999') cannot be converted"),
+        (lambda: table.clone(10), "target needs to be a string but got '<class 'int'>'"),
+        (lambda: table.clone(target, isShallow=10), "isShallow needs to be a boolean but got '<class 'int'>'"),
+        (lambda: table.clone(target, False, replace=10), "replace needs to be a boolean but got '<class 'int'>'"),
+    ]
+    for call, text in wrong:
+        with pytest.raises(Exception) as found:
+            call()
+        assert text in str(found.value)
+    table.delete("key = 'a'")
+    restored = table.restoreToVersion(0)
+    assert restored.first().num_restored_files == 1
+    assert table.toDF().count() == 4
+    table.clone(target, True, False, {"foo": "bar"})
+    clone: Any = DeltaTable.forPath(session, target)
+    assert clone.toDF().count() == 4
+    assert clone.detail().first().properties["foo"] == "bar"
+    table.cloneAtVersion(1, target, True, True)
+    assert clone.toDF().count() == 3
+
+
+def test_vacuum_takes_hours_and_minds_its_check(session: SparkSession, pairs: str) -> None:
+    stray = Path(pairs) / "stray.txt"
+    table: Any = DeltaTable.forPath(session, pairs)
+    stray.write_text("x")
+    table.vacuum()
+    table.vacuum(1000)
+    assert stray.exists()
+    with pytest.raises(AnalysisException):
+        table.vacuum(0)
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        assert table.vacuum(0.0).count() == 0
+    finally:
+        session.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert not stray.exists()
+    assert table.toDF().count() == 4
+
+
+def test_parquet_folders_are_converted_where_they_are(session: SparkSession, tmp_path: Path) -> None:
+    df = session.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
+    for name, schema in (("plain", None), ("typed", T.StructType().add("value", T.IntegerType())), ("text", "value int")):
+        path = str(tmp_path / name)
+        writer = df.write.format("parquet")
+        (writer if schema is None else writer.partitionBy("value")).save(path)
+        args = () if schema is None else (schema,)
+        made = DeltaTable.convertToDelta(session, f"parquet.`{path}`", *args)
+        assert isinstance(made, DeltaTable)
+        assert sorted(made.toDF().select("key", "value").collect()) == [("a", 1), ("b", 2)]
