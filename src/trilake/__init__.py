@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from trilake.api import alter, convert_to_delta, create, explain, open, read, register, write
     from trilake.conversion import Conversion, convert
     from trilake.delta.optimistic import Transaction
+    from trilake.delta.optimize import OptimizeResult
     from trilake.delta.write import WriteResult
     from trilake.errors import TrilakeError
+    from trilake.spark.delta_optimize import DeltaOptimizeBuilder
     from trilake.spark.delta_table import DeltaTable
     from trilake.spark.foreach_batch import foreach_batch
     from trilake.spark.streams import stream_lag, write_stream
@@ -41,10 +43,12 @@ _HOME = {
     "stream_lag": "trilake.spark.streams",
     "write_stream": "trilake.spark.streams",
     "Conversion": "trilake.conversion",
+    "DeltaOptimizeBuilder": "trilake.spark.delta_optimize",
     "DeltaTable": "trilake.spark.delta_table",
     "DeltaTableBuilder": "trilake.spark.table_builder",
     "Explanation": "trilake.table",
     "IdentityGenerator": "trilake.spark.table_builder",
+    "OptimizeResult": "trilake.delta.optimize",
     "Table": "trilake.table",
     "Transaction": "trilake.delta.optimistic",
     "TrilakeError": "trilake.errors",
@@ -53,10 +57,12 @@ _HOME = {
 
 __all__ = [
     "Conversion",
+    "DeltaOptimizeBuilder",
     "DeltaTable",
     "DeltaTableBuilder",
     "Explanation",
     "IdentityGenerator",
+    "OptimizeResult",
     "Table",
     "Transaction",
     "TrilakeError",
