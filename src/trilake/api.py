@@ -271,11 +271,14 @@ def _write_lance(
 
     if partition_by:
         raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
-    how = lance.write_options(properties)
+    vectors = {name: properties[name] for name in ("vectors", "vectorType") if name in properties}
+    how = lance.write_options({k: v for k, v in properties.items() if not (is_dataframe(data) and k in vectors)})
     if is_dataframe(data):
         from trilake.spark.lance_frames import write_dataframe
+        from trilake.spark.lance_vectors import Vectors
 
-        made, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how)
+        shape = Vectors.of(vectors.get("vectors"), vectors.get("vectorType"))
+        made, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how, vectors=shape)
         files, rows = len(fragments), sum(f.physical_rows for f in fragments)
     else:
         schema, batches = arrow_batches(data)

@@ -18,7 +18,8 @@ from trilake import lance
 from trilake.lance.table import LanceTable
 from trilake.spark import lance_jobs
 from trilake.spark.lance_frames import read_dataframe, write_dataframe
-from trilake.spark.lance_source import LanceDataSource, LanceReader, vector_sizes
+from trilake.spark.lance_source import LanceDataSource, LanceReader
+from trilake.spark.lance_vectors import vector_sizes
 from trilake.spark.rows_source import Piece
 from trilake.storage import open_store
 
@@ -71,13 +72,13 @@ def test_options_columns_and_partitions(uri: str) -> None:
     partitions, rows = read(uri, "name string", filter="id > 305 AND id < 308")
     assert (len(partitions), rows["name"].to_pylist()) == (1, ["n0", "n1"])
     assert read(uri, "id long", filter="id < 0")[1].num_rows == 0
-    assert vector_sizes("v:2") == {"v": 2}
+    assert vector_sizes("v:2, w") == {"v": 2, "w": None}
     for bad in ({"version": "9"}, {"version": "1", "tag": "old"}, {"nope": "1"}, {"batchSize": "0"}):
         with pytest.raises(trilake.TrilakeError):
             read(uri, "id long", **bad)
     with pytest.raises(trilake.TrilakeError, match="no column 'z'"):
         read(uri, "z long")
-    for text in ("v", "v:0", ":3", "v:x"):
+    for text in ("v:0", ":3", "v:x"):
         with pytest.raises(trilake.TrilakeError):
             vector_sizes(text)
 

@@ -136,7 +136,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:
 def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Found:
     keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
     condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
-    update_if = None if what.update_if is None else parse_filter(what.update_if, _pair_schema(snapshot.schema))
+    update_if = None if what.update_if is None else parse_filter(what.update_if, pair_schema(snapshot.schema))
     needs = set(what.on)
     if condition is not None:
         needs |= condition.columns
@@ -195,7 +195,8 @@ def _unmatched(condition: Filter | None, mine: pa.Table, matched: Rows) -> Rows:
     return kept
 
 
-def _pair_schema(schema: pa.Schema) -> pa.Schema:
+def pair_schema(schema: pa.Schema) -> pa.Schema:
+    """What a condition over ``source`` and ``target`` names."""
     return pa.schema([pa.field(side, pa.struct(list(schema))) for side in ("source", "target")])
 
 

@@ -17,7 +17,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance import operations as op
 from trilake.lance.delete import replanned
 from trilake.lance.errors import IndexExistsError, UnsupportedIndexError, WrongTypeError
-from trilake.lance.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.fragment_reader import FragmentReader, row_ids
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.manifest import IndexMetadata
@@ -28,6 +28,8 @@ from trilake.lance.snapshot import Snapshot
 
 #: Vectors of the sample for each partition, and at least: as many for each of 256 words.
 SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16
+#: Rows that are encoded at once.
+_CHUNK = 1 << 16
 
 Floats = npt.NDArray[np.float32]
 
@@ -67,10 +69,10 @@ class VectorIndexPlan:
         """Number of vectors to learn from, of so many."""
         return min(rows, max(SAMPLE_RATE * self.partitions, SAMPLE_LEAST))
 
-    def checked_sample(self, vectors: Floats) -> Floats:
+    def checked_sample(self, vectors: Floats, least: int | None = None) -> Floats:
         """The vectors of a sample that an index can hold.  Raises ``InvalidArgumentError`` where they are too few."""
         found = vectors[np.isfinite(vectors).all(axis=1)]
-        if len(found) < self.partitions:
+        if len(found) < (self.partitions if least is None else least):
             raise InvalidArgumentError(
                 f"{len(found)} vectors cannot be cut into {self.partitions} partitions",
                 help="choose fewer",
@@ -199,12 +201,28 @@ def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator) ->
 
 def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:
     """Vectors to learn from, chosen at random."""
+    return what.checked_sample(sample_part(snapshot, what, _chosen(snapshot, what, rng)))
+
+
+def _chosen(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     total = snapshot.count()
     if not total:
-        return what.checked_sample(np.zeros((0, what.size), np.float32))
-    ranks = np.sort(rng.choice(total, what.sample_size(total), replace=False))
+        return np.empty(0, np.int64)
+    ranks: npt.NDArray[np.int64] = np.sort(rng.choice(total, what.sample_size(total), replace=False))
+    return ranks
+
+
+def sample_ranks(snapshot: Snapshot, what: VectorIndexPlan) -> npt.NDArray[np.int64]:
+    """The ranks of the rows to learn from: the same wherever they are asked for."""
+    return _chosen(snapshot, what, np.random.default_rng(what.seed))
+
+
+def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np.int64]) -> Floats:
+    """The vectors at some ranks."""
+    if not len(ranks):
+        return np.zeros((0, what.size), np.float32)
     table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
-    return what.checked_sample(vectors_of(storage(one_array(table.column(0))), what.size))
+    return vectors_of(storage(one_array(table.column(0))), what.size)
 
 
 #: Rows of an index: partition, codes and row id of each.
@@ -216,14 +234,31 @@ def encoded(
 ) -> Encoded:
     """The live rows of some fragments, or of all, as an index has them; vectors with NaN or infinity are left out."""
     partitions, codes, ids = [], [np.empty((0, len(model.words)), np.uint8)], [np.empty(0, np.uint64)]
-    for batch in snapshot.scan(snapshot.plan([column], with_row_id=True), readers):
-        vectors = vectors_of(storage(batch.column(0)), model.dimension)
-        good = np.isfinite(vectors).all(axis=1)
-        partition, code = ivf_pq.encode(model, vectors if good.all() else vectors[good])
-        partitions.append(partition)
-        codes.append(code)
-        ids.append(batch.column(ROW_ID).to_numpy(zero_copy_only=False)[good])
+    for reader in snapshot.readers if readers is None else readers:
+        for start in range(0, reader.physical_rows, _CHUNK):
+            stop = min(start + _CHUNK, reader.physical_rows)
+            partition, code, id = encoded_rows(snapshot, column, model, reader, start, stop)
+            partitions.append(partition)
+            codes.append(code)
+            ids.append(id)
     return np.concatenate([np.empty(0, np.int32), *partitions]), np.concatenate(codes), np.concatenate(ids)
+
+
+def encoded_rows(
+    snapshot: Snapshot, column: str, model: ivf_pq.Model, reader: FragmentReader, start: int, stop: int
+) -> Encoded:
+    """As :func:`encoded`, of a range of the rows of a fragment."""
+    projection = snapshot.view.stored(snapshot.view.schema.project([column]))
+    parts = [
+        vectors_of(storage(batch.column(0)), model.dimension) for batch in reader.read_batches(projection, start, stop)
+    ]
+    vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *parts])
+    keep = np.isfinite(vectors).all(axis=1)
+    live = reader.live_mask(start, stop)
+    if live is not None:
+        keep &= live
+    ids = row_ids(reader.fragment.id, np.flatnonzero(keep) + start)
+    return *ivf_pq.encode(model, vectors if keep.all() else vectors[keep]), ids
 
 
 def write_index(
@@ -234,10 +269,11 @@ def write_index(
     version = snapshot.version
     folder = f"_indices/{uuid}"
     ivf_pq.write(snapshot.store, folder, model, *rows, name=name, column=column, dataset_version=version)
-    return _entry(snapshot, uuid, column, name)
+    return index_entry(snapshot, uuid, column, name)
 
 
-def _entry(snapshot: Snapshot, uuid: UUID, column: str, name: str) -> IndexMetadata:
+def index_entry(snapshot: Snapshot, uuid: UUID, column: str, name: str) -> IndexMetadata:
+    """The entry of an index of all rows of a version."""
     field = snapshot.view.schema.field(column)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
     return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
@@ -256,7 +292,7 @@ def extended(
         more=encoded(snapshot, column, opened.model, new),
         dataset_version=snapshot.version,
     )
-    return _entry(snapshot, uuid, column, index.name)
+    return index_entry(snapshot, uuid, column, index.name)
 
 
 def _centroids(given: Any, partitions: int, size: int) -> Floats:

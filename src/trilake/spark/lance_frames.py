@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,13 +17,16 @@ from trilake.lance.snapshot import Snapshot
 from trilake.lance.table import LanceTable
 from trilake.lance.versions import list_versions
 from trilake.lance.write import Mode
-from trilake.lance.writing import WriteOptions, write_fragments
+from trilake.lance.writing import WriteOptions
+from trilake.spark import ml_vectors
 from trilake.spark.data_sources import register_sources
-from trilake.spark.lance_source import LanceWriter
+from trilake.spark.lance_source import LanceWriter, WrittenFragments
+from trilake.spark.lance_vectors import Vectors
 from trilake.spark.rows_source import rows_schema
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
+_WRITTEN = ["fragment", "sizes"]
 _MODES: dict[str, Mode] = {"error": "create", "ignore": "create", "append": "append", "overwrite": "overwrite"}
 
 
@@ -51,7 +55,9 @@ def read_dataframe(
         reader = reader.option("filter", filter)
     elif filter is not None:
         raise InvalidArgumentError("a filter of a Lance DataFrame is SQL text", help='write it as "n > 5"')
-    return reader.schema(rows_schema(output, table.uri)).load(table.uri)
+    schema = rows_schema(output, table.uri)
+    names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
+    return reader.schema(ml_vectors.declared(schema, names) if names else schema).load(table.uri)
 
 
 def write_dataframe(
@@ -61,7 +67,7 @@ def write_dataframe(
     *,
     mode: str,
     options: WriteOptions | None = None,
-    vectors: Mapping[str, int] | None = None,
+    vectors: Vectors | None = None,
 ) -> tuple[Snapshot | None, list[Fragment]]:
     """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
 
@@ -73,22 +79,26 @@ def write_dataframe(
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
     if mode == "ignore" and list_versions(target).versions:
         return None, []
-    writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors or {})
+    writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
     packed = pickle.dumps(writer)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         mine: LanceWriter = pickle.loads(packed)
-        found = write_fragments(open_store(mine.path, mine.store), batches, mine.target(), mine.options)
-        messages = [fragment_message(f).SerializeToString() for f in found]
-        yield pa.RecordBatch.from_arrays([pa.array(messages, pa.binary())], ["fragment"])
+        done = mine.write(batches)
+        messages = [fragment_message(f).SerializeToString() for f in done.fragments]
+        sizes = [json.dumps(done.sizes)] * len(messages)
+        yield pa.RecordBatch.from_arrays([pa.array(messages, pa.binary()), pa.array(sizes, pa.string())], _WRITTEN)
 
     try:
-        rows = df.mapInArrow(run, "fragment binary").collect()
+        rows = df.mapInArrow(run, "fragment binary, sizes string").collect()
     except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
         raise WriteFailedError(
             f"the write failed before its commit; the dataset is unchanged. Cause: {e}",
             help="repeat the write; what tasks have left is removed by cleanup_old_versions",
             file=target.uri,
         ) from e
-    fragments = [parse_fragment(pb.DataFragment.FromString(bytes(row.fragment))) for row in rows]
-    return writer.finish(fragments), fragments
+    written = [
+        WrittenFragments([parse_fragment(pb.DataFragment.FromString(bytes(row.fragment)))], json.loads(row.sizes))
+        for row in rows
+    ]
+    return writer.finish(written), [f for w in written for f in w.fragments]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from trilake.errors import TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.lance import operations as op
@@ -50,15 +50,20 @@ def run_tasks(spark: SparkSession, tasks: Sequence[str], job: Callable[[str], st
             done = [job(given[i]) for i in ids]
             yield pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(done, pa.string())], ["id", "done"])
 
+    rows = collected(spark.range(0, len(given), 1, len(given)).mapInArrow(run, "id long, done string"))
+    found = {row.id: row.done for row in rows}
+    return [found[i] for i in range(len(given))]
+
+
+def collected(df: DataFrame) -> list[Row]:
+    """The rows of a job that writes.  Raises ``WriteFailedError`` where a task failed."""
     try:
-        rows = spark.range(0, len(given), 1, len(given)).mapInArrow(run, "id long, done string").collect()
+        return df.collect()
     except Exception as e:  # whatever Spark raises for a failed job: nothing was committed, and that must be said
         raise WriteFailedError(
             f"a task failed before the commit; the dataset is unchanged. Cause: {e}",
             help="repeat the job; what tasks have left is removed by cleanup_old_versions",
         ) from e
-    found = {row.id: row.done for row in rows}
-    return [found[i] for i in range(len(given))]
 
 
 @dataclass(frozen=True)
@@ -69,20 +74,23 @@ class Place:
     options: Mapping[str, str]
     version: int
 
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Place:
+        """Where a snapshot is of."""
+        return cls(snapshot.store.uri, dict(snapshot.store.options), snapshot.version)
+
     def open(self) -> Snapshot:
         """The version."""
         return Snapshot.open(open_store(self.uri, dict(self.options)), self.version)
 
 
-def _place(snapshot: Snapshot) -> Place:
-    return Place(snapshot.store.uri, dict(snapshot.store.options), snapshot.version)
+def text_of(fragment: Fragment) -> str:
+    """An entry as text, on its way between tasks and driver."""
+    return fragment_message(fragment).SerializeToString(deterministic=True).hex()
 
 
-def _text(fragment: Fragment | None) -> str | None:
-    return None if fragment is None else fragment_message(fragment).SerializeToString(deterministic=True).hex()
-
-
-def _fragment(text: str) -> Fragment:
+def fragment_of(text: str) -> Fragment:
+    """The entry in a text."""
     return parse_fragment(pb.DataFragment.FromString(bytes.fromhex(text)))
 
 
@@ -102,7 +110,7 @@ def compact(
     """
     snapshot = Snapshot.open(open_store(uri, dict(storage_options or {})))
     snapshot.manifest.check_writable(snapshot.store.uri)
-    place = _place(snapshot)
+    place = Place.of(snapshot)
 
     def job(text: str) -> str:
         return rewrite(place.open(), CompactionTask.from_json(text), Runtime()).json()
@@ -161,7 +169,7 @@ def _changed(
         current.filter(where)  # a mistake shows here, and not in a task
         if updates is not None:
             updating.bind(current.schema, updates)
-        place = _place(current)
+        place = Place.of(current)
 
         def job(text: str) -> str:
             return _change_fragment(place.open(), int(text), where, updates, options)
@@ -169,9 +177,9 @@ def _changed(
         results = [json.loads(t) for t in run_tasks(spark, [str(f.id) for f in current.manifest.fragments], job)]
         touched = [r for r in results if r["rows"]]
         count = sum(r["rows"] for r in touched)
-        left = tuple(_fragment(r["left"]) for r in touched if r["left"] is not None)
+        left = tuple(fragment_of(r["left"]) for r in touched if r["left"] is not None)
         gone = tuple(r["id"] for r in touched if r["left"] is None)
-        written.extend(_fragment(text) for r in touched for text in r["new"])
+        written.extend(fragment_of(text) for r in touched for text in r["new"])
         if updates is None:
             return op.Delete(left, gone, str(where))
         return op.Update(gone, left, tuple(written))
@@ -203,4 +211,6 @@ def _change_fragment(
     left: Fragment | None = reader.fragment
     if len(rows):
         left = mark(reader, rows, read_version=snapshot.version, runtime=Runtime())
-    return json.dumps({"id": id, "rows": len(rows), "left": _text(left), "new": [_text(f) for f in new]})
+    return json.dumps(
+        {"id": id, "rows": len(rows), "left": None if left is None else text_of(left), "new": [text_of(f) for f in new]}
+    )

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
-from trilake.lance import transaction
+from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.lance import scalar_search, transaction
 from trilake.lance.fragment_reader import ROW_ID, FragmentReader
 from trilake.lance.manifest import Fragment
 from trilake.lance.scan import ScanPlan, scan
@@ -27,21 +33,26 @@ from trilake.lance.versions import read_tag
 from trilake.lance.view import View
 from trilake.lance.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.spark import ml_vectors
+from trilake.spark.lance_vectors import Vectors, with_vectors
 from trilake.spark.options import Options, table_path
 from trilake.spark.rows_source import PushingReader, RowsReader, rows_schema
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 
-READ_OPTIONS = ("version", "tag", "timestamp", "filter", "pushFilters", "batchSize", "rowId")
-WRITE_OPTIONS = ("vectors", *OPTIONS)
+READ_OPTIONS = ("version", "tag", "timestamp", "filter", "pushFilters", "batchSize", "rowId", "mlVectors")
+WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)
 
 
 class LanceDataSource(DataSource):
     """A Lance dataset as a Spark data source.
 
     Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL text that chooses rows; ``batchSize``;
-    ``rowId``, which adds the column ``_rowid``.  Of a write: those of :func:`trilake.lance.table.write_options`, and
-    ``vectors``, such as ``"v:128"``: array columns that become vectors of so many floats in a new dataset.
+    ``rowId``, which adds the column ``_rowid``; ``mlVectors``, the columns that come as vectors of Spark ML (``*`` for
+    all, nothing for none; by default those that were written from such).  Of a write: those of
+    :func:`trilake.lance.table.write_options`; ``vectors``, such as ``"v:128,w"``: array columns that become vectors in
+    a new dataset, whose size the first row tells where it is not given; and ``vectorType``, ``float`` or ``double``.
+    Vectors of Spark ML become vectors of doubles.
     """
 
     @classmethod
@@ -56,7 +67,9 @@ class LanceDataSource(DataSource):
         schema = snapshot.schema
         if options.flag("rowId"):
             schema = schema.append(pa.field(ROW_ID, pa.int64()))
-        return rows_schema(schema, snapshot.store.uri)
+        found = rows_schema(schema, snapshot.store.uri)
+        names = ml_vectors.chosen(options.get("mlVectors"), schema)
+        return ml_vectors.declared(found, names) if names else found
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         snapshot, options = self._open()
@@ -67,7 +80,7 @@ class LanceDataSource(DataSource):
     def writer(self, schema: T.StructType, overwrite: bool) -> LanceWriter:
         options = Options(self.options, WRITE_OPTIONS)
         given = dict(options.values)
-        vectors = vector_sizes(given.pop("vectors", None))
+        vectors = Vectors.of(given.pop("vectors", None), given.pop("vectorType", None))
         path = table_path(self.options)
         mode: Mode = "overwrite" if overwrite else "append"
         return LanceWriter.begin(path, options.store, schema, mode, write_options(given), vectors)
@@ -107,6 +120,8 @@ class LanceReader(RowsReader):
         filter: str | None,
         batch_size: int | None,
     ) -> None:
+        schema, ml = ml_vectors.plain(schema)
+        self.ml = tuple(ml)
         super().__init__(schema, snapshot.schema, filter)
         self.uri, self.store = snapshot.store.uri, dict(store)
         self.stored = snapshot.manifest.schema
@@ -119,8 +134,15 @@ class LanceReader(RowsReader):
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
         if self.filter is not None:
+            found = scalar_search.candidates(snapshot.question(self.filter)) or {}
+            # Where an index knows of no row of a fragment, no task is needed for it.
+            readers = tuple(r for r in readers if len(found.get(r.fragment.id, (0,))))
             readers = tuple(r for r in readers if kept_groups(r, self.filter, snapshot.view))
         return [r.fragment for r in readers]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            yield ml_vectors.vectors_in(batch, self.ml)
 
     def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
         view = View(self.stored)
@@ -168,13 +190,23 @@ def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[s
 
 @dataclass
 class WrittenFragments(WriterCommitMessage):
-    """What one task has written."""
+    """What one task has written, and the sizes of vectors that it has found."""
 
     fragments: list[Fragment]
+    sizes: dict[str, int]
 
 
 class LanceWriter(DataSourceArrowWriter):
-    """Writes data files in tasks, commits them on the driver."""
+    """Writes data files in tasks, commits them on the driver.
+
+    Parameters
+    ----------
+    path, store: the dataset, and the options of its store.
+    mode, read_version, options: of the write.
+    schema: as it is stored; ``None`` where sizes of vectors are still to be found.
+    arrow: the columns of a dataset that is new.
+    vectors: how columns become vectors.
+    """
 
     def __init__(
         self,
@@ -182,11 +214,13 @@ class LanceWriter(DataSourceArrowWriter):
         store: Mapping[str, str],
         mode: Mode,
         read_version: int,
-        schema: LanceSchema,
+        schema: LanceSchema | None,
         options: WriteOptions,
+        arrow: pa.Schema,
+        vectors: Vectors,
     ) -> None:
         self.path, self.store, self.mode, self.read_version = path, dict(store), mode, read_version
-        self.schema, self.options = schema, options
+        self.schema, self.options, self.arrow, self.vectors = schema, options, arrow, vectors
 
     @classmethod
     def begin(
@@ -196,69 +230,68 @@ class LanceWriter(DataSourceArrowWriter):
         schema: T.StructType,
         mode: Mode,
         options: WriteOptions,
-        vectors: Mapping[str, int],
+        vectors: Vectors | None = None,
     ) -> LanceWriter:
         """Look at the dataset, and decide what rows become.
 
         Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``.
         """
         plan = plan_write(open_store(path, dict(store)), mode, options)
-        arrow = with_vectors(from_spark(schema).to_arrow_schema(), vectors)
-        target = plan.target(arrow)
-        if plan.mode == "append" and plan.base is not None and set(arrow.names) != set(target.view.schema.names):
-            raise SchemaMismatchError(
-                f"the rows have the columns {', '.join(arrow.names)}, the dataset has "
-                + ", ".join(target.view.schema.names),
-                help="select and name the columns as the dataset has them",
-                file=path,
-            )
+        arrays, ml = ml_vectors.plain(schema)
+        arrow = from_spark(arrays).to_arrow_schema()
+        vectors = (vectors or Vectors()).and_ml(ml, arrow)
+        made: LanceSchema | None = None
+        if plan.mode == "append" and plan.base is not None:
+            view = plan.target(arrow).view
+            made = view.whole
+            if set(arrow.names) != set(view.schema.names):
+                raise SchemaMismatchError(
+                    f"the rows have the columns {', '.join(arrow.names)}, the dataset has "
+                    + ", ".join(view.schema.names),
+                    help="select and name the columns as the dataset has them",
+                    file=path,
+                )
+        elif not vectors.unsized:
+            made = plan.target(with_vectors(arrow, vectors, {})).view.whole
         version = 0 if plan.base is None else plan.base.version
-        return cls(path, store, mode, version, target.view.whole, options)
+        return cls(path, store, mode, version, made, options, arrow, vectors)
 
-    def target(self) -> Target:
+    def target(self, sizes: Mapping[str, int]) -> Target:
         """Where rows of a task go.  Dictionaries of a new dataset cannot be, because tasks would not agree on one."""
-        return Target(self.schema, nulls=self.options.nulls)
+        schema = self.schema
+        if schema is None:
+            schema = Target.new(with_vectors(self.arrow, self.vectors, sizes), nulls=self.options.nulls).view.whole
+        return Target(schema, nulls=self.options.nulls)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFragments:
+        batches: Iterator[pa.RecordBatch] = (ml_vectors.lists_in(b, self.vectors.ml) for b in iterator)
+        sizes: dict[str, int] = {}
+        if self.schema is None:
+            sizes, batches = self.vectors.found_in(batches)
+            if len(sizes) < len(self.vectors.unsized):
+                return WrittenFragments([], {})  # there are no rows
         store = open_store(self.path, self.store)
-        return WrittenFragments(write_fragments(store, iterator, self.target(), self.options))
+        return WrittenFragments(write_fragments(store, batches, self.target(sizes), self.options), sizes)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self.finish([f for m in messages if isinstance(m, WrittenFragments) for f in m.fragments])
+        self.finish([m for m in messages if isinstance(m, WrittenFragments)])
 
-    def finish(self, fragments: Sequence[Fragment]) -> Snapshot:
-        """Make the fragments of all tasks a version."""
+    def finish(self, written: Sequence[WrittenFragments]) -> Snapshot:
+        """Make the fragments of all tasks a version.
+
+        Raises ``SchemaMismatchError`` where tasks have found vectors of different sizes: nothing is written then.
+        """
         store = open_store(self.path, self.store)
+        fragments = [f for w in written for f in w.fragments]
+        try:
+            target = self.target(self.vectors.agreed([w.sizes for w in written]) if self.schema is None else {})
+        except TrilakeError:
+            discard(store, fragments)
+            raise
         base = transaction.load(store, self.read_version) if self.read_version else None
-        return commit_write(store, WritePlan(self.mode, base, self.options), self.target(), fragments)
+        return commit_write(store, WritePlan(self.mode, base, self.options), target, fragments)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [f for m in messages if isinstance(m, WrittenFragments) for f in m.fragments]
         with suppress(TrilakeError, OSError):  # why the job failed is the error to show; a clean-up removes the rest
             discard(open_store(self.path, self.store), written)
-
-
-def vector_sizes(text: str | None) -> dict[str, int]:
-    """Sizes of vectors by column.  Raises ``InvalidArgumentError``.
-
-    >>> vector_sizes("v:128, w:16")
-    {'v': 128, 'w': 16}
-    """
-    found = {}
-    for part in (text or "").split(","):
-        if part.strip():
-            name, _, size = part.strip().rpartition(":")
-            if not name or not size.strip().isdigit() or int(size) < 1:
-                raise InvalidArgumentError(f"option vectors is {text!r}", help='write it as "column:size, …"')
-            found[name.strip()] = int(size)
-    return found
-
-
-def with_vectors(schema: pa.Schema, vectors: Mapping[str, int]) -> pa.Schema:
-    """The schema with array columns as vectors of 32-bit floats.  Raises ``InvalidArgumentError``."""
-    for name, size in vectors.items():
-        i = schema.get_field_index(name)
-        if i < 0 or not pa.types.is_list(schema.field(i).type):
-            raise InvalidArgumentError(f"option vectors names {name!r}, which is no array column", column=name)
-        schema = schema.set(i, pa.field(name, pa.list_(pa.float32(), size), schema.field(i).nullable))
-    return schema

@@ -1,0 +1,169 @@
+"""Vectors of Spark ML, ``VectorUDT``, as lists in Arrow, and back.
+
+Spark hands a vector over as a struct: its kind, and for a sparse one its size and the places of its values.  A column
+that was written from such vectors says so in its metadata, and is read as vectors again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from trilake.errors import CorruptFileError, InvalidArgumentError
+
+#: Metadata of a column that was written from vectors.
+ML_VECTOR = b"trilake:ml_vector"
+
+_CLASSES = ("org.apache.spark.ml.linalg.VectorUDT", "org.apache.spark.mllib.linalg.VectorUDT")
+_SPARSE, _DENSE = 0, 1
+#: Places that the vectors of one batch may have: a sparse vector can claim to be of any size.
+_MOST = 1 << 28
+
+#: What Spark keeps of a vector.
+STRUCT = pa.struct(
+    [
+        pa.field("type", pa.int8(), nullable=False),
+        pa.field("size", pa.int32()),
+        pa.field("indices", pa.list_(pa.field("element", pa.int32(), nullable=False))),
+        pa.field("values", pa.list_(pa.field("element", pa.float64(), nullable=False))),
+    ]
+)
+
+
+def is_vector(kind: T.DataType) -> bool:
+    """Whether a type is that of Spark's vectors."""
+    return isinstance(kind, T.UserDefinedType) and kind.jsonValue().get("class") in _CLASSES
+
+
+def plain(schema: T.StructType) -> tuple[T.StructType, dict[str, int | None]]:
+    """The schema with vectors as arrays of doubles; the columns these are, with the size that their metadata tells."""
+    fields, found = [], {}
+    for field in schema.fields:
+        if is_vector(field.dataType):
+            found[field.name] = _size(field.metadata or {})
+            field = T.StructField(field.name, T.ArrayType(T.DoubleType()), field.nullable)
+        fields.append(field)
+    return T.StructType(fields), found
+
+
+def _size(metadata: Mapping[str, Any]) -> int | None:
+    """The number of attributes that stages of Spark ML note."""
+    noted = metadata.get("ml_attr")
+    count = noted.get("num_attrs") if isinstance(noted, dict) else None
+    return count if isinstance(count, int) and count > 0 else None
+
+
+def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
+    """The schema with some columns as vectors.  Raises ``InvalidArgumentError`` for one that holds no numbers."""
+    from pyspark.ml.linalg import VectorUDT  # late: few programs need it
+
+    wanted = set(names)
+    unknown = wanted - set(schema.names)
+    if unknown:
+        raise InvalidArgumentError(f"option mlVectors names {min(unknown)!r}, which is no column")
+    fields = []
+    for field in schema.fields:
+        if field.name in wanted:
+            numbers = isinstance(field.dataType, T.ArrayType) and isinstance(
+                field.dataType.elementType, T.DoubleType | T.FloatType
+            )
+            if not numbers:
+                raise InvalidArgumentError(f"{field.name!r} is no column of vectors", column=field.name)
+            field = T.StructField(field.name, VectorUDT(), field.nullable)
+        fields.append(field)
+    return T.StructType(fields)
+
+
+def chosen(option: str | None, schema: pa.Schema) -> list[str]:
+    """The columns to be read as vectors: those of the option (``*`` for all), or those that were written from some."""
+    if option is None:
+        return [f.name for f in schema if f.metadata is not None and ML_VECTOR in f.metadata]
+    if option.strip() == "*":
+        return [f.name for f in schema if _is_list(f.type) and pa.types.is_floating(f.type.value_type)]
+    return [name.strip() for name in option.split(",") if name.strip()]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def lists_in(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+    """A batch from Spark with its vectors as lists of doubles."""
+    for name in names:
+        i = batch.schema.get_field_index(name)
+        batch = batch.set_column(i, pa.field(name, pa.list_(pa.float64())), as_lists(batch.column(i)))
+    return batch
+
+
+def as_lists(vectors: pa.StructArray) -> pa.ListArray:
+    """Dense and sparse vectors as lists; null stays null.
+
+    Raises ``CorruptFileError`` for a sparse vector with a place outside of its size.
+    """
+    valid = vectors.is_valid().to_numpy(zero_copy_only=False)
+    kind, size, indices, values = (vectors.field(name) for name in ("type", "size", "indices", "values"))
+    dense = (kind.fill_null(_DENSE).to_numpy(zero_copy_only=False) != _SPARSE) | ~valid
+    counts = _lengths(values)
+    sizes = np.where(dense, counts, size.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
+    sizes[~valid] = 0
+    if len(sizes) and (sizes.min() < 0 or int(sizes.sum()) > _MOST):
+        raise CorruptFileError(f"the vectors of a batch have {int(sizes.sum())} places", help="write smaller ones")
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    found = np.zeros(int(offsets[-1]))
+    counts = np.where(valid, counts, 0)
+    row = np.repeat(np.arange(len(sizes)), counts)
+    inside = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    given = _flat(values, counts, np.float64)
+    place = np.where(dense[row], inside, 0)
+    sparse = np.flatnonzero(~dense[row])
+    if len(sparse):
+        places = _flat(indices, np.where(dense, 0, counts), np.int64)
+        if len(places) != len(sparse):
+            raise CorruptFileError("a sparse vector has not as many places as values")
+        place[sparse] = places
+    if len(place) and (place.min() < 0 or (place >= sizes[row]).any()):
+        raise CorruptFileError("a sparse vector has a value outside of its size")
+    found[offsets[row] + place] = given
+    edges = pa.array(offsets.astype(np.int32), mask=np.append(~valid, False) if not valid.all() else None)
+    return pa.ListArray.from_arrays(edges, pa.array(found))
+
+
+def _lengths(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = (
+        lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return found
+
+
+def _flat(lists: pa.ListArray, counts: Any, kind: Any) -> Any:
+    """The items of the lists whose count is not zero, one list after another."""
+    kept = lists.filter(pa.array(np.asarray(counts) > 0))
+    return kept.flatten().to_numpy(zero_copy_only=False).astype(kind)
+
+
+def vectors_in(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+    """A batch for Spark with some of its lists as dense vectors."""
+    for name in names:
+        i = batch.schema.get_field_index(name)
+        batch = batch.set_column(i, pa.field(name, STRUCT), as_vectors(batch.column(i)))
+    return batch
+
+
+def as_vectors(lists: pa.Array) -> pa.StructArray:
+    """Lists of numbers as dense vectors."""
+    values = lists.cast(STRUCT.field("values").type)
+    rows = len(lists)
+    children = [
+        pa.array(np.full(rows, _DENSE, np.int8)),
+        pa.nulls(rows, pa.int32()),
+        pa.nulls(rows, STRUCT.field("indices").type),
+        values,
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(STRUCT), mask=lists.is_null())
