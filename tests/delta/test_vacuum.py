@@ -419,7 +419,9 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     (Path(os.fsdecode(os.fsencode(root) + b"/not text \xff/x"))).write_text("x")
     for path in sorted([*root.rglob("*")], key=lambda p: -len(p.parts)):
         _age(path, 5 if path.name in ("young", "new", "fresh") or path.match("new/x") else 400)
+    _age(outside / "precious", 400)
     (root / "linked").symlink_to(outside)
+    (root / "a link").symlink_to(outside / "precious")
     runtime = Runtime(clock_ms=lambda: 1_000_000 * HOUR)
     done = vacuum(DeltaLog(store), runtime=runtime)
     assert {"old/deep/er/x", "odd %2F +ü\n'\"/x", "half/x"} <= set(done.paths)
@@ -429,7 +431,10 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     assert not {"old", "empty"} & left
     assert any(b"\xff" in name for name in os.listdir(os.fsencode(root)))
     assert (root / "half" / "young").exists()
-    assert outside.exists()
+    assert (outside / "precious").exists(), "what a link leads to is not the table's"
+    assert not [p for p in done.paths if p.startswith("linked")]
+    assert "a link" in done.paths
+    assert not os.path.lexists(root / "a link")
 
 
 def test_what_a_dead_writer_left_goes_when_it_is_old(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def vacuum(
     files = garbage(listing, cutoff, _needed(log, snapshot, cutoff), names)
     if not lite and inventory is None:
         files = pa.concat_tables([files, list_unfinished(log.store, cutoff, names)])
+    files = folders.own(files)
     if dry_run:
         return VacuumResult(files, True, cutoff)
     if record:
@@ -221,10 +222,10 @@ def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Tab
 
 
 def _last_commit_before(log: DeltaLog, head: Head, cutoff: int) -> int | None:
-    """The newest commit that is not newer than the cut-off time."""
+    """The newest commit before the cut-off time."""
     commits = log.commits(end=head.version)
     times = log.commit_times(commits, head.metadata)
-    return max((v for (v, _), t in zip(commits, times, strict=True) if t <= cutoff), default=None)
+    return max((v for (v, _), t in zip(commits, times, strict=True) if t < cutoff), default=None)
 
 
 def _removed_since_last_vacuum(log: DeltaLog, head: Head, cutoff: int, boundary: int | None) -> pa.Table:

@@ -102,10 +102,21 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders below a table that existed when it was listed: all of them, and those old enough to go when empty."""
+    """The folders below a table that existed when it was listed.
+
+    ``old`` are those that may go when they are empty, the innermost first.  ``linked`` are links to folders: what lies
+    there may be anybody's.
+    """
 
     count: int
     old: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+
+    def own(self, files: pa.Table) -> pa.Table:
+        """The files of a listing that lie in the table's own folders."""
+        for folder in self.linked:
+            files = files.filter(pc.invert(pc.starts_with(files["path"], f"{folder}/")))
+        return files
 
 
 def _local_root(store: Store) -> str | None:
@@ -119,7 +130,7 @@ def list_folders(store: Store, listing: pa.Table, cutoff_ms: int, partition_colu
     if root is None:
         parents = pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")
         return Folders(len(pc.unique(parents.filter(pc.not_equal(parents, "")))))
-    found, old = [], []
+    found, old, linked = [], [], []
     for path, names, _ in os.walk(root):
         if Path(path) == Path(root):
             names[:] = [n for n in names if n != "_delta_log"]
@@ -131,9 +142,11 @@ def list_folders(store: Store, listing: pa.Table, cutoff_ms: int, partition_colu
     for folder in seen.to_pylist():
         full = os.path.join(root, folder)
         with suppress(FileNotFoundError):  # gone meanwhile
-            if not os.path.islink(full) and os.stat(full).st_mtime_ns // 1_000_000 < cutoff_ms:
+            if os.path.islink(full):
+                linked.append(folder)
+            elif os.stat(full).st_mtime_ns // 1_000_000 < cutoff_ms:
                 old.append(folder)
-    return Folders(len(found), tuple(sorted(old, key=len, reverse=True)))
+    return Folders(len(found), tuple(sorted(old, key=len, reverse=True)), tuple(linked))
 
 
 def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
