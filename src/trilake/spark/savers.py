@@ -12,6 +12,7 @@ from trilake.spark import lance_frames, lance_source, trevni_source, trevni_writ
 from trilake.spark.dataframe_writer import NAMED, SAVERS, Saver, SaveRequest, take_over
 from trilake.spark.delta_source import WRITE_OPTIONS, write_request
 from trilake.spark.delta_write import write_dataframe
+from trilake.spark.lance_vectors import Vectors
 from trilake.spark.options import Options
 from trilake.spark.table_writer import take_over_tables
 from trilake.trevni.table_write import write_options as trevni_options
@@ -36,7 +37,7 @@ def save_lance(request: SaveRequest, path: str) -> None:
         raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)
     options = Options(request.options, lance_source.WRITE_OPTIONS)
     given = dict(options.values)
-    vectors = lance_source.vector_sizes(given.pop("vectors", None))
+    vectors = Vectors.of(given.pop("vectors", None), given.pop("vectorType", None))
     lance_frames.write_dataframe(
         request.df, path, options.store, mode=request.mode, options=lance_options(given), vectors=vectors
     )
