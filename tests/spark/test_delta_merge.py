@@ -30,7 +30,7 @@ from tests.delta.test_merge_oracle import (
 from trilake import DeltaTable
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError, ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError
-from trilake.spark import merge_run
+from trilake.spark import merge_run, row_addresses
 
 EVERYTHING = {
     "delta.enableDeletionVectors": "true",
@@ -280,7 +280,7 @@ def test_the_source_is_read_once(session: SparkSession, tmp_path: Path) -> None:
     merge.whenNotMatchedInsert(values={"key": "k", "value": "r * 0"}).execute()
     assert counter.value == 4
     assert [k for k, _ in _values(path)] == ["a", "b", "c", "d", "x", "y"]
-    assert not session.sparkContext._jsc.sc().getPersistentRDDs().size()  # type: ignore[union-attr]
+    assert not session.sparkContext._jsc.sc().getPersistentRDDs().size()
 
 
 def test_only_files_that_can_match_are_scanned(
@@ -290,7 +290,7 @@ def test_only_files_that_can_match_are_scanned(
         rows = pa.table({"id": range(10 * n, 10 * n + 10), "p": [n % 2] * 10})
         trilake.write(rows, tmp_path, mode="append", partition_by=["p"])
     seen: list[int] = []
-    real = merge_run.addressed_rows
+    real = row_addresses.addressed_rows
 
     def spy(spark: Any, table: Any, files: Any, **more: Any) -> Any:
         seen.append(len(files))
