@@ -30,8 +30,10 @@ from trilake.storage.base import Store
 
 #: Bytes of rows that sorting holds in memory.
 MEMORY = 512 << 20
-#: Batches of one file that wait for their turn, and files that are read ahead.
-_WAITING, _AHEAD = 4, 16
+#: Batches of one file that wait for their turn, and bytes of files that are read ahead of the one whose turn it is.
+_WAITING, _AHEAD_BYTES = 4, 16 << 20
+#: What a file counts besides its bytes.
+_OPENING = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -165,16 +167,18 @@ def in_turn(
         except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
             put(place, e)
 
-    todo, begun = iter(items), deque[queue.Queue[Any]]()
+    todo, begun = iter(items), deque[tuple[queue.Queue[Any], int]]()
     with ThreadPoolExecutor(max(1, readers)) as pool:
         try:
             while True:
-                while len(begun) < _AHEAD and (item := next(todo, None)) is not None:
-                    begun.append(queue.Queue(_WAITING))
-                    pool.submit(work, begun[-1], item)
+                while len(begun) <= readers or sum(size for _, size in begun) < _AHEAD_BYTES:
+                    if (item := next(todo, None)) is None:
+                        break
+                    begun.append((queue.Queue(_WAITING), item.file.size + _OPENING))
+                    pool.submit(work, begun[-1][0], item)
                 if not begun:
                     return
-                place = begun.popleft()
+                place, _ = begun.popleft()
                 while (found := place.get()) is not _End:
                     if isinstance(found, BaseException):
                         raise found

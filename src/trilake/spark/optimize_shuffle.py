@@ -36,6 +36,8 @@ install_providers()  # here, because Spark's tasks import this module and nothin
 
 #: Bytes of files that one task reads.
 _READ_BYTES = 256 << 20
+#: Bins are tasks of their own up to this number; of more, several small ones share a task.
+_FEW_TASKS = 256
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,17 @@ class OptimizeRunner(SparkRunner):
     large: int = 4 << 30
 
     def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        if not isinstance(function, Rewrite) or function.plan.curve is None:
+        if not isinstance(function, Rewrite):
             yield from super().__call__(function, tasks)
             return
-        small = [t for t in tasks if _size(t) < self.large or t.new_files < 2]
+        ordered = function.plan.curve is not None
+        large = [ordered and t.new_files > 1 and _size(t) >= self.large for t in tasks]
+        small = [t for t, apart in zip(tasks, large, strict=True) if not apart]
         if small:
-            yield from super().__call__(function, small)
-        for task in tasks:
-            if not any(task is t for t in small):
+            partitions = max(_FEW_TASKS, sum(map(_size, small)) // _READ_BYTES)
+            yield from SparkRunner(self.spark, width=-(-len(small) // partitions))(function, small)
+        for task, apart in zip(tasks, large, strict=True):
+            if apart:
                 yield self._shuffled(function, task)
 
     def _shuffled(self, job: Rewrite, work: Bin) -> Rewritten:
