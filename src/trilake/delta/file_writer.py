@@ -38,7 +38,10 @@ def file_action(
 
 
 class ParquetFile:
-    """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded."""
+    """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded.
+
+    Text columns that come as dictionaries are written as such, without looking at a text twice.
+    """
 
     def __init__(
         self,
@@ -58,9 +61,10 @@ class ParquetFile:
         self.with_nan = frozenset(p for p in self.floats if p in plan.unbounded or _has_nan(first, p))
         bounded = [".".join(p) for p in leaves if p not in self.with_nan]
         self.counter = pa.PythonFile(sink, mode="w")
+        self.dictionaries = _dictionaries(first)
         self.writer = pq.ParquetWriter(
             self.counter,
-            schema,
+            pa.schema([f.with_type(self.dictionaries.get(f.name, f.type)) for f in schema]),
             compression=plan.compression,
             use_dictionary=dictionary_columns(first),
             write_statistics=bounded if self.with_nan else True,
@@ -78,11 +82,13 @@ class ParquetFile:
 
     def accepts(self, table: pa.Table) -> bool:
         """Whether the rows can go into this file: not where they hold the first NaN of a column with bounds."""
-        return not any(_has_nan(table, p) for p in self.floats if p not in self.with_nan)
+        return _dictionaries(table) == self.dictionaries and not any(
+            _has_nan(table, p) for p in self.floats if p not in self.with_nan
+        )
 
     def write(self, table: pa.Table) -> None:
         try:
-            self.writer.write_table(table)
+            self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
         except pa.ArrowInvalid as e:
             # What the check of top-level columns leaves to the format itself: nulls inside nested values.
             raise SchemaMismatchError(
@@ -141,6 +147,11 @@ class OtherFile:
         self.file.discard()
 
 
+def _dictionaries(rows: pa.Table) -> dict[str, pa.DataType]:
+    """The columns that come as dictionaries."""
+    return {f.name: f.type for f in rows.schema if pa.types.is_dictionary(f.type)}
+
+
 def dictionary_columns(rows: pa.Table) -> bool | list[str]:
     """The Parquet columns to write with a dictionary, or ``True`` for all.
 
@@ -153,7 +164,8 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
     sample = head.take(pa.array(np.arange(0, head.num_rows, max(1, head.num_rows // _SAMPLE))))
     out: list[str] = []
     for f in rows.schema:
-        if pa.types.is_nested(f.type) or not _outgrows(sample[f.name], rows.num_rows):
+        encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type)
+        if encoded or not _outgrows(sample[f.name], rows.num_rows):
             out += _column_paths(f.type, f.name)
     return out
 

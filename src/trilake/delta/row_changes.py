@@ -30,7 +30,8 @@ from trilake.delta.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.features import check_writable
 from trilake.delta.file_plan import WRITERS, FilePlan
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.read import Positions, locate, read_positions
+from trilake.delta.parquet_rows import as_texts, rows_as_stored
+from trilake.delta.read import Positions, locate
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
 from trilake.delta.schema import PrimitiveType, StructField
@@ -429,7 +430,7 @@ class _CopyJob:
             TaskWriter(self.store, self.files, source.number, runtime) as rest,
             TaskWriter(self.store, change_file_plan(self.files), source.number, runtime) as changes,
         ):
-            for positions, batch in read_positions(self.store, source.file, self.read):
+            for positions, batch in rows_as_stored(self.store, source.file, self.read):
                 out = np.ones(len(positions), bool) if gone is None else np.isin(positions, gone, assume_unique=True)
                 kept += int((~out).sum())
                 if gone is not None:
@@ -437,7 +438,7 @@ class _CopyJob:
                     rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
                 if self.feed is not None and out.any():
                     rows = batch.select(list(self.read.output)).filter(pa.array(out))
-                    changes.write(with_change_type(rows, self.feed))
+                    changes.write(with_change_type(as_texts(rows), self.feed))
             return _Copied(source.number, kept, tuple(rest.close()), tuple(changes.close()))
 
 

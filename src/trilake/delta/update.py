@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,7 @@ from trilake.delta.conform import as_nullable
 from trilake.delta.delete import Stopwatch, read_set
 from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.parquet_rows import rows_at
-from trilake.delta.read import read_positions
+from trilake.delta.parquet_rows import as_dictionaries, as_texts, rows_as_stored, rows_at
 from trilake.delta.removal import FoundRows, candidates, matching_rows
 from trilake.delta.row_changes import (
     Runner,
@@ -183,6 +182,8 @@ class NewRows:
         self.writer = TaskWriter(store, files, task, runtime)
         self.changes = TaskWriter(store, change_file_plan(files), task, runtime)
         self.schema = files.schema.to_arrow_schema()
+        #: Text columns in which the rows beside these come as dictionaries: a file has one form of a column.
+        self.dictionaries: Collection[str] = ()
 
     def __enter__(self) -> NewRows:
         return self
@@ -212,6 +213,7 @@ class NewRows:
 
     def copy(self, rows: pa.RecordBatch, row_ids: Sequence[pa.Array] = ()) -> None:
         """Write rows as they are."""
+        rows = as_dictionaries(rows, self.dictionaries)
         for f, values in zip(self.files.extra, row_ids, strict=True):
             rows = rows.append_column(f, values)
         self.writer.write(rows)
@@ -272,6 +274,7 @@ class _UpdateJob:
                     taken[source.number] = BitMap64(matched.astype(np.uint64)).serialize()
                 for rows, rest in self._rows(source, matched):
                     if rest is not None:
+                        out.dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
                         kept += rest.num_rows
                         out.copy(rest.select(list(self.wide.output)), self._ids(rest))
                     chunk.append(rows)
@@ -290,13 +293,10 @@ class _UpdateJob:
             for positions, batch in rows_at(self.store, source.file, self.wide, matched):
                 yield with_row_ids(batch, positions, self.wide, self.files, source), None
             return
-        for positions, batch in read_positions(self.store, source.file, self.wide):
+        for positions, batch in rows_as_stored(self.store, source.file, self.wide):
             rows = with_row_ids(batch, positions, self.wide, self.files, source)
-            if matched is None:
-                yield rows, None
-                continue
-            hit = np.isin(positions, matched, assume_unique=True)
-            yield rows.filter(pa.array(hit)), rows.filter(pa.array(~hit))
+            hit = np.ones(len(positions), bool) if matched is None else np.isin(positions, matched, assume_unique=True)
+            yield as_texts(rows.filter(pa.array(hit))), None if matched is None else rows.filter(pa.array(~hit))
 
     def _ids(self, rows: pa.RecordBatch, *, updated: bool = False) -> list[pa.Array]:
         """Row id and version: an updated row keeps its id, and gets the version of the commit by having none."""
