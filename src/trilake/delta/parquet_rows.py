@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -37,7 +38,7 @@ def rows_at(
     """
     if plan.provider != "parquet":
         for positions, batch in read_positions(store, file, plan):
-            hit = np.isin(positions, wanted, assume_unique=True)
+            hit = places_mask(positions, wanted)
             if hit.any():
                 yield positions[hit], batch.filter(pa.array(hit))
         return
@@ -91,6 +92,21 @@ def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scal
     rest = conform_batch(raw, [f for f in plan.fields if f.name not in kept], plan.resolver, constants)
     arrays = [kept[f.name] if f.name in kept else rest.column(f.name) for f in plan.fields]
     return pa.RecordBatch.from_arrays(arrays, [f.name for f in plan.fields])
+
+
+def places_mask(positions: Positions, wanted: Positions) -> npt.NDArray[np.bool_]:
+    """Which of ``positions`` are in ``wanted``; both ascend.
+
+    >>> places_mask(np.array([3, 5, 6]), np.array([0, 5, 9])).tolist()
+    [False, True, False]
+    """
+    mask = np.zeros(len(positions), bool)
+    if len(positions):
+        lo, hi = np.searchsorted(wanted, [positions[0], positions[-1] + 1])
+        inside = wanted[lo:hi]
+        at = np.searchsorted(positions, inside)
+        mask[at[positions[at] == inside]] = True
+    return mask
 
 
 def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:

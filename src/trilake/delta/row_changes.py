@@ -30,7 +30,7 @@ from trilake.delta.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.features import check_writable
 from trilake.delta.file_plan import WRITERS, FilePlan
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.parquet_rows import as_texts, rows_as_stored
+from trilake.delta.parquet_rows import as_texts, places_mask, rows_as_stored
 from trilake.delta.read import Positions, locate
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
@@ -431,7 +431,7 @@ class _CopyJob:
             TaskWriter(self.store, change_file_plan(self.files), source.number, runtime) as changes,
         ):
             for positions, batch in rows_as_stored(self.store, source.file, self.read):
-                out = np.ones(len(positions), bool) if gone is None else np.isin(positions, gone, assume_unique=True)
+                out = np.ones(len(positions), bool) if gone is None else places_mask(positions, gone)
                 kept += int((~out).sum())
                 if gone is not None:
                     rows = with_row_ids(batch, positions, self.read, self.files, source)

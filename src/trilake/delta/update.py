@@ -28,7 +28,7 @@ from trilake.delta.conform import as_nullable
 from trilake.delta.delete import Stopwatch, read_set
 from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.parquet_rows import as_dictionaries, as_texts, rows_as_stored, rows_at
+from trilake.delta.parquet_rows import as_dictionaries, as_texts, places_mask, rows_as_stored, rows_at
 from trilake.delta.removal import FoundRows, candidates, matching_rows
 from trilake.delta.row_changes import (
     Runner,
@@ -295,7 +295,7 @@ class _UpdateJob:
             return
         for positions, batch in rows_as_stored(self.store, source.file, self.wide):
             rows = with_row_ids(batch, positions, self.wide, self.files, source)
-            hit = np.ones(len(positions), bool) if matched is None else np.isin(positions, matched, assume_unique=True)
+            hit = np.ones(len(positions), bool) if matched is None else places_mask(positions, matched)
             yield as_texts(rows.filter(pa.array(hit))), None if matched is None else rows.filter(pa.array(~hit))
 
     def _ids(self, rows: pa.RecordBatch, *, updated: bool = False) -> list[pa.Array]:
