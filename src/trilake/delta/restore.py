@@ -52,6 +52,7 @@ def restore(
     version: int | None = None,
     timestamp_ms: int | None = None,
     ignore_missing: bool = False,
+    known: Snapshot | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> RestoreResult:
@@ -63,6 +64,7 @@ def restore(
     version: the version to restore.
     timestamp_ms: or the version that was the newest one at that time (ms since the epoch).
     ignore_missing: go on where files of the older version were deleted; reading the table will fail on them.
+    known: a version that was read already; only what came after it is read then.
     runtime: clock and ids.
     run: who looks for files, where there are many.
 
@@ -83,7 +85,7 @@ def restore(
     if (version is None) == (timestamp_ms is None):
         raise InvalidArgumentError("either the version or the timestamp to restore must be given")
     wanted = version if version is not None else log.version_at(_given(timestamp_ms))
-    base = log.snapshot()
+    base = log.snapshot() if known is None else log.update(known)
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if wanted == base.version:
         raise InvalidArgumentError(
@@ -91,7 +93,7 @@ def restore(
             help=f"the version to restore should be less than {base.version}",
             file=base.uri,
         )
-    old = log.snapshot(wanted)
+    old = known if known is not None and known.version == wanted else log.snapshot(wanted)
     added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
     if removed.num_rows and base.property("delta.appendOnly", "false").lower() == "true":
         raise InvalidArgumentError(

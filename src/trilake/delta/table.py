@@ -264,7 +264,7 @@ class ArrowDeltaTable(Table):
         Raises ``InvalidArgumentError`` for a retention that is refused; see :func:`trilake.delta.vacuum.vacuum`.
         """
         options: dict[str, Any] = {"dry_run": dry_run, "lite": lite, "enforce_retention": enforce_retention}
-        return vacuum(self.log, retention_hours=retention_hours, **options)
+        return vacuum(self.log, retention_hours=retention_hours, known=self.snapshot, **options)
 
     def restore(
         self,
@@ -278,7 +278,7 @@ class ArrowDeltaTable(Table):
         Raises ``MissingFileError`` where files of it were deleted since; see :func:`trilake.delta.restore.restore`.
         """
         at = None if timestamp is None else timestamp_ms(timestamp)
-        return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing)
+        return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, known=self.snapshot)
 
     def clone(
         self,

@@ -104,6 +104,7 @@ def vacuum(
     enforce_retention: bool = True,
     inventory: pa.Table | None = None,
     record: bool = True,
+    known: Snapshot | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> VacuumResult:
@@ -119,6 +120,7 @@ def vacuum(
     enforce_retention: refuse a retention shorter than the table's: writers at work may lose their files to it.
     inventory: the files as a table, in place of a listing; see :func:`trilake.delta.vacuum_listing.from_inventory`.
     record: commit entries for the history, ``VACUUM START`` and ``VACUUM END``.
+    known: a version that was read already; only what came after it is read then.
     runtime: clock and ids.
     run: who deletes.
 
@@ -133,7 +135,7 @@ def vacuum(
     []
     """
     runtime = runtime or Runtime()
-    head = log.snapshot()
+    head = log.snapshot() if known is None else log.update(known)
     check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
     default = duration_ms(head.property(RETENTION, "interval 1 week"))
     given = retention_hours_ms(retention_hours)
