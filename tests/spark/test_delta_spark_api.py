@@ -251,7 +251,8 @@ def test_vacuum_takes_hours_and_minds_its_check(session: SparkSession, pairs: st
 
 def test_parquet_folders_are_converted_where_they_are(session: SparkSession, tmp_path: Path) -> None:
     df = session.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
-    for name, schema in (("plain", None), ("typed", T.StructType().add("value", T.IntegerType())), ("text", "value int")):
+    typed = T.StructType([T.StructField("value", T.IntegerType())])
+    for name, schema in (("plain", None), ("typed", typed), ("text", "value int")):
         path = str(tmp_path / name)
         writer = df.write.format("parquet")
         (writer if schema is None else writer.partitionBy("value")).save(path)
