@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
@@ -61,6 +62,31 @@ def test_modes(tmp_path: Path) -> None:
         trilake.open(path, version=1, timestamp="2001-01-01")
 
 
+def test_two_formats_do_not_mix(tmp_path: Path) -> None:
+    trilake.write(ROWS, tmp_path / "l", format="lance")
+    with pytest.raises(TableExistsError, match="a Lance dataset is here"):
+        trilake.write(ROWS, tmp_path / "l", mode="append")
+    with pytest.raises(TableExistsError, match="a Lance dataset is here"):
+        trilake.create(tmp_path / "l", {"n": "bigint"})
+    trilake.write(ROWS, tmp_path / "d")
+    with pytest.raises(TableExistsError, match="a Delta table is here"):
+        trilake.write(ROWS, tmp_path / "d", mode="append", format="lance")
+    for name in ("l", "d"):
+        assert trilake.open(tmp_path / name).to_arrow().num_rows == 100
+
+
+def test_what_every_table_offers(tmp_path: Path) -> None:
+    for format in ("lance", "trevni", "delta"):
+        done = trilake.write(ROWS, tmp_path / format, format=format)
+        files = [p for p in (tmp_path / format).rglob("*") if p.suffix in (".lance", ".trv", ".parquet")]
+        assert done.bytes_added == sum(p.stat().st_size for p in files)
+        table = trilake.open(tmp_path / format)
+        assert pa.table(table).num_rows == 100
+        assert table.to_reader(["n"], "n < 10").read_all().column_names == ["n"]
+        assert repr(table).startswith(f"<{format.title()} table file://") or format == "trevni"
+        assert "n: " in repr(table)
+
+
 def test_what_lance_does_not_have(tmp_path: Path) -> None:
     for more in ({"partition_by": "s"}, {"replace_where": "n > 1"}, {"data_format": "parquet"}):
         with pytest.raises(InvalidArgumentError):
@@ -81,3 +107,6 @@ def test_data_frames(spark: SparkSession, tmp_path: Path) -> None:
     found = trilake.read(spark, path, columns=["id"], filter="id >= 45")
     assert sorted(r.id for r in found.collect()) == sorted([*range(45, 50)] * 2)
     assert trilake.read(spark, path, version=1).count() == 50
+    by_expression = trilake.read(spark, path, version=1, columns=[], filter=pc.field("id") >= 45)
+    assert by_expression.count() == 5
+    assert trilake.explain(spark, path, "id > 100").kept == []

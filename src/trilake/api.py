@@ -283,7 +283,12 @@ def _write_lance(
     else:
         schema, batches = arrow_batches(data)
         made, files, rows = lance.write_table(open_store(uri, options), schema, batches, mode=mode, options=how)
-    return WriteResult(None if made is None else made.version, files, 0, rows)
+    if made is None:
+        return WriteResult(None)
+    store = made.store
+    new = made.manifest.fragments[-files:] if files else ()  # an append puts its fragments last
+    size = sum(entry.size_bytes or store.head(entry.key).size for f in new for entry in f.files)
+    return WriteResult(made.version, files, 0, rows, size)
 
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:

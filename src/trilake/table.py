@@ -93,6 +93,19 @@ class Table(ABC):
         schema = self.schema if columns is None else self.projected_schema(columns)
         return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
 
+    def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
+        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is."""
+        schema = self.schema if columns is None else self.projected_schema(columns)
+        return pa.RecordBatchReader.from_batches(schema, self.to_batches(columns, filter))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        at = "" if self.version is None else f" version {self.version}"
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
+        return f"<{self.format.title()} table {self.uri}{at}; {columns}>"
+
     def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
         """The schema of ``columns``; names are resolved without regard to case and keep the table's spelling."""
         from trilake.errors import InvalidArgumentError

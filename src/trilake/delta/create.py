@@ -29,7 +29,7 @@ from trilake.delta.runtime import Runtime
 from trilake.delta.schema import StructType, nested_fields
 from trilake.delta.schema_edit import PathLike, path_text, spelled
 from trilake.delta.transaction import CommitPlan, commit, remove_action
-from trilake.delta.write_schema import new_table
+from trilake.delta.write_schema import check_place, new_table
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
@@ -152,6 +152,8 @@ def create_table(
             file=log.store.uri,
             version=base.version,
         )
+    if base is None:
+        check_place(log.store)
     try:
         version = _commit(log, base, table, mode, runtime)
     except TableExistsError:

@@ -30,7 +30,7 @@ from trilake.delta.scan import parse_table_filter
 from trilake.delta.schema import StructType
 from trilake.delta.transaction import CommitPlan, commit
 from trilake.delta.write_files import write_files
-from trilake.delta.write_schema import check_partitioning, check_properties, evolved, new_table
+from trilake.delta.write_schema import check_partitioning, check_place, check_properties, evolved, new_table
 from trilake.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -185,6 +185,7 @@ def plan_write(
     if base is None:
         if request.replace_where is not None:
             raise TableNotFoundError("replace_where needs a table, and there is none", file=uri)
+        check_place(log.store)
         protocol, metadata = new_table(
             request.schema,
             partition_by=request.partition_by or (),

@@ -14,7 +14,18 @@ from trilake.delta.properties import parse_properties
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import StructType, check_partition_columns
 from trilake.delta.schema_merge import merged_metadata, overwritten_metadata
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError
+from trilake.storage.base import Store
+
+
+def check_place(store: Store) -> None:
+    """See whether a new table may be where it is to be.  Raises ``TableExistsError`` where a Lance dataset is."""
+    if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
+        raise TableExistsError(
+            "a Lance dataset is here, and a Delta table would be mixed with it",
+            help='write format="lance", or to another location',
+            file=store.uri,
+        )
 
 
 def new_table(

@@ -59,6 +59,8 @@ def plan_write(store: Store, mode: Mode, options: WriteOptions | None = None) ->
             version=listing.latest,
         )
     base = None
+    if not listing.versions and next(iter(store.list("_delta_log")), None) is not None:
+        raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
     if listing.versions:
         base = transaction.load(store, listing.latest, listing)
         base.check_writable(store.uri)

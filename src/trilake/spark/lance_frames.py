@@ -22,7 +22,7 @@ from trilake.spark import ml_vectors
 from trilake.spark.data_sources import register_sources
 from trilake.spark.lance_source import LanceWriter, WrittenFragments
 from trilake.spark.lance_vectors import Vectors
-from trilake.spark.rows_source import rows_schema
+from trilake.spark.rows_source import Kept, rows_schema
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -38,26 +38,29 @@ def read_dataframe(
     filter: FilterLike | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The rows of a version for which ``filter``, which is SQL text, is true, projected to ``columns``.
+    """The rows of a version for which ``filter`` is true, projected to ``columns``.
 
-    All uses of the DataFrame want the same rows, so the filter may choose fragments and row groups.
+    All uses of the DataFrame want the same rows, so a filter that is SQL text may choose fragments and row groups.
 
-    Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column or a filter that is no text, and
-    ``SchemaMismatchError``.
+    Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
     output = table.schema if columns is None else table.projected_schema(columns)
-    parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
+    bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
     register_sources(spark)
     reader = spark.read.format("trilake-lance").option("version", str(table.version))
     for name, value in (options or {}).items():
         reader = reader.option(name, value)
     if isinstance(filter, str):
         reader = reader.option("filter", filter)
-    elif filter is not None:
-        raise InvalidArgumentError("a filter of a Lance DataFrame is SQL text", help='write it as "n > 5"')
     schema = rows_schema(output, table.uri)
     names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
-    return reader.schema(ml_vectors.declared(schema, names) if names else schema).load(table.uri)
+    if bound is None or isinstance(filter, str):
+        return reader.schema(ml_vectors.declared(schema, names) if names else schema).load(table.uri)
+    if names:
+        raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
+    extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
+    df = reader.schema(rows_schema(pa.schema([*output, *extra]), table.uri)).load(table.uri)
+    return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
 
 
 def write_dataframe(

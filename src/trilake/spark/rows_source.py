@@ -36,6 +36,17 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
         ) from e
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A filter as a step of Spark's plan, for those that are no SQL text."""
+
+    filter: TableFilter
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield self.filter.apply(batch)
+
+
 @dataclass
 class Piece(InputPartition):
     """What one task reads; ``None`` where there is nothing at all to read."""

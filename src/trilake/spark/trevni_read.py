@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.expr import Filter, parse_filter
+from trilake.expr import parse_filter
 from trilake.spark.data_sources import register_sources
-from trilake.spark.rows_source import rows_schema
+from trilake.spark.rows_source import Kept, rows_schema
 from trilake.table import FilterLike
 from trilake.trevni.table import TrevniTable
 
@@ -40,15 +40,4 @@ def read_dataframe(
         return reader.schema(rows_schema(output, table.uri)).load(table.uri)
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     df = reader.schema(rows_schema(pa.schema([*output, *extra]), table.uri)).load(table.uri)
-    return df.mapInArrow(_Apply(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
-
-
-class _Apply:
-    """A pyarrow expression as a step of Spark's plan."""
-
-    def __init__(self, filter: Filter) -> None:
-        self.filter = filter
-
-    def __call__(self, batches):  # type: ignore[no-untyped-def]  # Spark inspects annotations of what it is given
-        for batch in batches:
-            yield self.filter.apply(batch)
+    return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
