@@ -21,7 +21,7 @@ from trilake.delta import row_tracking
 from trilake.delta.log import DeltaLog
 from trilake.delta.optimize import OptimizeRequest, optimize
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta_optimize import RESULT
+from trilake.spark.delta_optimize import RESULT, conjuncts, explained, shown_predicates
 from trilake.spark.delta_table import DeltaTable
 from trilake.spark.optimize_shuffle import OptimizeRunner
 from trilake.storage import open_store
@@ -95,6 +95,14 @@ def test_zorder_and_its_errors(spark: SparkSession, tmp_path: Path) -> None:
     assert m is not None
     assert (m.numFilesAdded, m.numFilesRemoved) == (2, 6)
     assert (m.zOrderStats.strategyName, m.zOrderStats.numOutputCubes) == ("all", 2)
+
+
+@pytest.mark.parametrize(
+    "condition", ["p = 'a'", "p = 'a' AND q > 1 AND r IS NOT NULL", "p IN ('a', 'b') OR q = 2", "NOT p LIKE 'x%'"]
+)
+def test_conditions_are_printed_alike_without_the_jvm(spark: SparkSession, condition: str) -> None:
+    """Spark Connect does not give its parser away, but it explains."""
+    assert conjuncts(explained(spark, condition)) == shown_predicates(spark, condition)
 
 
 def test_settings_of_the_session(spark: SparkSession, tmp_path: Path) -> None:

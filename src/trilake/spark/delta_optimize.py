@@ -6,6 +6,7 @@ that delta-spark gives them, ``spark.databricks.delta.optimize.*``.
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -129,12 +130,9 @@ class DeltaOptimizeBuilder:
 
 
 def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
-    """A condition as delta-spark's history shows it: the conjuncts, as Spark prints what it has parsed.
-
-    On Spark Connect, which does not say how it parses, the text itself.
-    """
+    """A condition as delta-spark's history shows it: the conjuncts, as Spark prints what it has parsed."""
     if is_connect(spark):
-        return [condition]
+        return conjuncts(explained(spark, condition))
     todo, out = [spark._jsparkSession.sessionState().sqlParser().parseExpression(condition)], []
     while todo:
         node = todo.pop()
@@ -143,6 +141,29 @@ def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
         else:
             out.append(str(node.toString()))
     return out
+
+
+def explained(spark: SparkSession, condition: str) -> str:
+    """A condition as Spark prints it, out of the parsed plan of a query that is never analysed."""
+    text = str(spark.sql(f"EXPLAIN EXTENDED SELECT 1 FROM trilake_no_such_table WHERE {condition}").collect()[0][0])
+    found = re.search(r"^.*?'?Filter (.*)$", text, re.MULTILINE)
+    return condition if found is None else found[1]
+
+
+def conjuncts(printed: str) -> list[str]:
+    """The parts of a printed condition that must all hold.
+
+    >>> conjuncts("((('a = 1) AND ('b = x AND y)) AND isnotnull('c))")
+    ["('a = 1)", "('b = x AND y)", "isnotnull('c)"]
+    """
+    depth = 0
+    for at, character in enumerate(printed):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        # Inside the outer pair alone, and between two operands that have pairs of their own.
+        if depth == 1 and printed.startswith(") AND ", at) and printed.endswith("))"):
+            left, right = printed[1 : at + 1], printed[at + 6 : -1]
+            return [*conjuncts(left), *conjuncts(right)]
+    return [printed]
 
 
 def _spark_type(annotation: Any) -> T.DataType:
