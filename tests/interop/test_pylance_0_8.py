@@ -30,6 +30,22 @@ import dialogue
 what, uri = sys.argv[2], sys.argv[3]
 if what == "write":
     dialogue.write(lance, uri, dictionary=sys.argv[4] == "True")
+elif what == "optimize":
+    lance.dataset(uri).optimize.optimize_indices()
+elif what == "search":
+    import json
+    ds = lance.dataset(uri)
+    queries = ds.take([3, 250, 600], columns=["v"])["v"].to_pylist()
+    some = ds.to_table(columns=["id"], filter="id IN (5, 601, 999)", prefilter=True)
+    found = {"filter": sorted(some["id"].to_pylist())}
+    found["plan"] = ds.scanner(filter="id = 5", prefilter=True).explain_plan()
+    for i, q in enumerate(queries):
+        near = {"column": "v", "q": q, "k": 8, "nprobes": 4}
+        table = ds.to_table(columns=["id"], nearest=near)
+        found[str(i)] = [table["id"].to_pylist(), table["_distance"].to_pylist()]
+    found["knn"] = ds.scanner(nearest=near).explain_plan()
+    with open(sys.argv[4], "w") as out:
+        json.dump(found, out)
 elif what == "dump":
     for version in sys.argv[5:]:
         table = dialogue.state(lance, uri, int(version))
@@ -138,3 +154,42 @@ def test_its_vector_indices_find_the_same_rows(metric: str, tmp_path: Path) -> N
         found = ours.dataset(uri).to_table(["id"], nearest=nearest, filter=filter, prefilter=True, with_row_id=True)
         np.testing.assert_allclose(found["_distance"].to_numpy(), distances, rtol=1e-4, atol=1e-5)
         assert sorted(found["_rowid"].to_pylist()) == sorted(ids)
+
+
+@pytest.mark.parametrize("order", ["ours first", "theirs first"])
+def test_indices_that_both_bring_up_to_date(tmp_path: Path, order: str) -> None:
+    uri = str(tmp_path / "t")
+    rng = np.random.default_rng(5)
+
+    def rows(first: int, last: int) -> pa.Table:
+        values = rng.uniform(0, 1, (last - first, 8)).astype(np.float32)
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 8)
+        return pa.table({"id": pa.array(range(first, last), pa.int64()), "v": vectors})
+
+    made = ours.write_dataset(rows(0, 500), uri, max_rows_per_file=250)
+    made.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
+    made.create_scalar_index("id", "BTREE")
+
+    def step(who: str) -> None:
+        if who == "ours":
+            ours.dataset(uri).optimize.optimize_indices()
+        else:
+            theirs("optimize", uri)
+
+    first, second = ("ours", "theirs") if order == "ours first" else ("theirs", "ours")
+    for count, who in ((500, first), (800, second)):
+        ours.write_dataset(rows(count, count + 300), uri, mode="append")
+        step(who)
+        stats = ours.dataset(uri).stats.index_stats("v_idx")
+        assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (count + 300, 0)
+    theirs("search", uri, str(tmp_path / "found.json"))
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["filter"] == [5, 601, 999]
+    assert "MaterializeIndex" in found["plan"]
+    assert ("KNNIndex" in found["knn"], "KNNFlat" in found["knn"]) == (True, False)
+    ds = ours.dataset(uri)
+    assert sorted(ds.to_table(columns=["id"], filter="id IN (5, 601, 999)")["id"].to_pylist()) == [5, 601, 999]
+    for i, q in enumerate(ds.take([3, 250, 600], columns=["v"])["v"].to_pylist()):
+        table = ds.to_table(columns=["id"], nearest={"column": "v", "q": q, "k": 8, "nprobes": 4})
+        np.testing.assert_allclose(table["_distance"].to_numpy(), found[str(i)][1], rtol=1e-3, atol=1e-4)
+        assert len(set(table["id"].to_pylist()) & set(found[str(i)][0])) >= 7

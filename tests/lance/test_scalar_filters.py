@@ -48,7 +48,7 @@ FILTERS = (
 def rows(count: int, seed: int) -> pa.Table:
     rng = np.random.default_rng(seed)
     floats = rng.uniform(-1, 1, count).astype(np.float32)
-    floats[:3] = np.float32([0.1, np.nan, 0.5])
+    floats[:3] = [0.1, np.nan, 0.5]
     return pa.table(
         {
             "i": pa.array(rng.integers(-5, 200, count)),
