@@ -219,6 +219,13 @@ class ArrowDeltaTable(Table):
 
         Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
         writers removed all the files meanwhile; appends are no conflict.
+
+        >>> import pyarrow as pa, trilake
+        >>> for n in range(3):
+        ...     _ = trilake.write(pa.table({"n": [n]}), "memory://doc-optimize", mode="append")
+        >>> done = trilake.open("memory://doc-optimize").optimize()
+        >>> done.version, done.files_removed, done.files_added
+        (3, 3, 1)
         """
         columns = (zorder_by,) if isinstance(zorder_by, str) else tuple(zorder_by)
         request = OptimizeRequest(where=where, zorder_by=columns, target_size=target_size, full=full, **how)
