@@ -116,6 +116,13 @@ def test_nothing_to_convert() -> None:
     assert [o.key for o in store.list()] == ["_x"]
 
 
+def test_a_table_inside_is_no_folder_of_files() -> None:
+    store = folder("x.parquet", "sub/y.parquet")
+    store.put("sub/_delta_log/00000000000000000000.json", b"{}")
+    with pytest.raises(InvalidArgumentError, match="'sub' is a Delta table"):
+        convert_to_delta(store)
+
+
 @pytest.mark.parametrize("content", [b"", b"text", b"PAR1PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1"])
 def test_what_is_not_parquet_is_named(content: bytes) -> None:
     store = folder("a.parquet")

@@ -172,6 +172,22 @@ def test_files_nobody_named_go_when_they_are_old_and_hidden_ones_stay() -> None:
     assert not any(world.there(k) for k in garbage)
 
 
+def test_files_of_a_table_inside_are_that_tables() -> None:
+    world = _World()
+    world.write([(1, 1)])
+    for key in (
+        "inner/_delta_log/00000000000000000000.json",
+        "inner/x",
+        "inner/p=1/x",
+        "inner2/x",
+        "a/b/_delta_log/x",
+        "a/x",
+    ):
+        world.put(key)
+    world.now += (WEEK + 1) * HOUR
+    assert sorted(world.vacuum().paths) == ["a/x", "inner2/x"]
+
+
 def test_folders_of_partition_columns_are_not_hidden() -> None:
     keys = pa.array(["_p=1/.q=2/x", "_p=1/_x", "_p=1", "_r=1/x", ".a%2Fb=1/x", "x/_p=1/.q=3/y", "_pp=1/x"])
     assert hidden(keys, ["_p", ".q", "n", ".a/b"]).to_pylist() == [False, True, True, True, False, False, True]

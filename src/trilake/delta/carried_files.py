@@ -27,13 +27,11 @@ _CHUNK = 50
 
 def add_action(row: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     """The ``add`` action of a row of a snapshot's files, with some of its fields changed; ``None`` drops a field."""
-    out = {k: v for k, v in row.items() if v is not None}
-    out["partitionValues"] = dict(row["partitionValues"] or ())
-    if "tags" in out:
-        out["tags"] = dict(out["tags"])
-    if "deletionVector" in out:
+    out = {**row, "partitionValues": dict(row["partitionValues"] or ()), **changes}
+    if row["tags"] is not None:
+        out["tags"] = dict(row["tags"])
+    if out["deletionVector"] is not None:
         out["deletionVector"] = {k: v for k, v in out["deletionVector"].items() if v is not None}
-    out.update(changes)
     return {"add": {k: v for k, v in out.items() if v is not None}}
 
 

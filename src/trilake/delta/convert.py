@@ -29,6 +29,7 @@ from trilake.delta.row_changes import Runner, run_here
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import StructField, parse_schema
 from trilake.delta.transaction import CommitPlan, commit
+from trilake.delta.vacuum_files import nested_tables
 from trilake.delta.vacuum_listing import list_files
 from trilake.delta.write_schema import new_table
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
@@ -156,6 +157,13 @@ def _already(log: DeltaLog) -> ConvertResult | None:
 
 def _data_files(store: Store) -> pa.Table:
     listing = list_files(store)
+    inside = nested_tables(listing["path"])
+    if inside:
+        raise InvalidArgumentError(
+            f"the folder {inside[0]!r} is a Delta table: its files cannot be told from those it removed",
+            help="move the table out, or convert the other folders apart",
+            file=store.uri,
+        )
     files = listing.filter(pc.invert(pc.match_substring_regex(listing["path"], _HIDDEN)))
     if not files.num_rows:
         raise TableNotFoundError(

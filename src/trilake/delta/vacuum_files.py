@@ -140,10 +140,18 @@ def partition_names(schema: StructType, columns: Sequence[str]) -> list[str]:
     return [name for f in fields for name in (f.name, f.physical_name)]
 
 
+def nested_tables(paths: pa.ChunkedArray) -> list[str]:
+    """The folders below the table that hold a Delta log of their own."""
+    logs = paths.filter(pc.match_substring(paths, "/_delta_log/"))
+    return sorted(set(pc.replace_substring_regex(logs, r"/_delta_log/.*$", "").to_pylist()))
+
+
 def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_columns: Iterable[str]) -> pa.Table:
-    """The files of a listing that may be deleted."""
-    old = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
-    seen = old.filter(pc.invert(hidden(old["path"], partition_columns)))
+    """The files of a listing that may be deleted; those of a table inside of this one are that table's."""
+    found = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
+    for folder in nested_tables(listing["path"]):
+        found = found.filter(pc.invert(pc.starts_with(found["path"], f"{folder}/")))
+    seen = found.filter(pc.invert(hidden(found["path"], partition_columns)))
     return seen.filter(pa.array(~stay.name(seen["path"])))
 
 
