@@ -7,10 +7,8 @@ for; where Spark cannot scan the files itself, tasks read them through Arrow.
 from __future__ import annotations
 
 import logging
-import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +28,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta_read import load_vectors, native_files, refuse_native
 from trilake.spark.native import NativeScanError, native_frame
 from trilake.spark.providers import install_providers
+from trilake.spark.runner import task_rows
 from trilake.spark.schemas import to_spark
 from trilake.storage.base import Store
 
@@ -41,8 +40,6 @@ _log = logging.getLogger("trilake.spark")
 FILE, ROW = "__trilake_file", "__trilake_row"
 #: Files that may hold so many rows are collected as bitmaps, which a shuffle makes, and not row by row.
 _MANY_ROWS = 1 << 24
-#: Tasks of a scan through Arrow whose descriptions travel with the code; more go as rows.
-_FEW_TASKS = 64
 #: Rows of one bitmap of Spark's.
 _BUCKET = 1 << 15
 
@@ -184,42 +181,6 @@ class _Read:
             rows = batch.select(list(self.plan.output))
             rows = rows.append_column(FILE, pa.repeat(pa.scalar(task.number, pa.int32()), rows.num_rows))
             yield rows.append_column(ROW, pa.array(positions, pa.int64()))
-
-
-def task_rows(
-    spark: SparkSession,
-    read: Callable[[Any], Iterator[pa.RecordBatch]],
-    tasks: Sequence[Any],
-    schema: T.StructType,
-) -> DataFrame:
-    """The rows that ``read`` makes of each of ``tasks``, one of Spark's tasks each unless there are many."""
-    if len(tasks) <= _FEW_TASKS:
-        numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return numbers.mapInArrow(_Numbered(read, tuple(tasks)), schema)
-    rows = pa.table({"task": pa.array([pickle.dumps(t) for t in tasks], pa.binary())})
-    frame = spark.createDataFrame(rows).repartition(min(len(tasks), 1000))
-    return frame.mapInArrow(_Pickled(read), schema)
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    read: Callable[[Any], Iterator[pa.RecordBatch]]
-    tasks: tuple[Any, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self.read(self.tasks[number])
-
-
-@dataclass(frozen=True)
-class _Pickled:
-    read: Callable[[Any], Iterator[pa.RecordBatch]]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield from self.read(pickle.loads(task))
 
 
 @dataclass(frozen=True)
