@@ -161,6 +161,7 @@ def write(
     isolation: str | None = None,
     user_metadata: str | None = None,
     data_format: str | None = None,
+    optimize_write: bool | None = None,
 ) -> WriteResult:
     """Write rows into a table as one commit.
 
@@ -189,6 +190,8 @@ def write(
     user_metadata: a text kept in the table's history.
     data_format: format of a new Delta table's data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``: only
         this library reads such a table.
+    optimize_write: whether rows of a partition are brought together before they are written, for fewer and larger
+        files; as the table's ``delta.autoOptimize.optimizeWrite`` says by default.
 
     Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
     is ever visible.
@@ -203,11 +206,11 @@ def write(
     parsed = parse_mode(mode)
     options = dict(storage_options or {})
     if _format(format).name != "delta":
-        log_only = (replace_where, schema_mode, txn, isolation, user_metadata, data_format)
+        log_only = (replace_where, schema_mode, txn, isolation, user_metadata, data_format, optimize_write)
         if partition_overwrite != "static" or any(value is not None for value in log_only):
             raise InvalidArgumentError(
-                "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata and data_format need a"
-                " table with a log",
+                "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata, data_format and"
+                " optimize_write need a table with a log",
                 help='leave them out, or write format="delta"',
             )
         if _format(format).name == "lance":
@@ -224,6 +227,7 @@ def write(
         "isolation": None if isolation is None else parse_level(isolation),
         "user_metadata": user_metadata,
         "data_format": data_format,
+        "optimize_write": optimize_write,
     }
     if is_dataframe(data):
         from trilake.spark.delta_write import write_dataframe
