@@ -15,9 +15,7 @@ from trilake.spark.session import local_session
 
 
 def main(folder: Path) -> None:
-    # A worker of Python may take long to start where many do at a time.
-    patience = {"spark.python.authenticate.socketTimeout": "300s"}
-    spark = local_session("victim", cores=1, memory="512m", **patience)
+    spark = local_session("victim", cores=1, memory="512m")
     trilake.register(spark)
     print("ready", flush=True)
     hops, files = sys.stdin.readline().split()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -23,17 +23,20 @@ from pyspark.sql.datasource import (
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance import scalar_search, transaction
 from trilake.lance.fragment_reader import ROW_ID, FragmentReader
-from trilake.lance.manifest import Fragment
+from trilake.lance.manifest import Fragment, Manifest
 from trilake.lance.scan import ScanPlan, scan
 from trilake.lance.schema import LanceSchema
 from trilake.lance.skipping import kept_groups
 from trilake.lance.snapshot import Snapshot
+from trilake.lance.stream import parse_options
 from trilake.lance.table import OPTIONS, version_at, write_options
 from trilake.lance.versions import read_tag
 from trilake.lance.view import View
 from trilake.lance.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
 from trilake.spark import ml_vectors
+from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS
+from trilake.spark.lance_stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
 from trilake.spark.lance_vectors import Vectors, with_vectors
 from trilake.spark.options import Options, table_path
 from trilake.spark.rows_source import PushingReader, RowsReader, rows_schema
@@ -61,9 +64,13 @@ class LanceDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        #: What the columns of a stream were taken from; Spark takes this object along to where the stream runs.
+        self.analysed: Manifest | None = None
 
     def schema(self) -> T.StructType:
-        snapshot, options = self._open()
+        # Spark does not say whether the columns are wanted for a read or for a stream.
+        snapshot, options = self._open(LANCE_STREAM_OPTIONS)
+        self.analysed = replace(snapshot.manifest, fragments=(), indices=())
         schema = snapshot.schema
         if options.flag("rowId"):
             schema = schema.append(pa.field(ROW_ID, pa.int64()))
@@ -78,15 +85,26 @@ class LanceDataSource(DataSource):
         return reader(snapshot, options.store, schema, filter=options.get("filter"), batch_size=size)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> LanceWriter:
-        options = Options(self.options, WRITE_OPTIONS)
-        given = dict(options.values)
+        return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
+
+    def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> LanceWriter:
+        given = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
         vectors = Vectors.of(given.pop("vectors", None), given.pop("vectorType", None))
         path = table_path(self.options)
         mode: Mode = "overwrite" if overwrite else "append"
         return LanceWriter.begin(path, options.store, schema, mode, write_options(given), vectors)
 
-    def _open(self) -> tuple[Snapshot, Options]:
-        options = Options(self.options, READ_OPTIONS)
+    def streamReader(self, schema: T.StructType) -> LanceStreamReader:
+        options = Options(self.options, LANCE_STREAM_OPTIONS)
+        wanted = parse_options(options.values)
+        return LanceStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> LanceStreamWriter:
+        options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
+        return LanceStreamWriter(self._writer(schema, overwrite, options), options)
+
+    def _open(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
+        options = Options(self.options, (*READ_OPTIONS, *more))
         options.one_of("version", "tag", "timestamp")
         store = open_store(table_path(self.options), options.store)
         version, tag, timestamp = options.integer("version"), options.get("tag"), options.get("timestamp")
@@ -282,14 +300,20 @@ class LanceWriter(DataSourceArrowWriter):
         Raises ``SchemaMismatchError`` where tasks have found vectors of different sizes: nothing is written then.
         """
         store = open_store(self.path, self.store)
+        fragments, target = self.gathered(written)
+        base = transaction.load(store, self.read_version) if self.read_version else None
+        return commit_write(store, WritePlan(self.mode, base, self.options), target, fragments)
+
+    def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
+        """What all tasks have written, and where it goes.  Raises ``SchemaMismatchError`` as :meth:`finish` does."""
+        written = [m for m in messages if isinstance(m, WrittenFragments)]
         fragments = [f for w in written for f in w.fragments]
         try:
             target = self.target(self.vectors.agreed([w.sizes for w in written]) if self.schema is None else {})
         except TrilakeError:
-            discard(store, fragments)
+            discard(open_store(self.path, self.store), fragments)
             raise
-        base = transaction.load(store, self.read_version) if self.read_version else None
-        return commit_write(store, WritePlan(self.mode, base, self.options), target, fragments)
+        return fragments, target
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [f for m in messages if isinstance(m, WrittenFragments) for f in m.fragments]

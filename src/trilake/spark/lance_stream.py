@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -26,8 +26,11 @@ from trilake.lance.schema import LanceSchema
 from trilake.lance.stream import LanceOffset, LanceStream, LanceStreamOptions
 from trilake.lance.stream_sink import LanceBatch, commit_batch
 from trilake.lance.view import View
-from trilake.lance.write import Mode, plan_write
-from trilake.lance.writing import Target, WriteOptions, write_fragments
+from trilake.lance.write import Mode, WritePlan
+from trilake.lance.writing import Target, WriteOptions
+from trilake.spark import ml_vectors
+from trilake.spark.delta_stream_sink import checkpoint_of
+from trilake.spark.options import Options
 from trilake.spark.rows import as_declared
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
@@ -62,7 +65,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         analysed: Manifest | None,
     ) -> None:
         self.path, self.store, self.options, self.analysed = path, dict(store), options, analysed
-        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        arrays, ml = ml_vectors.plain(schema)
+        self.ml = tuple(ml)
+        self.declared = from_spark(arrays, keep_nullability=True).to_arrow_schema()
         self._opened: LanceStream | None = None
 
     @property
@@ -100,7 +105,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
         reader = FragmentReader(open_store(self.path, self.store), part.fragment, part.stored)
         for batch in scan(plan, [reader], threads=1):
-            yield as_declared(batch.select(columns).rename_columns(self.declared.names), self.declared)
+            named = batch.select(columns).rename_columns(self.declared.names)
+            yield ml_vectors.vectors_in(as_declared(named, self.declared), self.ml)
 
 
 def _names(schema: LanceSchema, declared: pa.Schema, uri: str) -> list[str]:
@@ -117,51 +123,38 @@ def _names(schema: LanceSchema, declared: pa.Schema, uri: str) -> list[str]:
     return [n for n in names if n is not None]
 
 
-@dataclass
-class BatchFragments(WriterCommitMessage):
-    """What one task has written."""
+class JobWriter(Protocol):
+    """How rows of a job become fragments: the writer of a batch job."""
 
-    fragments: list[Fragment]
+    path: str
+    store: dict[str, str]
+    mode: Mode
+    read_version: int
+    options: WriteOptions
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+
+    def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
+        """What all tasks have written, and where it goes."""
 
 
 class LanceStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of a batch in tasks, commits them on the driver."""
+    """Writes the rows of a batch in tasks as a job does, and commits each batch once."""
 
-    def __init__(
-        self,
-        path: str,
-        store: Mapping[str, str],
-        schema: pa.Schema,
-        mode: Mode,
-        options: WriteOptions,
-        checkpoint: str,
-    ) -> None:
-        self.path, self.store, self.mode, self.options = path, dict(store), mode, options
-        self.rows, self.checkpoint = schema, checkpoint
-        plan = plan_write(open_store(path, self.store), mode, options)
-        target = plan.target(schema)
-        if plan.mode == "append" and plan.base is not None and set(schema.names) != set(target.view.schema.names):
-            raise SchemaMismatchError(
-                f"the rows have the columns {', '.join(schema.names)}, the dataset has "
-                + ", ".join(target.view.schema.names),
-                help="select and name the columns as the dataset has them",
-                file=path,
-            )
-        self.schema: LanceSchema = target.view.whole
+    def __init__(self, job: JobWriter, options: Options) -> None:
+        self.job, self.checkpoint = job, checkpoint_of(options)
 
-    def target(self) -> Target:
-        """Where rows go."""
-        return Target(self.schema, nulls=self.options.nulls)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchFragments:
-        store = open_store(self.path, self.store)
-        return BatchFragments(write_fragments(store, iterator, self.target(), self.options))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self.job.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        store = open_store(self.path, self.store)
-        batch = LanceBatch(query_id(open_store(self.checkpoint, self.store)), batchId)
-        fragments = [f for m in messages if isinstance(m, BatchFragments) for f in m.fragments]
-        commit_batch(store, plan_write(store, self.mode, self.options), self.target(), batch, fragments)
+        job = self.job
+        store = open_store(job.path, job.store)
+        batch = LanceBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
+        fragments, target = job.gathered(messages)
+        base = transaction.load(store, job.read_version) if job.read_version else None
+        commit_batch(store, WritePlan(job.mode, base, job.options), target, batch, fragments)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted: a clean-up does that.

@@ -14,12 +14,15 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
 
+from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS
 from trilake.spark.options import Options, table_path
 from trilake.spark.rows_source import PushingReader, RowsReader, rows_schema
 from trilake.spark.schemas import from_spark
+from trilake.spark.trevni_stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store
 from trilake.trevni.dataset import Split, read_split
 from trilake.trevni.row_groups import StagedFile
+from trilake.trevni.stream import parse_limit
 from trilake.trevni.table import TrevniTable
 from trilake.trevni.table_write import (
     OPTIONS,
@@ -46,7 +49,8 @@ class TrevniDataSource(DataSource):
         super().__init__(options)
 
     def schema(self) -> T.StructType:
-        table, _ = self._open()
+        # Spark does not say whether the columns are wanted for a read or for a stream.
+        table, _ = self._open(TREVNI_STREAM_OPTIONS)
         return rows_schema(table.schema, table.uri)
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
@@ -56,8 +60,20 @@ class TrevniDataSource(DataSource):
         return reader(table, schema, filter=options.get("filter"), size=size)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> TrevniWriter:
-        options = Options(self.options, WRITE_OPTIONS)
-        given = dict(options.values)
+        return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
+
+    def streamReader(self, schema: T.StructType) -> TrevniStreamReader:
+        options = Options({"failOnDataLoss": "true", **self.options}, TREVNI_STREAM_OPTIONS)
+        limit, fail = parse_limit(options.get("maxFilesPerTrigger")), options.flag("failOnDataLoss")
+        path = table_path(self.options)
+        return TrevniStreamReader(path, options.store, schema, limit=limit, fail_on_data_loss=fail)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TrevniStreamWriter:
+        options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
+        return TrevniStreamWriter(self._writer(schema, overwrite, options), options)
+
+    def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> TrevniWriter:
+        given = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
         partition_by = given.pop("partitionBy", None)
         path = table_path(self.options)
         plan = plan_table_write(
@@ -69,8 +85,8 @@ class TrevniDataSource(DataSource):
         )
         return TrevniWriter(path, options.store, plan)
 
-    def _open(self) -> tuple[TrevniTable, Options]:
-        options = Options(self.options, READ_OPTIONS)
+    def _open(self, more: Sequence[str] = ()) -> tuple[TrevniTable, Options]:
+        options = Options(self.options, (*READ_OPTIONS, *more))
         return TrevniTable(table_path(self.options), options=options.store, trusted=options.flag("trusted")), options
 
 

@@ -127,7 +127,7 @@ def list_files(store: Store) -> list[DataFile]:
     """The files below a table's root, in key order, see :func:`trilake.trevni.jobs.visible`: without those whose names
     say that readers shall pass them over.
     """
-    return [_data_file(meta) for meta in visible(store) if not _hidden(meta.key)]
+    return [_data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
 
 
 def _list(place: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:
@@ -140,11 +140,18 @@ def _list(place: Location, path: str, store: Store, options: Mapping[str, str] |
     prefix = path[len(root) :].strip("/")
     table = open_store(Location(place.scheme, place.authority, root).uri, options)
     found = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
-    return [_data_file(meta) for meta in found if not _hidden(meta.key)]
+    return [_data_file(meta) for meta in found if not is_hidden(meta.key)]
 
 
-def _hidden(key: str) -> bool:
+def is_hidden(key: str) -> bool:
+    """Whether readers pass over a file because of its name or that of a folder."""
     return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
+
+
+def split_of(store: Store, key: str) -> Split:
+    """All rows of the file under a key."""
+    file = _data_file(ObjectMeta(key, 0, 0))
+    return Split(store.uri, file.key, file.partition, options=dict(store.options))
 
 
 def _data_file(meta: ObjectMeta) -> DataFile:

@@ -142,6 +142,14 @@ def _plan(store: Store, job: str) -> Plan:
     )
 
 
+def plan_of(store: Store, job: str) -> Plan | None:
+    """The plan of a job that has one.  Raises ``CorruptFileError`` for a damaged one."""
+    try:
+        return _plan(store, job)
+    except ObjectNotFoundError:
+        return None
+
+
 # --- readers ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,190 @@
+"""Structured Streaming from and to Delta tables, beside Spark's own file source and sink on the same rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import trilake
+from bench.delta import spark
+from bench.harness import Benchmark, Contender
+from bench.lineitem import lineitem_files
+from trilake.storage import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_ROWS = 2_000_000
+_FILES = 8
+_TRIGGERS = 25
+
+
+def _files() -> list[Path]:
+    return sorted(lineitem_files(_ROWS, files=_FILES).glob("*.parquet"))
+
+
+def _schema() -> pa.Schema:
+    return pq.read_schema(_files()[0])
+
+
+class _Running:
+    """A query that waits for rows; the first batch, which starts Spark's workers, is behind it."""
+
+    def __init__(self) -> None:
+        self.query: StreamingQuery | None = None
+        self.folder = Path()
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+            shutil.rmtree(self.folder)
+        self.query = None
+
+    def prepare(self) -> None:
+        self.stop()
+        self.folder = Path(mkdtemp(prefix="bench-stream-"))
+        (self.folder / "in").mkdir()
+        self.query = self.start()
+        self.query.processAllAvailable()
+
+    def start(self) -> StreamingQuery:
+        """Begin the query, on one row."""
+        raise AssertionError("each kind has its own")
+
+    def finish(self) -> int:
+        """Wait until all is read; how many rows that was since the query began."""
+        assert self.query is not None
+        self.query.processAllAvailable()
+        return sum(p.numInputRows for p in self.query.recentProgress)
+
+
+class _Spark(_Running):
+    """Spark's own file source and sink."""
+
+    def start(self) -> StreamingQuery:
+        empty = _files()[0]
+        pq.write_table(pq.read_table(empty).slice(0, 1), self.folder / "in" / "first.parquet")
+        schema = spark().read.parquet(str(empty)).schema
+        df = spark().readStream.schema(schema).parquet(str(self.folder / "in"))
+        return _sink(df, "parquet", self.folder).start(str(self.folder / "out"))
+
+    def run(self) -> int:
+        for file in _files():
+            os.link(file, self.folder / "in" / file.name)
+        return self.finish()
+
+
+class _Delta(_Running):
+    """Delta tables on both ends."""
+
+    def __init__(self, *, in_one_call: bool) -> None:
+        super().__init__()
+        self.in_one_call = in_one_call
+
+    def start(self) -> StreamingQuery:
+        first = pq.read_table(_files()[0]).slice(0, 1)
+        trilake.write(first, self.folder / "in", mode="append")
+        df = spark().readStream.format("delta").load(str(self.folder / "in"))
+        if self.in_one_call:
+            return trilake.write_stream(df, self.folder / "out", checkpoint=self.folder / "checkpoint")
+        return _sink(df, "delta", self.folder).start(str(self.folder / "out"))
+
+    def run(self) -> int:
+        tx = trilake.Transaction(open_store(self.folder / "in"))
+        for file in _files():
+            os.link(file, self.folder / "in" / file.name)
+            add = {"path": file.name, "partitionValues": {}, "size": file.stat().st_size}
+            tx.add({**add, "modificationTime": 0, "dataChange": True})
+        tx.commit("WRITE")
+        return self.finish()
+
+
+def _sink(df: DataFrame, format: str, folder: Path) -> DataStreamWriter:
+    return df.writeStream.format(format).option("checkpointLocation", str(folder / "checkpoint"))
+
+
+def _idle(running: _Running) -> Callable[[], None]:
+    """Triggers that find nothing new."""
+
+    def run() -> None:
+        assert running.query is not None
+        for _ in range(_TRIGGERS):
+            running.query.processAllAvailable()
+
+    return run
+
+
+def _once(running: _Running) -> Callable[[], None]:
+    """The query is started before the first run and waits between the others."""
+
+    def prepare() -> None:
+        if running.query is None:
+            running.prepare()
+
+    return prepare
+
+
+def _setup() -> None:
+    trilake.register(spark())
+    _files()
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    own, source, call = _Spark(), _Delta(in_one_call=False), _Delta(in_one_call=True)
+    contenders: dict[str, _Running] = {"spark parquet": own, 'format("delta")': source, "trilake.write_stream": call}
+
+    def alone(name: str) -> Callable[[], None]:
+        """Queries that wait look for new rows all the time: only one may."""
+
+        def prepare() -> None:
+            for other in contenders.values():
+                other.stop()
+            contenders[name].prepare()
+
+        return prepare
+
+    yield Benchmark(
+        "throughput",
+        f"a stream of {_ROWS / 1e6:g}M rows x 16 columns in {_FILES} files, from table to table",
+        [
+            Contender("spark parquet", own.run, alone("spark parquet")),
+            Contender('format("delta")', source.run, alone('format("delta")')),
+            Contender("trilake.write_stream", call.run, alone("trilake.write_stream")),
+        ],
+        baseline="spark parquet",
+        targets={'format("delta")': 1.2, "trilake.write_stream": 1.2},
+        setup=_setup,
+        rounds=5,
+    )
+    idle_own, idle_delta = _Spark(), _Delta(in_one_call=False)
+
+    def calm(running: _Running) -> Callable[[], None]:
+        def prepare() -> None:
+            for other in (idle_own, idle_delta, *contenders.values()):
+                if other is not running:
+                    other.stop()
+            _once(running)()
+
+        return prepare
+
+    yield Benchmark(
+        "empty-trigger",
+        f"{_TRIGGERS} triggers that find nothing new",
+        [
+            Contender("spark parquet", _idle(idle_own), calm(idle_own)),
+            Contender('format("delta")', _idle(idle_delta), calm(idle_delta)),
+        ],
+        baseline="spark parquet",
+        targets={'format("delta")': 1.5},
+        setup=_setup,
+        rounds=5,
+    )
