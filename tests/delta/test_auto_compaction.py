@@ -14,7 +14,11 @@ import trilake
 from trilake.delta import auto_compact
 from trilake.delta.alter_table import Alter
 from trilake.delta.auto_compact import AutoCompaction
+from trilake.delta.log import DeltaLog
+from trilake.delta.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
+from trilake.delta.write import WriteRequest, plan_write
+from trilake.delta.write_files import write_files
 from trilake.storage import open_store
 
 AUTO = {"delta.autoOptimize.autoCompact": "true"}
@@ -184,3 +188,25 @@ def test_an_engine_that_fails_does_not_fail_the_write(few: list[AutoCompaction])
     for n in range(3):
         append(uri, "a", properties=AUTO if n == 0 else None)
     assert operations(uri) == ["WRITE"] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "properties", "files"),
+    [
+        (None, {}, 300),
+        (None, {"delta.autoOptimize.optimizeWrite": "true"}, 100),
+        (True, {}, 100),
+        (False, {"delta.autoOptimize": "true"}, 300),
+    ],
+)
+def test_optimized_writes_make_fewer_files(
+    asked: bool | None, properties: dict[str, str], files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a hundred partitions come in turn, and none can wait in memory."""
+    monkeypatch.setattr("trilake.delta.write_files._SPLIT_SIZE", 1)
+    rows = pa.table({"n": range(300), "p": [i % 100 for i in range(300)]})
+    request = WriteRequest("append", from_arrow(rows.schema), ("p",), properties, optimize_write=asked)
+    log = DeltaLog(open_store(new_uri()))
+    plan = plan_write(log, request)
+    written = write_files(log.store, replace(plan.files, buffer_size=1), rows.to_batches(max_chunksize=1))
+    assert len(written.actions) == files
