@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from trilake.errors import ConstraintViolatedError, InvalidArgumentError, Schema
 from trilake.spark import row_addresses
 from trilake.spark.columns import read_condition
 from trilake.spark.delta_delete import delete_rows
+from trilake.spark.java import ensure_java
 from trilake.spark.row_addresses import FILE, ROW, addressed_rows, bitmaps
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -334,3 +338,56 @@ def test_values_that_are_not_deterministic_are_computed_once(session: SparkSessi
     assert {i: x for i, x in _values(tmp_path, "x").items() if i >= 10} == images
     assert len(set(images.values())) == 40
     assert np.isclose(min(_values(tmp_path, "x").values()), 0.0)
+
+
+# --- Spark Connect ---------------------------------------------------------------------------------------------------
+
+_CONNECT = """
+import sys
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+import trilake
+
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+trilake.register(spark)
+data = pa.table({"id": pa.array(range(10), pa.int64()), "v": [str(i) for i in range(10)]})
+for name, properties in (("vectors", {"delta.enableDeletionVectors": "true"}), ("copies", {})):
+    path = f"{sys.argv[1]}/{name}"
+    trilake.write(data, path, properties={**properties, "delta.enableChangeDataFeed": "true"})
+    table = trilake.DeltaTable.forPath(spark, path)
+    table.delete("id = 1")
+    table.delete(F.col("id") == 2)
+    table.delete(F.udf(lambda i: i == 3, "boolean")("id"))
+    table.update("id = 4", {"v": F.lit("x")})
+    table.alias("t").update(F.col("t.id") == 5, {"t.v": "concat(v, v)"})
+    rows = trilake.open(path).to_arrow().to_pydict()
+    found = dict(zip(rows["id"], rows["v"]))
+    assert found == {0: "0", 4: "x", 5: "55", 6: "6", 7: "7", 8: "8", 9: "9"}, found
+    kinds = trilake.open(path).changes(1)["_change_type"].to_pylist()
+    assert (kinds.count("delete"), kinds.count("update_postimage")) == (3, 2), kinds
+    for call in (lambda: table.delete("nope = 1"), lambda: table.update(set={"v": "nope"})):
+        try:
+            call()
+        except AnalysisException:
+            continue
+        raise AssertionError("no error")
+print("all is well")
+spark.stop()
+"""
+
+
+@pytest.mark.soak
+def test_a_connect_session_changes_rows(tmp_path: Path) -> None:
+    ensure_java()
+    # A soak test, and in a process of its own, as in test_connect.py.
+    done = subprocess.run(
+        [sys.executable, "-c", _CONNECT, str(tmp_path)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["all is well"], done.stderr[-4000:]
