@@ -495,6 +495,23 @@ def test_bins_that_nobody_touched_are_committed(properties: dict[str, str]) -> N
     assert opened(uri).count("p = 'p0'") == 5
 
 
+def test_a_table_that_was_emptied_is_a_conflict() -> None:
+    uri = new_uri()
+    small_files(uri, files=2)
+    with pytest.raises(ConflictError):
+        meanwhile(uri, lambda: delete(uri, "id >= 0"))
+    assert ids(uri) == []
+
+
+def test_a_vector_elsewhere_does_not_matter() -> None:
+    uri = new_uri()
+    small_files(uri, files=3, each=4, partition_by=["p"], properties=VECTORS)
+    done = meanwhile(uri, lambda: delete(uri, "id = 1"))
+    assert opened(uri).snapshot.adds["deletionVector"].null_count == 3
+    assert (done.files_removed, done.files_added, done.metrics.partitions_optimized) == (3, 1, 1)
+    assert ids(uri) == [0, *range(2, 12)]
+
+
 def test_properties_may_change_and_columns_may_not() -> None:
     uri = new_uri()
     small_files(uri, files=2)

@@ -240,11 +240,11 @@ def _still_there(
     before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
 ) -> list[Rewritten]:
     """The bins of which every file is in the table as it was read, deletion vector included."""
-    keys = file_keys(
-        before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
-    )
-    # As one text, so that it does not matter whether either side has vectors.
-    live = pc.is_in(keys, value_set=file_keys(now.adds).combine_chunks()).to_pylist()
+    read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
+    # Made together: how a key is spelled depends on whether any file has a vector.
+    keys = file_keys(pa.concat_tables([read, now.adds]))
+    there = keys.slice(read.num_rows).combine_chunks()
+    live = pc.is_in(keys.slice(0, read.num_rows), value_set=there).to_pylist()
     out, start = list[Rewritten](), 0
     for r in rewritten:
         count = len(bins[r.number].files)
