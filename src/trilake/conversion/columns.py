@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trilake.delta.conform import as_list
 from trilake.delta.schema import ArrayType, DataType, MapType, StructField, StructType, from_arrow
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.memory import MemoryStore
@@ -123,14 +125,39 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     fields = []
     for one in schema:
         own = {k: v for k, v in (one.metadata or {}).items() if not k.startswith((b"PARQUET:", b"trilake:"))}
-        fields.append(one.with_metadata(own or None))
+        fields.append(one.with_type(_named_maps(one.type)).with_metadata(own or None))
     return pa.schema(fields, kept or None)
 
 
+def _named_maps(kind: pa.DataType) -> pa.DataType:
+    """The type with the usual names for the parts of maps: Parquet files may have any."""
+    if _T.is_map(kind):
+        key = pa.field("key", _named_maps(kind.key_type), False)
+        item = kind.item_field
+        return pa.map_(key, pa.field("value", _named_maps(kind.item_type), item.nullable), kind.keys_sorted)
+    if _T.is_struct(kind):
+        return pa.struct([f.with_type(_named_maps(f.type)) for f in kind])
+    if _T.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_named_maps(kind.value_type)))
+    return kind
+
+
 def for_delta(schema: pa.Schema) -> pa.Schema:
-    """The schema itself, if a Delta table can have it.  Raises ``SchemaMismatchError``."""
-    to_delta(schema)
-    return schema
+    """The columns as they are given to a Delta table: views of lists and run-ends as plain ones.
+
+    Raises ``SchemaMismatchError`` for a type that Delta does not have.
+    """
+    found = pa.schema([one.with_type(_plain_type(one.type)) for one in schema], schema.metadata)
+    to_delta(found)
+    return found
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if _T.is_run_end_encoded(kind):
+        return kind.value_type
+    if _T.is_list_view(kind) or _T.is_large_list_view(kind):
+        return pa.large_list(kind.value_field) if _T.is_large_list_view(kind) else pa.list_(kind.value_field)
+    return kind
 
 
 def for_lance(schema: pa.Schema, *, dictionaries: bool) -> pa.Schema:
@@ -190,7 +217,7 @@ def _checked(schema: pa.Schema, name: str, begin: Callable[[pa.Schema], None]) -
     for one in schema:
         try:
             begin(pa.schema([one]))
-        except (TrilakeError, pa.ArrowException, ValueError, TypeError) as e:
+        except (TrilakeError, pa.ArrowException, ValueError, TypeError, OSError) as e:
             raise _refused(name, one.name, e.message if isinstance(e, TrilakeError) else str(e)) from e
     return schema
 
@@ -204,6 +231,19 @@ def _refused(name: str, column: str, why: str) -> SchemaMismatchError:
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with columns of run-ends and views of lists as the schema has them; others are left to the writer."""
+    arrays = []
+    for one, array in zip(batch.schema, batch.columns, strict=True):
+        kind = array.type
+        changed = _T.is_run_end_encoded(kind) or _T.is_list_view(kind) or _T.is_large_list_view(kind)
+        arrays.append(_cast(array, schema.field(one.name).type) if changed else array)
+    if all(a is b for a, b in zip(arrays, batch.columns, strict=True)):
+        return batch
+    fields = [f.with_type(a.type) for f, a in zip(batch.schema, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, batch.schema.metadata))
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -232,6 +272,10 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _cast(array.storage, kind)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _cast(array, kind.storage_type))
+    if _T.is_run_end_encoded(array.type):
+        return _cast(pc.run_end_decode(array), kind)
+    if _T.is_list_view(array.type) or _T.is_large_list_view(array.type):
+        return as_list(array).cast(kind)
     if _T.is_dictionary(kind) and not _T.is_dictionary(array.type):
         return array.cast(kind.value_type).dictionary_encode().cast(kind)
     return array.cast(kind)

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.conversion.columns import fitted, plain_schema
-from trilake.delta.partitions import hive_directory
+from trilake.delta.partitions import HIVE_NULL, hive_directory
 from trilake.errors import (
     CorruptFileError,
     InvalidArgumentError,
@@ -47,18 +48,31 @@ def exists(store: Store) -> bool:
 
 def find(store: Store) -> tuple[Store, list[DataFile]]:
     """The Parquet files of a location, and the store that has them; hidden ones are passed over."""
-    from trilake.trevni import dataset  # late: its kernels take time to load
+    from trilake.trevni.dataset import DataFile  # late: its kernels take time to load
 
-    found = [dataset._data_file(m) for m in store.list() if m.key.endswith(".parquet") and not dataset._hidden(m.key)]
+    found = [data_file(m.key, m.size) for m in store.list() if m.key.endswith(".parquet") and not _hidden(m.key)]
     place = parse_location(store.uri)
     if found or not place.path.endswith(".parquet"):
         return store, found
     folder, _, key = place.path.rpartition("/")
     above = open_store(Location(place.scheme, place.authority, folder).uri, dict(store.options))
     try:
-        return above, [dataset.DataFile(key, above.head(key).size)]
+        return above, [DataFile(key, above.head(key).size)]
     except FileNotFoundError:
         return store, []
+
+
+def _hidden(key: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
+
+
+def data_file(key: str, size: int) -> DataFile:
+    """A file with the values that its ``key=value`` folders say."""
+    from trilake.trevni.dataset import DataFile
+
+    pairs = [part.split("=", 1) for part in key.split("/")[:-1] if part.find("=") > 0]
+    values = [(unquote(name), None if value == HIVE_NULL else unquote(value)) for name, value in pairs]
+    return DataFile(key, size, tuple(values))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -205,6 +205,8 @@ class Job:
         except TrilakeError as e:
             # As a value: Spark would make a text of it.
             return Outcome(None, error=e)
+        except pa.ArrowException as e:
+            return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
         return Outcome(written, total, back)
 
     def _told(self, batch: pa.RecordBatch) -> None:

@@ -130,10 +130,11 @@ class DeltaRows:
     store: Store
     plan: FilePlan
     metadata: Metadata
+    schema: pa.Schema
     names: tuple[str, ...]
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
-        return write_files(self.store, self.plan, batches, task=task)
+        return write_files(self.store, self.plan, (columns.plain(b, self.schema) for b in batches), task=task)
 
     def read_back(self, written: WrittenFiles) -> Iterator[pa.RecordBatch]:
         plan = metadata_plan(self.metadata, self.store.uri, 0, self.names)
@@ -147,10 +148,12 @@ class DeltaTarget:
 
     exact = True
 
-    def __init__(self, log: DeltaLog, request: WriteRequest, names: Sequence[str]) -> None:
+    def __init__(self, log: DeltaLog, request: WriteRequest, schema: pa.Schema) -> None:
         self.log = log
         self.plan = plan_write(log, request)
-        self.rows = DeltaRows(log.store, self.plan.files, self.plan.metadata, tuple(names))
+        if self.plan.files.provider == "parquet":
+            columns.for_parquet(self.plan.files.schema.to_arrow_schema())
+        self.rows = DeltaRows(log.store, self.plan.files, self.plan.metadata, schema, tuple(schema.names))
 
     def commit(self, written: Sequence[WrittenFiles]) -> Done:
         done = finish_write(self.log, self.plan, written)
@@ -161,17 +164,18 @@ class DeltaTarget:
 
 
 def _delta(store: Store, source: Source, wish: Wish, exists: bool) -> DeltaTarget:
+    schema = columns.for_delta(source.schema)
     partition_by = wish.partition_by
     if partition_by is None and not exists and len(source.partition_by) < len(source.schema):
         partition_by = source.partition_by
     request = WriteRequest(
         mode=parse_mode(wish.mode),
-        schema=columns.to_delta(source.schema),
+        schema=columns.to_delta(schema),
         partition_by=partition_by,
         properties=wish.options or None,
         data_format=wish.data_format,
     )
-    return DeltaTarget(DeltaLog(store), request, source.schema.names)
+    return DeltaTarget(DeltaLog(store), request, schema)
 
 
 # --- Lance -----------------------------------------------------------------------------------------------------------
@@ -183,6 +187,7 @@ class LanceRows:
 
     store: Store
     schema: LanceSchema
+    given: pa.Schema
     options: LanceOptions
     #: Whether the fragments' dictionaries may grow: they are the dataset's, so only one task may do that.
     extend: bool
@@ -194,7 +199,8 @@ class LanceRows:
 
         target = Stored(self.schema, nulls=self.options.nulls, extend=self.extend)
         exact = self.options.nulls != "zero"
-        checked = (self._checked(target, batch) if exact else batch for batch in batches)
+        plain = (columns.plain(batch, self.given) for batch in batches)
+        checked = (self._checked(target, batch) if exact else batch for batch in plain)
         fragments = write_fragments(self.store, checked, target, self.options)
         return fragments, target.schema
 
@@ -270,7 +276,7 @@ class LanceTarget:
         self.exact = options.nulls != "zero"
         self.options = options
         extend = target.extend and not distributed
-        self.rows = LanceRows(store, target.schema, options, extend, tuple(schema.names))
+        self.rows = LanceRows(store, target.schema, schema, options, extend, tuple(schema.names))
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
         from trilake.lance.write import commit_write
@@ -317,10 +323,9 @@ class TrevniRows:
         return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=uuid.uuid4().hex[:8])
 
     def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
-        from trilake.storage.base import ObjectMeta
-        from trilake.trevni.dataset import Split, _data_file, partition_fields, read_split
+        from trilake.trevni.dataset import Split, partition_fields, read_split
 
-        files = [(f, _data_file(ObjectMeta(f.key, f.size, 0))) for f in written]
+        files = [(f, parquet.data_file(f.key, f.size)) for f in written]
         own = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
         # Partition columns are read as anybody would who has only the folders' names.
         own.update({f.name.lower(): f for f in partition_fields([d for _, d in files])})
@@ -388,10 +393,9 @@ class ParquetRows:
         return files.done
 
     def read_back(self, written: list[parquet.StagedParquet]) -> Iterator[pa.RecordBatch]:
-        from trilake.storage.base import ObjectMeta
-        from trilake.trevni.dataset import DataFile, _data_file, partition_fields
+        from trilake.trevni.dataset import DataFile, partition_fields
 
-        found = [_data_file(ObjectMeta(f.key, f.size, 0)) for f in written]
+        found = [parquet.data_file(f.key, f.size) for f in written]
         types = {f.name: f for f in partition_fields(found)}
         schema = pa.schema([types.get(f.name, f).with_nullable(True) for f in self.schema])
         files = [DataFile(s.staged, s.size, f.partition) for s, f in zip(written, found, strict=True)]
