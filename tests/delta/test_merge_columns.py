@@ -64,6 +64,17 @@ def test_evolution_widens_types_where_the_table_allows_it() -> None:
             assert t.refresh().version == 0
 
 
+def test_values_are_stored_as_spark_stores_them() -> None:
+    t = table(pa.table({"key": ["a", "b"], "n": pa.array([1, 2], pa.int32()), "d": pa.array([0, 0], pa.date32())}))
+    source = pa.table({"key": ["a"], "big": [1 << 40], "text": ["12"]})
+    merge = t.merge(source, "t.key = s.key", "s", "t")
+    merge.when_matched_update({"n": "s.text", "d": "'2024-02-03'"}).execute()
+    assert [(r["n"], str(r["d"])) for r in rows(t, "key")] == [(12, "2024-02-03"), (2, "1970-01-01")]
+    for wrong in ("s.big", "'text'"):
+        with pytest.raises(ExpressionError):
+            merge.when_matched_update({"n": wrong}).execute()
+
+
 def test_a_star_may_leave_columns_out() -> None:
     t = table(pa.table({"key": ["a"], "value": [1], "n": [1]}))
     source = pa.table({"key": ["a", "b"], "value": [5, 6], "n": [7, 8]})

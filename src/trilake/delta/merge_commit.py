@@ -131,13 +131,14 @@ def finish_merge(
     """Commit the rows of a merge: ``written`` are its new files, ``changes`` its change files and ``taken`` what was
     taken from the table.
 
-    Nothing is committed where nothing changes.  Raises as :func:`~trilake.delta.row_changes.commit_changes`.
+    Nothing is committed where nothing changes, unless the merge stands for a version of an application.  Raises as
+    :func:`~trilake.delta.row_changes.commit_changes`.
     """
     adds = [a for part in written for a in part.actions]
     metrics = _metrics(adds, changes, taken, counts, times)
     metadata = moved_on(plan.metadata, written)
     actions = [*taken.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
-    if actions or metadata != snapshot.metadata:
+    if actions or metadata != snapshot.metadata or plan.txn is not None:
         done = commit_changes(
             log,
             snapshot,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,10 +16,11 @@ from trilake.delta.actions import Metadata
 from trilake.delta.generated import generation_text
 from trilake.delta.merge_clauses import FromSource, Given, Kept, Parts, ResolvedClause
 from trilake.delta.merge_scope import Scope, Side
-from trilake.delta.row_rules import RowPipeline, RowRules
+from trilake.delta.row_rules import RowPipeline, RowRules, sql_type
 from trilake.delta.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.delta.schema_edit import Path, path_text
 from trilake.delta.store_assignment import assign_array, check_assignable
+from trilake.errors import ExpressionError
 from trilake.expr import Expression, evaluate_all
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -211,7 +212,7 @@ def _bind(
             expression = scope.parse(text, f"the value of {path_text(path)}")
             # Nested values are brought to the column's type when they are stored.
             simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
-            out[path] = expression.cast(type_.arrow) if simple else expression
+            out[path] = _stored(expression, text, type_, scope) if simple else expression
         case FromSource(at):
             found: DataType = source
             for name in at:
@@ -223,6 +224,17 @@ def _bind(
             assert isinstance(type_, StructType)
             for name, part in fields.items():
                 _bind(part, type_.field(name).type, (*path, name), scope, source, out, uri)
+
+
+def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) -> Expression:
+    """An expression with values of a column's type.  Raises ``ExpressionError`` where they cannot be stored."""
+    try:
+        return expression.cast(type_.arrow)
+    except ExpressionError:
+        if not pa.types.is_string(expression.type):
+            raise
+        cast = scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})")  # Spark reads a text as the column's type
+        return replace(cast, text=text)
 
 
 def _carried(clause: ResolvedClause[str], field: StructField) -> bool:

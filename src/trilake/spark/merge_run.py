@@ -143,7 +143,10 @@ class _Job:
         )
         self.changing = bool(self.matched or self.unmatched)
         self.feed = records_changes(snapshot) and self.changing
-        self.source = request.source.withColumn(SOURCE, F.monotonically_increasing_id())
+        # With the job's name in it, because Spark takes equal plans for one, and another merge may let go of its rows.
+        self.source = request.source.withColumns(
+            {SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)}
+        )
         self.ansi = spark.conf.get("spark.sql.ansi.enabled") == "true"
 
     @contextmanager

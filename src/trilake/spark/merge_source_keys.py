@@ -75,10 +75,13 @@ def _resolves(source: DataFrame, column: Column) -> bool:
 
 
 def _alias_of(frame: DataFrame) -> str | None:
-    """The alias that a frame was given last; ``None`` where it has none, or on Spark Connect."""
+    """The alias that a frame was given last, before columns were added to it; ``None`` where it has none."""
     java: Any = getattr(frame, "_jdf", None)
-    if java is None:
-        return None
+    if java is None:  # Spark Connect, where the plan is Python's
+        plan: Any = getattr(frame, "_plan", None)
+        while type(plan).__name__ == "WithColumns":
+            plan = plan._child
+        return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None
     try:
         attributes = java.queryExecution().analyzed().output()
         parts = attributes.apply(0).qualifier()
