@@ -288,6 +288,33 @@ def test_foreach_batch_writes_each_batch_once(lake: Lake, spark: SparkSession) -
         append(rows, 0)
 
 
+def test_foreach_batch_merges_each_batch_once(lake: Lake, spark: SparkSession) -> None:
+    target = str(lake.folder / "totals")
+    trilake.write(pa.table({"p": ["p0"], "n": pa.array([100], pa.int64())}), target, mode="append")
+    lake.grow(2)
+    merge = trilake.foreach_batch.merge(
+        target, "t.p = s.p", update={"n": "t.n + s.n"}, insert={"p": "s.p", "n": "s.n"}, delete="t.n > 1000"
+    )
+
+    def twice(df: DataFrame, batch_id: int) -> None:
+        counts = df.groupBy("p").agg({"id": "sum"}).toDF("p", "n")
+        merge(counts, batch_id)
+        merge(counts, batch_id)
+
+    writer = lake.stream(startingVersion=0, maxFilesPerTrigger=1).writeStream.foreachBatch(twice)
+    query = writer.option("checkpointLocation", lake.checkpoint("totals")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    table = trilake.open(target)
+    assert sorted((r["p"], r["n"]) for r in table.to_arrow().to_pylist()) == [("p0", 102), ("p1", 4)]
+    assert table.snapshot.state.txns[query.id]["version"] == 1
+    with pytest.raises(InvalidArgumentError, match="says not what"):
+        trilake.foreach_batch.merge(target, "t.p = s.p")
+    every = trilake.foreach_batch.merge(target, "t.p = s.p", update_all=True, insert_all=True, app_id="me")
+    for n in (1, 2):
+        every(spark.createDataFrame([("p0", n)], "p string, n long"), 0)
+    assert trilake.open(target).count("p = 'p0' AND n = 1") == 1
+
+
 def test_write_stream_in_one_call(lake: Lake) -> None:
     lake.grow(2)
     where = {"checkpoint": lake.checkpoint("out"), "available_now": True}

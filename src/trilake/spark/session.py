@@ -44,8 +44,6 @@ def local_session(
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
-        # A worker of Python may take long to start on a busy machine; Spark would give up after 15 seconds.
-        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.execution.arrow.pyspark.enabled": True,
