@@ -264,7 +264,7 @@ def test_versions_and_time_travel(tmp_path: Path) -> None:
     second = made.versions()[1]["timestamp"]
     assert lance.dataset(tmp_path / "t", asof=second).version == 1
     assert lance.dataset(tmp_path / "t", asof=(second + dt.timedelta(seconds=1)).isoformat()).version == 2
-    with pytest.raises(VersionNotFoundError, match="before the first"):
+    with pytest.raises(VersionNotFoundError, match="earlier than the first"):
         lance.dataset(tmp_path / "t", asof="2001-01-01")
     with pytest.raises(ValueError, match="no version 7"):
         lance.dataset(tmp_path / "t", 7)

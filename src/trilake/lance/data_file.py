@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
 from trilake.lance import extensions, framing
-from trilake.lance.decode import MAX_UNBACKED, Decoder
+from trilake.lance.decode import MAX_UNBACKED, Decoder, flat_array
 from trilake.lance.decode_take import Slots, take
 from trilake.lance.dictionaries import read_dictionaries
 from trilake.lance.framing import FOOTER, LENGTH
 from trilake.lance.pages import Int64s, PageTable
-from trilake.lance.pages_source import MappedSource, RangedSource, Source, together
+from trilake.lance.pages_source import MappedSource, Pieces, RangedSource, Source, together
 from trilake.lance.proto import format_pb2
 from trilake.lance.schema import Field, LanceSchema
 from trilake.lance.statistics import read_statistics
@@ -176,6 +176,31 @@ class DataFile:
         if not isinstance(self._source, MappedSource):
             decoder = decoder.with_source(self._source.window(self._ranges(schema, batch, start, count, total)))
         arrays = [decoder.column(field, batch, start, count, total) for field in schema.fields]
+        return _batch(arrays, schema, count)
+
+    def read_flat(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
+        """The rows of the batches ``first`` to ``last - 1`` as one batch, whose pages are gathered at once.
+
+        ``None`` unless all columns are of fixed width, which is what pages can be put together of.  Raises
+        ``CorruptFileError``.
+        """
+        schema = self.projection(columns)
+        if not schema.fields or any(f.layout.kind is not PageKind.FIXED for f in schema.fields):
+            return None
+        totals: Int64s = np.diff(self.batch_offsets[first : last + 1])
+        requests = []
+        for field in schema.fields:
+            self._decoder.check(field)
+            positions, lengths = (part[first:last] for part in self._pages.field(field.id))
+            wrong = np.flatnonzero(lengths != totals)
+            if len(wrong):
+                i = int(wrong[0])
+                message = f"a page has {lengths[i]} values, not {totals[i]}"
+                raise self._decoder.fail(message, field, first + i)
+            requests.append(Pieces(positions, totals * (field.layout.bits // 8)))
+        count = int(totals.sum())
+        found = map(pa.py_buffer, self._source.gather_all(requests))
+        arrays = [flat_array(field, data, count) for field, data in zip(schema.fields, found)]
         return _batch(arrays, schema, count)
 
     def take(

@@ -114,13 +114,9 @@ class Decoder:
     def _fixed(self, field: Field, position: int, start: int, count: int) -> pa.Array:
         width = field.layout.bits // 8
         arrow = field.arrow_type
-        if pt.is_fixed_size_list(arrow):
-            item = arrow.value_type
-            buffer = self._read(position + start * width, count * width, alignment(item))
-            values = pa.Array.from_buffers(item, count * arrow.list_size, [None, buffer])
-            return pa.Array.from_buffers(arrow, count, [None], children=[values])
-        buffer = self._read(position + start * width, count * width, alignment(arrow))
-        return pa.Array.from_buffers(arrow, count, [None, buffer])
+        item = arrow.value_type if pt.is_fixed_size_list(arrow) else arrow
+        buffer = self._read(position + start * width, count * width, alignment(item))
+        return flat_array(field, buffer, count)
 
     def _bits(self, field: Field, position: int, start: int, count: int) -> pa.Array:
         arrow = field.arrow_type
@@ -245,3 +241,12 @@ def is_utf8(offsets: npt.NDArray[np.int64], data: pa.Buffer) -> bool:
         return False
     starts = offsets[:-1]
     return not ((raw[starts[starts < len(raw)]] & 0xC0) == 0x80).any()
+
+
+def flat_array(field: Field, buffer: pa.Buffer, count: int) -> pa.Array:
+    """Values of fixed width, as they lie in a buffer."""
+    arrow = field.arrow_type
+    if pt.is_fixed_size_list(arrow):
+        values = pa.Array.from_buffers(arrow.value_type, count * arrow.list_size, [None, buffer])
+        return pa.Array.from_buffers(arrow, count, [None], children=[values])
+    return pa.Array.from_buffers(arrow, count, [None, buffer])

@@ -8,7 +8,7 @@ file has is null.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -224,6 +224,17 @@ class FragmentReader:
             else:
                 batch = _combined([part.file.read_batch(i, part.schema) for part in parts], arrow, end - base)
             yield batch if high - low == end - base else batch.slice(low - base, high - low)
+
+    def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
+        """As :meth:`read_batches`, in as few batches as that is quicker in."""
+        parts = self._parts(projection)
+        if len(parts) == 1 and parts[0].schema.fields == projection.fields and stop > start:
+            bounds = self.batch_offsets.tolist()
+            first, last = bisect_right(bounds, start) - 1, bisect_left(bounds, stop)
+            found = parts[0].file.read_flat(first, last, parts[0].schema) if last - first > 1 else None
+            if found is not None:
+                return [found.slice(start - bounds[first], stop - start)]
+        return list(self.read_batches(projection, start, stop))
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
         """The rows at some offsets, in the order asked for; they may be deleted, and may come several times."""

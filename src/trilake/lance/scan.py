@@ -181,7 +181,7 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
-    read = [view.show(b, tested) for b in reader.read_batches(view.stored(tested), chunk.start, chunk.stop)]
+    read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
     shown = pa.Table.from_batches(read, schema=tested.to_arrow())
     mask = np.asarray(plan.filter.mask(shown))
     live = reader.live_mask(chunk.start, chunk.stop)
