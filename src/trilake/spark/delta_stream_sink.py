@@ -47,6 +47,12 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             raise InvalidArgumentError(
                 "txnAppId and txnVersion are those of the query and its batch here", help="leave both options out"
             )
+        if request.optimize_write:
+            raise InvalidArgumentError(
+                "a sink cannot send rows from task to task, which an optimized write does",
+                help="leave optimizeWrite out and use trilake.write_stream, or let the table compact itself"
+                " (delta.autoOptimize.autoCompact)",
+            )
         self.path, self.store, self.request = path, dict(options.store), request
         self.checkpoint = checkpoint_of(options)
         self.plan = plan_write(self._log(), request).to_travel()
