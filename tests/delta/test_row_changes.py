@@ -28,7 +28,7 @@ from trilake.delta.row_changes import (
     whole_rows,
 )
 from trilake.delta.runtime import Runtime
-from trilake.errors import ConcurrentDeleteDeleteError, InvalidArgumentError
+from trilake.errors import ConcurrentDeleteDeleteError, CorruptFileError, InvalidArgumentError
 from trilake.storage.memory import MemoryStore
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -104,6 +104,16 @@ def test_a_whole_file_is_not_read(tmp_path: Path) -> None:
         (tmp_path / path).unlink()
     taken = take_rows(log, snapshot, {}, whole=[0, 1], job_id="job", change_type="delete", runtime=RUNTIME)
     assert (taken.rows, taken.files_removed, taken.change_files) == (8, 2, False)
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    log, snapshot = _table(str(tmp_path), FEED)
+    files = set(tmp_path.rglob("*.parquet"))
+    (tmp_path / snapshot.adds["path"][1].as_py()).write_bytes(b"no Parquet file")
+    touched = {n: BitMap64([1]) for n in range(3)}
+    with pytest.raises(CorruptFileError):
+        take_rows(log, snapshot, touched, job_id="job", change_type="delete", runtime=RUNTIME)
+    assert set(tmp_path.rglob("*.parquet")) == files
 
 
 def test_a_file_without_statistics_gets_the_count_that_a_vector_needs(tmp_path: Path) -> None:

@@ -38,7 +38,13 @@ from trilake.delta.schema import PrimitiveType, StructField
 from trilake.delta.statistics import record_counts
 from trilake.delta.transaction import CommitPlan, Committed, commit, remove_action
 from trilake.delta.write_files import TaskWriter
-from trilake.errors import ConflictError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
+from trilake.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    MissingFileError,
+    ObjectNotFoundError,
+    TrilakeError,
+)
 from trilake.progress import track
 from trilake.storage.base import Store
 
@@ -65,7 +71,8 @@ def uses_vectors(snapshot: Snapshot) -> bool:
     """Whether rows that are taken away go into deletion vectors."""
     metadata = snapshot.metadata
     named = "deletionVectors" in (snapshot.protocol.writer_features or ())
-    return named and _on(metadata.configuration, VECTORS) and metadata.provider.lower() == "parquet"
+    # Files that are not written here (ORC, CSV, ...) never get one, whatever the property says.
+    return named and _on(metadata.configuration, VECTORS) and metadata.provider.lower() in {"parquet", *WRITERS}
 
 
 def records_changes(snapshot: Snapshot) -> bool:
@@ -409,9 +416,11 @@ class _Copy:
 @dataclass(frozen=True)
 class _Copied:
     number: int
-    kept: int
-    adds: tuple[Mapping[str, Any], ...]
-    cdc: tuple[Mapping[str, Any], ...]
+    kept: int = 0
+    adds: tuple[Mapping[str, Any], ...] = ()
+    cdc: tuple[Mapping[str, Any], ...] = ()
+    #: Why the file was not copied.  Told and not raised, so that the files of other tasks can be deleted too.
+    error: TrilakeError | None = None
 
 
 @dataclass(frozen=True)
@@ -424,6 +433,12 @@ class _CopyJob:
     feed: str | None
 
     def __call__(self, task: _Copy) -> _Copied:
+        try:
+            return self._copy(task)
+        except TrilakeError as e:
+            return _Copied(task.source.number, error=e)
+
+    def _copy(self, task: _Copy) -> _Copied:
         runtime, source, kept = Runtime(), task.source, 0
         gone = None if task.taken is None else row_indexes(BitMap64.deserialize(task.taken))
         with (
@@ -456,6 +471,10 @@ def _by_copies(
     job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
     tasks = [_Copy(s, None if s.number in every else taken[s.number].serialize()) for s in sources]
     done: list[_Copied] = list(track(run(job, tasks), "copying files", len(tasks)))
+    failed = next((c.error for c in done if c.error is not None), None)
+    if failed is not None:
+        discard(store, [{"add": a} for c in done for a in (*c.adds, *c.cdc)], job_id)
+        raise failed
     copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in done}
     return replace(base, copies=copies, copied=sum(c.kept for c in done), change_files=feed is not None)
 

@@ -130,7 +130,13 @@ class Update:
             rows = BitMap64.deserialize(data)
             touched[number] = touched[number] | rows if number in touched else rows
         whole = [n for p in parts for n in p.replaced]
-        taken = take_rows(self.log, snapshot, touched, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run)
+        try:
+            taken = take_rows(
+                self.log, snapshot, touched, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run
+            )
+        except TrilakeError:
+            discard(self.log.store, [{"add": a} for a in (*adds, *cdc)], self.job_id)
+            raise
         times |= {"rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
         metrics = {
             "numUpdatedRows": sum(p.updated for p in parts),
