@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import trilake
+from trilake.delta.change_commit import commit_changes
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.read import read_positions
 from trilake.delta.row_changes import (
     TakenRows,
     check_changeable,
-    commit_changes,
     take_rows,
     touched_files,
     whole_rows,

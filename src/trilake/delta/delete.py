@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from trilake.delta.change_commit import commit_changes
 from trilake.delta.change_result import ChangeResult
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.partition_predicate import PartitionPredicate
 from trilake.delta.removal import FoundRows, find_rows
-from trilake.delta.row_changes import Runner, check_changeable, commit_changes, run_here, take_rows
+from trilake.delta.row_changes import Runner, check_changeable, run_here, take_rows
 from trilake.delta.runtime import Runtime
 from trilake.expr import Filter
 

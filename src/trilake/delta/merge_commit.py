@@ -10,12 +10,13 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.actions import Metadata, Protocol
+from trilake.delta.change_commit import commit_changes
 from trilake.delta.change_result import ChangeResult
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.merge_clauses import Clause, predicates
-from trilake.delta.row_changes import TakenRows, commit_changes, row_columns
+from trilake.delta.row_changes import TakenRows, row_columns
 from trilake.delta.runtime import Runtime
 from trilake.delta.write import moved_on
 

@@ -2,7 +2,8 @@
 
 A command finds out which live rows of which files it takes away; :func:`take_rows` makes the actions of it: deletion
 vectors where the table has those, a copy of the rest of the file otherwise, and for a file without any row left its
-removal alone.  New rows are the command's own business, and so is the decision to commit (:func:`commit_changes`).
+removal alone.  New rows are the command's own business, and so is the decision to commit
+(:mod:`trilake.delta.change_commit`).
 
 Protocol: *Deletion Vectors*, *Add CDC File*, *Row Tracking*.
 """
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import orjson
@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from trilake.delta import row_tracking
+from trilake.delta.change_commit import discard
 from trilake.delta.changes import CHANGE_TYPE
-from trilake.delta.conflicts import DEFAULT_LEVEL, ReadSet, parse_level
 from trilake.delta.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.features import check_writable
 from trilake.delta.file_plan import WRITERS, FilePlan
@@ -36,10 +36,9 @@ from trilake.delta.runtime import Runtime
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
 from trilake.delta.schema import PrimitiveType, StructField
 from trilake.delta.statistics import record_counts
-from trilake.delta.transaction import CommitPlan, Committed, commit, remove_action
+from trilake.delta.transaction import remove_action
 from trilake.delta.write_files import TaskWriter
 from trilake.errors import (
-    ConflictError,
     InvalidArgumentError,
     MissingFileError,
     ObjectNotFoundError,
@@ -477,52 +476,3 @@ def _by_copies(
         raise failed
     copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in done}
     return replace(base, copies=copies, copied=sum(c.kept for c in done), change_files=feed is not None)
-
-
-# --- the commit ------------------------------------------------------------------------------------------------------
-
-
-def commit_changes(
-    log: DeltaLog,
-    snapshot: Snapshot,
-    operation: str,
-    parameters: Mapping[str, Any],
-    actions: Sequence[Mapping[str, Any]],
-    read: ReadSet,
-    metrics: Mapping[str, Any],
-    *,
-    job_id: str,
-    runtime: Runtime,
-    user_metadata: str | None = None,
-    **more: Any,
-) -> Committed:
-    """Commit the actions of a command at the table's isolation level; ``more`` goes into the
-    :class:`~trilake.delta.transaction.CommitPlan` as it is.
-
-    Raises as :func:`trilake.delta.transaction.commit` does; with a conflict, the new files whose names hold ``job_id``
-    are deleted.
-    """
-    level = parse_level(snapshot.property("delta.isolationLevel", DEFAULT_LEVEL))
-    plan = CommitPlan(
-        operation=operation,
-        parameters=parameters,
-        file_actions=actions,
-        metrics=metrics,
-        user_metadata=user_metadata,
-        read=replace(read, isolation=level, metadata=snapshot.metadata),
-        **more,
-    )
-    try:
-        return commit(log, snapshot, plan, runtime)
-    except (ConflictError, InvalidArgumentError):
-        discard(log.store, actions, job_id)
-        raise
-
-
-def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> None:
-    """Delete the data and change files that a job made for actions which no commit will ever name.
-
-    Vectors stay for vacuum: an action does not tell whether its vector is new.
-    """
-    found = [a.get("cdc") or a.get("add") for a in actions]
-    store.delete([unquote(str(f["path"])) for f in found if f is not None and job_id in f["path"]])

@@ -23,6 +23,7 @@ from pyroaring import BitMap64
 from trilake.delta import row_tracking
 from trilake.delta.actions import Metadata
 from trilake.delta.assignments import Assignments, given_columns
+from trilake.delta.change_commit import commit_changes, discard
 from trilake.delta.change_result import ChangeResult
 from trilake.delta.conform import as_nullable
 from trilake.delta.delete import Stopwatch, read_set
@@ -35,8 +36,6 @@ from trilake.delta.row_changes import (
     TouchedFile,
     change_file_plan,
     check_changeable,
-    commit_changes,
-    discard,
     records_changes,
     rewrite_plan,
     run_here,

@@ -28,10 +28,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta import row_tracking
+from trilake.delta.change_commit import discard
 from trilake.delta.merge_clauses import Clause, check_clauses, evolved, insert_only, lenient_duplicates, resolve
 from trilake.delta.merge_commit import MergePlan, MergeResult, RowCounts, Times, finish_merge, merge_files
 from trilake.delta.merge_pruning import MOST_KEYS, KeyValues, Pruned, key_filter, key_values, prune, target_schema
-from trilake.delta.row_changes import check_changeable, discard, records_changes, row_columns, take_rows
+from trilake.delta.row_changes import check_changeable, records_changes, row_columns, take_rows
 from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.write import files_of_job
