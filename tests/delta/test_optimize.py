@@ -471,6 +471,24 @@ def test_an_append_is_no_conflict() -> None:
     assert ids(uri) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
 
 
+def test_an_append_that_takes_identity_values_is_no_conflict() -> None:
+    uri = new_uri()
+    trilake.create(uri, {"id": "bigint", "v": "bigint"}, identity=["id"])
+    for n in range(2):
+        append(uri, pa.table({"v": [n]}))
+    meanwhile(uri, lambda: append(uri, pa.table({"v": [2]})))
+    append(uri, pa.table({"v": [3]}))
+    assert ids(uri) == [1, 2, 3, 4]
+    assert opened(uri).files().num_rows == 3
+
+    def both() -> None:
+        append(uri, pa.table({"v": [4]}))
+        Alter(opened(uri).log).set_properties({"team": "x"})
+
+    assert meanwhile(uri, both).files_removed == 3
+    assert ids(uri) == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("properties", [{}, VECTORS])
 def test_a_delete_of_all_that_was_read_is_a_conflict(properties: dict[str, str]) -> None:
     uri = new_uri()

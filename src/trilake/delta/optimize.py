@@ -61,8 +61,8 @@ DELETED_SHARE = 0.05
 class OptimizeRequest:
     """What the caller asks for; see :meth:`trilake.delta.table.ArrowDeltaTable.optimize`.
 
-    ``numbers`` restricts the files further, by position in the snapshot's files; ``auto`` marks a compaction that
-    nobody asked for; ``predicates`` are the conditions of ``where`` as the history shows them.
+    ``auto`` marks a compaction that nobody asked for; ``predicates`` are the conditions of ``where`` as the history
+    shows them.
     """
 
     where: FilterLike | None = None

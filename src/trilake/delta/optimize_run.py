@@ -23,6 +23,7 @@ from trilake.delta.column_mapping import MODE
 from trilake.delta.conflicts import ReadSet
 from trilake.delta.curve_order import Curve
 from trilake.delta.file_plan import FilePlan
+from trilake.delta.identity_marks import only_marks_moved
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.optimize_bins import Numbers, sizes_of
 from trilake.delta.optimize_metrics import history_metrics
@@ -227,11 +228,9 @@ def _commit(
 def _goes_on(before: Snapshot, now: Snapshot, work: Work) -> bool:
     """Whether files written for one version of the table are right for another."""
     old, new = before.metadata, now.metadata
-    same = (old.schema_string, old.partition_columns, old.provider) == (
-        new.schema_string,
-        new.partition_columns,
-        new.provider,
-    )
+    # Properties are compared below, and marks of identity columns move with every append.
+    bare = replace(new, configuration=old.configuration, name=old.name, description=old.description)
+    same = only_marks_moved(old, bare)
     settings = all(old.configuration.get(k) == new.configuration.get(k) for k in _DECISIVE)
     return work.metadata is None and same and settings and row_columns(before) == row_columns(now)
 
