@@ -352,10 +352,15 @@ def test_nan_comes_to_rest() -> None:
     assert opened(uri).count("y > 2") == 2, "NaN is greater than all else"
 
 
-def test_files_of_another_format() -> None:
+@pytest.mark.parametrize("provider", ["trevni", "lance"])
+def test_files_of_another_format(provider: str) -> None:
     uri = new_uri()
-    small_files(uri, files=3, data_format="trevni")
+    small_files(uri, files=3, data_format=provider)
     assert opened(uri).optimize().files_added == 1
+    assert ids(uri) == list(range(9))
+    assert opened(uri).optimize(zorder_by="id").files_removed == 1
+    (path,) = opened(uri).files()["path"].to_pylist()
+    assert path.endswith(provider)
     assert ids(uri) == list(range(9))
 
 
