@@ -287,6 +287,8 @@ class DeltaStream:
                 raise StreamDataLossError(
                     f"the stream has not read all rows of version {version} yet, and the log no longer says which"
                     " those are",
+                    help="start a query from scratch with a new checkpoint, and keep the log longer"
+                    " (delta.logRetentionDuration)",
                     file=self.uri,
                     version=version,
                 ) from e
