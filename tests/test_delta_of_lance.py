@@ -137,6 +137,33 @@ def test_replaced_rows_with_and_without_deletion_vectors(tmp_path: Path) -> None
         assert rows(path) == [given[0], given[1], given[3]]
 
 
+@pytest.mark.parametrize("provider", ["lance", "trevni"])
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_rows_are_changed(tmp_path: Path, provider: str, vectors: str) -> None:
+    path = tmp_path / "t"
+    properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    for start in (0, 10):
+        new = pa.table({"n": range(start, start + 10), "s": ["", None] * 5})
+        trilake.write(new, path, mode="append", data_format=provider, properties=properties if not start else None)
+    found = {n: "" if n % 2 == 0 else None for n in range(20)}
+
+    def check() -> None:
+        assert {r["n"]: r["s"] for r in rows(path)} == found
+
+    assert trilake.open(path).delete("n % 4 = 0").rows == 5
+    found = {n: s for n, s in found.items() if n % 4}
+    check()
+    left = trilake.open(path).files()["deletion_vector"].to_pylist()
+    assert [v is not None for v in left] == [vectors == "true"] * 2
+    assert trilake.open(path).update({"n": "n + 100"}, "n < 3").rows == 2
+    found = {n + 100 if n < 3 else n: s for n, s in found.items()}
+    check()
+    optimized = trilake.open(path).optimize()
+    assert optimized.metrics.num_files_added == 1
+    check()
+    assert trilake.open(path).changes(2).num_rows == 5 + 4
+
+
 def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError, match=r"Lance.*map.*column: m"):
         trilake.write(
