@@ -25,7 +25,8 @@ from trilake.storage.memory import MemoryStore
 def bounds(array: pa.Array) -> tuple[int, Any, Any]:
     collector = Collector(LanceSchema.from_arrow(pa.schema([pa.field("x", array.type)])).fields[0])
     collector.add(array)
-    return collector.nulls[0], collector.least[0], collector.greatest[0]
+    nulls, least, greatest = (collector.arrays().field(i)[0].as_py() for i in range(3))
+    return nulls, least, greatest
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,18 @@ def bounds(array: pa.Array) -> tuple[int, Any, Any]:
 def test_bounds(values: list[Any], kind: pa.DataType, expected: tuple[int, Any, Any]) -> None:
     found = bounds(pa.array(values, kind))
     assert repr(found) == repr(expected)
+
+
+def test_batches_keep_their_order() -> None:
+    """Whatever is looked at together: batches with and without nulls and NaN, and empty ones, come out as they came."""
+    collector = Collector(LanceSchema.from_arrow(pa.schema([pa.field("x", pa.float32())])).fields[0])
+    batches: list[list[float | None]] = [[1, 2], [np.nan, 5], [None, 3], [], [-0.0], [7, 6], [np.inf, np.nan]]
+    for batch in batches:
+        collector.add(pa.array(batch, pa.float32()))
+    found = collector.arrays()
+    assert found.field("null_count").to_pylist() == [0, 0, 1, 0, 0, 0, 0]
+    assert found.field("min_value").to_pylist() == [1, 5, 3, -np.inf, 0, 6, np.inf]
+    assert found.field("max_value").to_pylist() == [2, 5, 3, np.inf, 0, 7, np.inf]
 
 
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=5))

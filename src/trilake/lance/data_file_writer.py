@@ -87,6 +87,7 @@ class DataFileWriter:
         self._file = store.open_output(key)
         self._key = key
         self._parts: list[Part] = []
+        self._known: pa.Schema | None = None
         self._handed = 0
         self._worker: ThreadPoolExecutor | None = None
         self._pending: deque[Future[int]] = deque()
@@ -206,6 +207,12 @@ class DataFileWriter:
         return self._encoder.position
 
     def _check(self, batch: pa.RecordBatch) -> None:
+        if self._known is not None and batch.schema.equals(self._known):
+            return
+        self._compare(batch)
+        self._known = batch.schema
+
+    def _compare(self, batch: pa.RecordBatch) -> None:
         if batch.num_columns == len(self._arrow) and all(
             a == b or storage_type(a) == b for a, b in zip(batch.schema.types, self._arrow.types, strict=True)
         ):
