@@ -296,6 +296,8 @@ def test_conditions_as_text_and_filter(session: SparkSession) -> None:
     for unknown in (F.udf(upper, "string")("s") == "a", F.rand() > 0.5, F.expr("current_date() > date'2020-01-01'")):
         assert read_condition(session, unknown, schema).filter is None
     assert read_condition(session, "n > 5", schema).text == "n > 5"
+    named = StructType((StructField("uuid", PrimitiveType("string")),))
+    assert read_condition(session, "uuid = 'now'", named).filter is not None
 
 
 # --- rules that only Spark knows -------------------------------------------------------------------------------------

@@ -28,7 +28,10 @@ from trilake.spark.schemas import to_spark
 #: Where Spark's own expressions are; what is elsewhere is somebody's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 #: What may have another value when Spark evaluates it a little later.
-_CLOCK = re.compile(r"(?i)\b(?:current_|now\b|localtimestamp|curdate|unix_timestamp|rand|uuid)")
+_CLOCK = re.compile(
+    r"(?i)\b(?:(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp)\b|(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\()"
+)
+_UTC = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
 
 def as_column(value: str | Column) -> Column:
@@ -117,7 +120,7 @@ def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filte
     except FilterError:
         return None
     assert found is not None
-    return None if _depends_on_zone(found) and spark.conf.get("spark.sql.session.timeZone") != "UTC" else found
+    return None if _depends_on_zone(found) and spark.conf.get("spark.sql.session.timeZone") not in _UTC else found
 
 
 def _depends_on_zone(filter: Filter) -> bool:
