@@ -29,7 +29,8 @@ from trilake.spark.schemas import to_spark
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 #: What may have another value when Spark evaluates it a little later.
 _CLOCK = re.compile(
-    r"(?i)\b(?:(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp)\b|(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\()"
+    r"(?i)\b(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp)\b"
+    r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
 )
 _UTC = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
