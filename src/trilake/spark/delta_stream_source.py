@@ -144,7 +144,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for task in part.tasks:
             try:
                 for batch in _read(task)(store, task, part.plan):
-                    yield as_declared(batch.select(self.declared.names), self.declared)
+                    yield as_declared(_arranged(batch, self.declared), self.declared)
             except MissingFileError as e:
                 self._missing(e)
 
@@ -154,6 +154,16 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"a file that the stream has not read yet is gone: {error.message}", **error.context
             ) from error
         _log.warning("rows are missed, as failOnDataLoss=false allows: %s", error)
+
+
+def _arranged(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+    """The columns in the order and under the names declared, whose case may be another."""
+    names = batch.schema.names
+    if names == declared.names:
+        return batch
+    by_lower = {n.lower(): i for i, n in enumerate(names)}
+    arrays = [batch.column(by_lower[n.lower()]) for n in declared.names]
+    return pa.RecordBatch.from_arrays(arrays, names=declared.names)
 
 
 def _read(task: FileTask | ChangeTask) -> Callable[..., Iterator[pa.RecordBatch]]:

@@ -1,0 +1,204 @@
+"""The stream readers and writers of the data sources, called as Spark calls them, without Spark.
+
+Spark pickles the source that it asked for columns, makes readers in one process for offsets and in another for rows,
+and makes the writer anew for each batch and again for its commit.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import types as T
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
+
+import trilake
+from trilake.errors import InvalidArgumentError, MissingFileError, SchemaMismatchError, TrilakeError
+from trilake.spark.delta_source import DeltaDataSource
+from trilake.spark.lance_source import LanceDataSource
+from trilake.spark.trevni_source import TrevniDataSource
+
+SOURCES: dict[str, Any] = {"delta": DeltaDataSource, "lance": LanceDataSource, "trevni": TrevniDataSource}
+
+
+def rows(first: int, many: int = 3) -> pa.Table:
+    ids = range(first, first + many)
+    return pa.table({"id": pa.array(ids, pa.int64()), "s": [str(i) for i in ids]})
+
+
+def travelled(value: Any) -> Any:
+    return cloudpickle.loads(cloudpickle.dumps(value))
+
+
+class Query:
+    """A query of Spark's from one folder to another, in micro-batches."""
+
+    def __init__(self, format: str, folder: Path, **options: str) -> None:
+        self.format, self.folder, self.options = format, folder, options
+        self.checkpoint = folder / "checkpoint"
+        self.offsets: list[tuple[Any, Any]] = []
+        self.commits = 0
+        self.checkpoint.mkdir(exist_ok=True)
+        (self.checkpoint / "metadata").write_bytes(orjson.dumps({"id": "5e14070a-2218"}))
+
+    def run(self, mode: str = "append", *, forget: bool = False, **sink: str) -> list[int]:
+        """Run until nothing is left; rows by batch.  ``forget``: the end of the last batch was not noted."""
+        found = SOURCES[self.format]({"path": str(self.folder / "in"), **self.options})
+        schema = found.schema()
+        found = travelled(found)
+        reader, out = found.streamReader(schema), []
+        if forget:
+            self.commits -= 1
+        reader.prepareForTriggerAvailableNow()
+        while True:
+            if self.commits == len(self.offsets):
+                start = self.offsets[-1][1] if self.offsets else spoken(reader.initialOffset())
+                end = spoken(reader.latestOffset(start, reader.getDefaultReadLimit()))
+                if end == start and self.offsets:
+                    return out
+                self.offsets.append((start, end))
+            start, end = self.offsets[-1]
+            partitions = travelled(reader.partitions(start, end))
+            elsewhere = travelled(travelled(found).streamReader(schema))
+            out.append(self.write([list(elsewhere.read(p)) for p in partitions], schema, mode, sink))
+            self.commits += 1
+
+    def write(self, tasks: list[list[pa.RecordBatch]], schema: T.StructType, mode: str, sink: dict[str, str]) -> int:
+        options = {"path": str(self.folder / "out"), "checkpointlocation": str(self.checkpoint), **sink}
+        writer = travelled(SOURCES[self.format](dict(options)).streamWriter(schema, mode == "complete"))
+        messages = [travelled(writer.write(iter(batches))) for batches in tasks]
+        again = travelled(SOURCES[self.format](dict(options))).streamWriter(schema, mode == "complete")
+        again.commit(messages, len(self.offsets) - 1)
+        again.abort([], 0)
+        return sum(b.num_rows for batches in tasks for b in batches)
+
+    def ids(self) -> list[int]:
+        return sorted(trilake.open(self.folder / "out").to_arrow(["id"])["id"].to_pylist())
+
+    def grow(self, first: int, **fields: Any) -> None:
+        trilake.write(rows(first), self.folder / "in", mode="append", format=self.format, **fields)
+
+
+def spoken(offset: dict[str, Any]) -> Any:
+    """An offset on its way through Spark, which keeps its text."""
+    return json.loads(json.dumps(offset))
+
+
+@pytest.fixture(params=list(SOURCES))
+def query(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Query:
+    tasks = count()  # Spark tells its tasks apart
+    monkeypatch.setattr("trilake.spark.trevni_source.task_name", lambda: (f"{next(tasks):05d}", "0"))
+    return Query(request.param, tmp_path, maxfilespertrigger="2")
+
+
+def test_batches_restarts_and_batches_that_come_again(query: Query) -> None:
+    for i in range(3):
+        query.grow(3 * i)
+    assert query.run() == [6, 3]
+    assert query.ids() == list(range(9))
+    assert query.run(forget=True) == [3]
+    assert query.ids() == list(range(9))
+    query.grow(9)
+    assert query.run() == [3]
+    assert query.ids() == list(range(12))
+    assert query.run() == []
+
+
+def test_complete_mode_replaces_all_rows(query: Query) -> None:
+    query.grow(0)
+    query.run("complete")
+    query.grow(3)
+    query.run("complete")
+    query.run("complete", forget=True)
+    assert query.ids() == [3, 4, 5]
+
+
+def test_what_reports_and_limits_say(query: Query) -> None:
+    query.grow(0)
+    found = SOURCES[query.format]({"path": str(query.folder / "in")})
+    reader = found.streamReader(found.schema())
+    assert reader.getDefaultReadLimit() == ReadMaxFiles(1000)
+    start = spoken(reader.initialOffset())
+    end = spoken(reader.latestOffset(start, ReadAllAvailable()))
+    newest = reader.reportLatestOffset()
+    if query.format == "delta":
+        assert newest["reservoirVersion"] == end["reservoirVersion"] == 1
+    elif query.format == "lance":
+        assert newest["version"] == end["version"] == 2
+    assert reader.partitions(end, end) == []
+    reader.commit(end)
+    reader.stop()
+
+
+def test_a_sink_without_a_checkpoint_is_refused(query: Query) -> None:
+    query.grow(0)
+    found = SOURCES[query.format]({"path": str(query.folder / "in")})
+    with pytest.raises(InvalidArgumentError, match="checkpoint"):
+        SOURCES[query.format]({"path": str(query.folder / "out")}).streamWriter(found.schema(), False)
+
+
+def test_options_that_nobody_reads_are_refused(query: Query) -> None:
+    query.grow(0)
+    found = SOURCES[query.format]({"path": str(query.folder / "in"), "maxfilespertriger": "1"})
+    with pytest.raises(TrilakeError, match="maxfilespertriger"):
+        found.schema()
+
+
+# --- Delta alone -----------------------------------------------------------------------------------------------------
+
+
+def test_delta_bytes_partitions_new_columns_and_properties(tmp_path: Path) -> None:
+    query = Query("delta", tmp_path, maxbytespertrigger="1")
+    for i in range(2):
+        query.grow(3 * i)
+    found = DeltaDataSource({"path": str(tmp_path / "in"), "maxbytespertrigger": "9"})
+    assert found.streamReader(found.schema()).getDefaultReadLimit() == ReadMaxBytes(9)
+    assert query.run(partitionby="s", **{"delta.appendOnly": "true"}) == [3, 3]
+    table = trilake.open(tmp_path / "out")
+    assert table.metadata.partition_columns == ("s",)  # type: ignore[attr-defined]
+    wider = rows(6).append_column("n", pa.array([1, 2, 3]))
+    trilake.write(wider, tmp_path / "in", mode="append", schema_mode="merge")
+    with pytest.raises(SchemaMismatchError):
+        query.run()
+    assert query.run(mergeschema="true") == [3]
+    assert trilake.open(tmp_path / "out").count("n > 0") == 3
+
+
+def test_delta_chosen_columns_and_files_that_are_gone(tmp_path: Path) -> None:
+    query = Query("delta", tmp_path)
+    query.grow(0)
+    query.grow(3)
+    found = DeltaDataSource({"path": str(tmp_path / "in"), "failondataloss": "true"})
+    schema = T.StructType([T.StructField("S", T.StringType())])
+    reader = found.streamReader(schema)
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    assert sum(b.num_rows for p in parts for b in reader.read(p)) == 6
+    assert {n for p in parts for b in reader.read(p) for n in b.schema.names} == {"S"}
+    reader = found.streamReader(T.StructType([T.StructField("s", T.StringType())]))
+    assert sum(b.num_rows for p in parts for b in reader.read(p)) == 6
+    gone = trilake.open(tmp_path / "in").files()["path"][0].as_py()
+    (tmp_path / "in" / gone).unlink()
+    with pytest.raises(TrilakeError, match="gone") as e:
+        [b for p in parts for b in reader.read(p)]
+    assert e.value.code == "STREAM_DATA_LOSS"
+    assert isinstance(e.value.__cause__, MissingFileError)
+    lenient = DeltaDataSource({"path": str(tmp_path / "in"), "failondataloss": "false"})
+    reader = lenient.streamReader(T.StructType([T.StructField("s", T.StringType())]))
+    assert sum(b.num_rows for p in parts for b in reader.read(p)) == 3
+    with pytest.raises(InvalidArgumentError, match="no column 'nothing'"):
+        found.streamReader(T.StructType([T.StructField("nothing", T.StringType())])).initialOffset()
+
+
+def test_delta_options_of_sinks_that_make_no_sense(tmp_path: Path) -> None:
+    query = Query("delta", tmp_path)
+    query.grow(0)
+    for wrong in ({"txnappid": "a", "txnversion": "1"}, {"optimizewrite": "true"}):
+        with pytest.raises(InvalidArgumentError):
+            query.run(**wrong)
