@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
@@ -91,7 +92,13 @@ def rewrite(log: DeltaLog, snapshot: Snapshot, work: Work, *, runtime: Runtime, 
     finished: list[Rewritten] = []
     with progress("optimize", total=total) as bar:
         local = run is run_here or len(bins) == 1
-        job = Rewrite(log.store, plan, bar.advance if local else None)
+        lock = Lock()
+
+        def advance(files: int) -> None:
+            with lock:  # tasks of this process read in threads, and a bar is drawn by one of them
+                bar.advance(files)
+
+        job = Rewrite(log.store, plan, advance if local else None)
         try:
             for outcome in run(job, bins):
                 finished.append(outcome)
