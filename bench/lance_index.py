@@ -38,8 +38,9 @@ def vectors() -> npt.NDArray[np.float32]:
 
 
 def _table() -> pa.Table:
+    keys = np.random.default_rng(7).permutation(ROWS)
     rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors()[:ROWS].ravel()), DIMENSION)
-    return pa.table({"id": np.arange(ROWS), "v": rows})
+    return pa.table({"id": np.arange(ROWS), "key": keys, "v": rows})
 
 
 def _build(folder: Path) -> None:
@@ -48,17 +49,20 @@ def _build(folder: Path) -> None:
         pylance.write_dataset(_table(), uri, **LEGACY)
         opened: Any = pylance.dataset(uri) if side == "pylance" else lance.dataset(uri)
         opened.create_index("v", "IVF_PQ", num_partitions=PARTITIONS, num_sub_vectors=PIECES)
+        opened.create_scalar_index("key", "BTREE")
     pylance.write_dataset(_table(), str(folder / "plain.lance"), **LEGACY)
 
 
 def folder() -> Path:
     """The folder of the datasets: one for each side's index, and one without."""
-    return data(f"lance-index-{ROWS}-{DIMENSION}", _build)
+    return data(f"lance-index-keys-{ROWS}-{DIMENSION}", _build)
 
 
 @cache
 def _opened(side: str) -> Any:
     uri = str(folder() / f"{side}.lance")
+    if side == "scan":
+        return lance.dataset(str(folder() / "plain.lance"))
     return pylance.dataset(uri) if side == "pylance" else lance.dataset(uri)
 
 
@@ -69,6 +73,11 @@ def _search(side: str, refine: int | None = REFINE) -> list[list[int]]:
         nearest = {"column": "v", "q": query, "k": K, "nprobes": PROBES, "refine_factor": refine}
         found.append(_opened(side).to_table(columns=["id", "_distance"], nearest=nearest)["id"].to_pylist())
     return found
+
+
+def _filter(side: str, text: str) -> int:
+    """The ids of matching rows, added up; ten times, because one is over soon."""
+    return sum(int(_opened(side).to_table(columns=["id"], filter=text)["id"].to_numpy().sum()) for _ in range(10))
 
 
 def recall(side: str, refine: int | None) -> float:
@@ -89,7 +98,7 @@ def _compare(refine: int | None) -> None:
 
 def _train(side: str) -> int:
     uri = _copy(side)
-    more = {"num_partitions": PARTITIONS, "num_sub_vectors": PIECES}
+    more: dict[str, Any] = {"num_partitions": PARTITIONS, "num_sub_vectors": PIECES}
     if side == "pylance":
         pylance.dataset(uri).create_index("v", "IVF_PQ", **more)
     elif side == "spark":
@@ -103,7 +112,7 @@ def _train(side: str) -> int:
 
 @cache
 def _spark() -> Any:
-    from bench.lineitem import spark  # late, as above
+    from bench.delta import spark  # late, as above
 
     return spark()
 
@@ -125,6 +134,10 @@ def benchmarks() -> Iterator[Benchmark]:
         title = f"{QUERIES} searches in an IVF_PQ index of {ROWS // 1000}k x {DIMENSION}, {how}"
         setup = partial(_compare, refine)
         yield Benchmark(name, title, sides, "pylance", targets={"trilake": 1.5}, setup=setup, rounds=5)
+    for name, text in (("btree-equal", "key = 12345"), ("btree-range", "key BETWEEN 5000 AND 6000")):
+        sides = [Contender(side, partial(_filter, side, text)) for side in ("scan", "pylance", "trilake")]
+        title = f"ten filters `{text}` of {ROWS // 1000}k rows: a scan, and through a BTREE"
+        yield Benchmark(name, title, sides, "scan", targets={"trilake": 0.5}, setup=folder, rounds=5)
     trained = [Contender(s, partial(_train, s), partial(_fresh, s)) for s in ("pylance", "trilake", "spark")]
     title = f"an IVF_PQ index of {ROWS // 1000}k x {DIMENSION}"
     yield Benchmark("ivf-pq-training", title, trained, "pylance", targets={"spark": 1.0}, setup=folder, rounds=3)

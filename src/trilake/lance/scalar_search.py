@@ -209,6 +209,8 @@ def candidates(asked: Question | None) -> dict[int, Rows] | None:
     ids = asked.ask()
     if ids is None:
         return None
+    if len(ids) and (ids[1:] == ids[:-1]).any():
+        ids = np.unique(ids)  # a damaged index: no row may come twice
     of = (ids >> np.uint64(32)).astype(np.int64)
     offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
     edges = np.flatnonzero(np.diff(of)) + 1

@@ -42,6 +42,8 @@ from trilake.storage import open_store
 _ROWS, _TASKS = 1 << 16, 512
 #: From so many numbers in the sample on, tasks find the centroids; fewer are faster done than distributed.
 _LARGE = 1 << 27
+#: Shares of a large sample, and steps over them at most.
+_PARTS, _STEPS = 16, 20
 
 Floats = npt.NDArray[np.float32]
 
@@ -107,13 +109,13 @@ def _centroids(snapshot: Snapshot, what: VectorIndexPlan) -> Floats:
     return ivf_pq.kmeans(vectors, what.partitions, np.random.default_rng(what.seed), metric=what.metric)
 
 
-def _summed(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, *, parts: int = 16) -> Floats:
+def _summed(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan) -> Floats:
     """Centroids by k-means whose steps are sums of tasks, each over its share of the sample."""
     ranks = sample_ranks(snapshot, what)
     rng = np.random.default_rng(what.seed)
     chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * what.partitions), replace=False))
     first = what.checked_sample(sample_part(snapshot, what, chosen))
-    place = Place.of(snapshot)
+    place, parts = Place.of(snapshot), _PARTS
 
     def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
         def job(text: str) -> str:
@@ -127,7 +129,7 @@ def _summed(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, *, p
         total = sum(np.frombuffer(bytes.fromhex(text)).reshape(centroids.shape) for text, _ in done)
         return np.asarray(total), np.sum([counts for _, counts in done], axis=0)
 
-    return ivf_pq.kmeans(first, what.partitions, rng, metric=what.metric, sums=sums)
+    return ivf_pq.kmeans(first, what.partitions, rng, metric=what.metric, iterations=_STEPS, sums=sums)
 
 
 def _words(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, centroids: Floats) -> Floats:

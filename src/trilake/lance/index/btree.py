@@ -75,6 +75,8 @@ class ScalarIndex:
         pages = lookup["page_idx"].to_numpy()
         if data.schema.fields[1].arrow_type != pa.uint64() or (len(pages) and pages.max() >= data.num_batches):
             raise CorruptFileError("a page of the index is missing, or its row ids are", file=data.file)
+        if len(np.unique(pages)) < len(pages):
+            raise CorruptFileError("the index has a page twice", file=lookup_file.file)
         whole = lookup.to_batches()
         return cls(data, whole[0] if whole else pa.RecordBatch.from_pylist([], lookup.schema))
 

@@ -84,8 +84,10 @@ class VectorIndex:
         limit = np.uint64(size)
         if len(offsets) != len(lengths) or not len(offsets) or (offsets > limit).any() or (lengths > limit).any():
             raise CorruptFileError("a partition of the index is not in its file", file=file)
-        if (offsets + lengths * np.uint64(pieces + 8) > limit).any():
-            raise CorruptFileError("a partition of the index is not in its file", file=file)
+        sizes = lengths * np.uint64(pieces + 8)
+        # Partitions that lie in one another would make much of a small file.
+        if (offsets + sizes > limit).any() or float(sizes.astype(np.float64).sum()) > size:
+            raise CorruptFileError("a partition of the index is not in its file, or is there twice", file=file)
         centroids = _numbers(ivf.centroids_tensor, ivf.centroids, (len(offsets), dimension), file)
         words = _numbers(pq.codebook_tensor, pq.codebook, (pieces, WORDS, dimension // pieces), file)
         return cls(source, Model(metric, centroids, words), message, offsets.tolist(), lengths.tolist())
