@@ -31,6 +31,7 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
     UnknownOptionError,
+    WriteFailedError,
 )
 from trilake.storage import open_store
 from trilake.trevni.row_groups import RowGroupWriter
@@ -456,3 +457,51 @@ def test_memory_is_bounded_by_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trilake.convert(f"{where}/a", f"{where}/b", format="trevni").rows == 1_000_000
     assert max(seen) <= 1 << 16
     assert len(seen) > 10
+
+
+def test_a_bar_moves_as_rows_are_read_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trilake.conversion import run
+
+    bars = []
+    true_progress = run.progress
+
+    def progress(*args: Any, **more: Any) -> Any:
+        bars.append(true_progress(*args, **more))
+        return _Kept(bars)
+
+    class _Kept:
+        def __init__(self, made: list[Any]) -> None:
+            self.manager = made.pop()
+
+        def __enter__(self) -> Any:
+            bars.append(self.manager.__enter__())
+            return bars[-1]
+
+        def __exit__(self, *error: Any) -> Any:
+            return self.manager.__exit__(*error)
+
+    monkeypatch.setattr(run, "progress", progress)
+    source = make(ROWS, "delta", str(tmp_path / "from"))
+    trilake.convert(source, tmp_path / "to", format="trevni")
+    assert [(b.label, b.total, b.done, b.unit) for b in bars] == [("convert", 8, 8, "rows")]
+
+
+def test_a_folder_of_parquet_files_that_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trilake.conversion import parquet
+
+    source = make(ROWS, "delta", str(tmp_path / "from"), partition_by="p")
+    trilake.convert(source, tmp_path / "to", format="parquet")
+    before = sorted((tmp_path / "to").rglob("*.parquet"))
+    true_move, calls = parquet._move, []
+
+    def move(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 2:
+            raise OSError("the disk is full")
+        true_move(*args)
+
+    monkeypatch.setattr(parquet, "_move", move)
+    with pytest.raises(WriteFailedError, match="the disk is full"):
+        trilake.convert(source, tmp_path / "to", format="parquet", mode="overwrite")
+    assert sorted((tmp_path / "to").rglob("*.parquet")) == before
+    assert same_rows(read(str(tmp_path / "to")), ROWS)

@@ -10,6 +10,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,10 @@ from trilake.errors import (
     CorruptFileError,
     InvalidArgumentError,
     SchemaMismatchError,
+    StorageError,
     TableNotFoundError,
     UnknownOptionError,
+    WriteFailedError,
 )
 from trilake.expr import Filter
 from trilake.storage import open_store
@@ -297,19 +300,38 @@ class ParquetFiles:
 
 
 def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequence[str]) -> None:
-    """Put files in their places, remove those that they replace, and say that all is there."""
+    """Put files in their places, remove those that they replace, and say that all is there.
+
+    Raises ``WriteFailedError`` where a file cannot be moved: then those that were are taken away again.
+    """
     store.delete([SUCCESS])
-    for file in files:
-        source, target = store.local_path(file.staged), store.local_path(file.key)
-        if source is not None and target is not None:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.rename(source, target)
-            continue
-        with store.open_input(file.staged) as read, store.open_output(file.key) as written:
-            shutil.copyfileobj(read, written, 1 << 22)
+    moved: list[str] = []
+    try:
+        for file in files:
+            moved.append(file.key)
+            _move(store, file)
+    except (StorageError, OSError) as e:
+        with suppress(StorageError, OSError):  # why a file could not be moved is the error to show
+            store.delete(moved)
+            clean(store, job)
+        raise WriteFailedError(
+            f"a file could not be put in its place: {e}",
+            help=f"repeat the conversion; the files that were there before are complete, but {SUCCESS} is gone",
+            file=f"{store.uri}/{moved[-1]}",
+        ) from e
     store.delete(old)
     clean(store, job)
     store.put(SUCCESS, b"")
+
+
+def _move(store: Store, file: StagedParquet) -> None:
+    source, target = store.local_path(file.staged), store.local_path(file.key)
+    if source is not None and target is not None:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(source, target)
+        return
+    with store.open_input(file.staged) as read, store.open_output(file.key) as written:
+        shutil.copyfileobj(read, written, 1 << 22)
 
 
 def clean(store: Store, job: str) -> None:

@@ -128,7 +128,13 @@ def convert(
             "source and target are the same place", help="convert to another location", file=place.uri
         )
     found = open_source(
-        place, format=source_format, version=version, timestamp=timestamp, columns=columns, filter=filter
+        place,
+        format=source_format,
+        version=version,
+        timestamp=timestamp,
+        columns=columns,
+        filter=filter,
+        distributed=spark is not None,
     )
     wish = Wish(
         format=format.lower(),
@@ -140,7 +146,7 @@ def convert(
         else tuple(partition_by),
         options=dict(options or {}),
         data_format=data_format,
-        distributed=spark is not None and len(found.tasks) > 1,
+        distributed=len(found.tasks) > 1,
     )
     writer = begin(there, found, wish)
     outcomes = _run(writer, found, spark)

@@ -5,8 +5,8 @@ A piece can be pickled and opens its files itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -44,8 +44,8 @@ class Source:
     """Rows to be converted.
 
     ``schema`` has the columns that are wanted, ``partition_by`` those of them that the source is partitioned by,
-    ``rows`` their number where that is known without reading; ``pieces`` are all rows, for one task, and ``tasks`` the
-    same rows for many.
+    ``rows`` their number where that is known without reading; ``whole`` are all rows for one task, ``tasks`` the same
+    rows for as many as there are to be, which ``cut`` finds by the sizes of files.
     """
 
     uri: str
@@ -55,7 +55,8 @@ class Source:
     partition_by: tuple[str, ...]
     rows: int | None
     whole: tuple[Piece, ...]
-    tasks: tuple[tuple[Piece, ...], ...]
+    cut: Callable[[], tuple[tuple[Piece, ...], ...]]
+    tasks: tuple[tuple[Piece, ...], ...] = ()
 
 
 def open_source(
@@ -66,8 +67,9 @@ def open_source(
     timestamp: TimestampLike | None,
     columns: Sequence[str] | None,
     filter: FilterLike | None,
+    distributed: bool = False,
 ) -> Source:
-    """Open a table of a format, or of the one that is found, and cut it into pieces.
+    """Open a table of a format, or of the one that is found, and cut it into pieces: one, unless ``distributed``.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and what opening
     a table raises.
@@ -77,7 +79,7 @@ def open_source(
     if name == PARQUET:
         if version is not None or timestamp is not None:
             raise InvalidArgumentError("Parquet files have no versions", help="leave version and timestamp out")
-        return _parquet(store, wanted, filter)
+        return _cut(_parquet(store, wanted, filter), distributed)
     if name is None:
         raise TableNotFoundError(
             "there is no table, dataset or folder of a known format", help="check the path", file=store.uri
@@ -86,8 +88,12 @@ def open_source(
         raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
     table = FORMATS[name].open(store, version, timestamp)
     if isinstance(table, ArrowDeltaTable):
-        return _delta(table, wanted, filter)
-    return _lance(table, wanted, filter) if name == "lance" else _trevni(table, wanted, filter)
+        return _cut(_delta(table, wanted, filter), distributed)
+    return _cut((_lance if name == "lance" else _trevni)(table, wanted, filter), distributed)
+
+
+def _cut(source: Source, distributed: bool) -> Source:
+    return replace(source, tasks=source.cut() if distributed else (source.whole,))
 
 
 def names() -> list[str]:
@@ -153,7 +159,7 @@ def _delta(table: ArrowDeltaTable, columns: list[str] | None, filter: FilterLike
         partition_by=tuple(c for c in scan.plan.partition_columns if c in names),
         rows=table.count() if filter is None else None,
         whole=(piece(files),),
-        tasks=tuple((piece(run),) for run in _packed([(f, f.size) for f in files])),
+        cut=lambda: tuple((piece(run),) for run in _packed([(f, f.size) for f in files])),
     )
 
 
@@ -198,7 +204,10 @@ def _lance(table: Table, columns: list[str] | None, filter: FilterLike | None) -
         return LancePiece(snapshot.store, tuple(some), snapshot.manifest.schema, tuple(names), bound)
 
     fragments = snapshot.manifest.fragments
-    sized = [(f, sum(e.size_bytes or snapshot.store.head(e.key).size for e in f.files)) for f in fragments]
+
+    def sized() -> list[tuple[Fragment, int]]:
+        return [(f, sum(e.size_bytes or snapshot.store.head(e.key).size for e in f.files)) for f in fragments]
+
     whole = plain_schema(table.schema)
     return Source(
         uri=table.uri,
@@ -208,7 +217,7 @@ def _lance(table: Table, columns: list[str] | None, filter: FilterLike | None) -
         partition_by=(),
         rows=table.count() if filter is None else None,
         whole=(piece(fragments),),
-        tasks=tuple((piece(run),) for run in _packed(sized)),
+        cut=lambda: tuple((piece(run),) for run in _packed(sized())),
     )
 
 
@@ -253,7 +262,7 @@ def _trevni(table: Table, columns: list[str] | None, filter: FilterLike | None) 
         partition_by=partition,
         rows=table.count() if filter is None else None,
         whole=(piece(splits),),
-        tasks=tuple((piece([split]),) for split in splits),
+        cut=lambda: tuple((piece([split]),) for split in splits),
     )
 
 
@@ -293,5 +302,5 @@ def _parquet(store: Store, columns: list[str] | None, filter: FilterLike | None)
         partition_by=tuple(f.name for f in folder.partitions if f.name in names),
         rows=folder.rows if filter is None else None,
         whole=(piece(folder.files),),
-        tasks=tuple((piece(run),) for run in _packed([(f, f.size) for f in folder.files])),
+        cut=lambda: tuple((piece(run),) for run in _packed([(f, f.size) for f in folder.files])),
     )
