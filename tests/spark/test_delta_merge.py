@@ -28,9 +28,11 @@ from tests.delta.test_merge_oracle import (
     oracle,
 )
 from trilake import DeltaTable
+from trilake.delta.merge_pruning import KeyValues
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError, ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError
 from trilake.spark import merge_run, row_addresses
+from trilake.spark.merge_sieve import sieved
 
 EVERYTHING = {
     "delta.enableDeletionVectors": "true",
@@ -129,6 +131,7 @@ def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: P
         for name in ("_FEW_BYTES", "_BROADCAST_BYTES", "_FEW_INSERTS"):
             monkeypatch.setattr(merge_run, name, -1)
         monkeypatch.setattr(merge_run, "MOST_KEYS", -1)
+    monkeypatch.setattr(merge_run, "_MANY_ROWS", 0)
     properties = EVERYTHING if number != 2 else {"delta.enableChangeDataFeed": "true"}
     for rows in files:
         trilake.write(_table(rows), tmp_path, mode="append", properties=properties if rows is files[0] else None)
@@ -311,6 +314,18 @@ def test_only_files_that_can_match_are_scanned(
     table.merge(source, "t.id = s.id").whenNotMatchedBySourceDelete().execute()
     assert seen[-1] == 4
     assert sorted(trilake.open(tmp_path).to_arrow()["id"].to_pylist()) == [12, 35]
+
+
+def test_a_sieve_lets_all_keys_pass_and_little_else(session: SparkSession) -> None:
+    numbers = [0, 1, -1, 63, 64, 2**31 - 1, -(2**31), *range(7, 80_000, 797)]
+    rows = session.range(-50_000, 100_000).select(F.col("id").cast("int").alias("Key"))
+    rows = rows.union(session.createDataFrame(pa.table({"Key": pa.array(numbers, pa.int32())})))
+    keys = KeyValues(("key",), pa.array([*numbers, 2**40, -(2**63)]))
+    passed = {r.Key for r in sieved(session, rows, [keys]).collect()}
+    assert set(numbers) <= passed
+    assert len(passed) < 20_000
+    other = [KeyValues(("key",), pa.array(["a"])), KeyValues(("x",), pa.array([1]))]
+    assert sieved(session, rows, [*other, KeyValues(("key",), pa.array([1, 2]), bounds=True)]) is rows
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from trilake.errors import TrilakeError, WriteFailedError
 from trilake.expr import Filter
 from trilake.spark.columns import as_column, column_sql, read_condition
 from trilake.spark.merge_frames import Expr, Sides, SparkClause, Values, new_rows, quoted
+from trilake.spark.merge_sieve import sieved
 from trilake.spark.merge_source_keys import KeyColumn, key_columns
 from trilake.spark.merge_tasks import CLAUSE, OLD, ROW_ID, SOURCE, MergeTask, Outcome, Outcomes
 from trilake.spark.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows
@@ -50,6 +51,8 @@ from trilake.spark.schemas import from_spark
 _BROADCAST_BYTES = 64 << 20
 #: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
 _FEW_BYTES = 16 << 20
+#: Rows of a target that are worth a sieve before the join.
+_MANY_ROWS = 1 << 20
 #: How the columns begin that hold keys of the source.
 _KEY = "__trilake_key_"
 #: Rows that are inserted from the driver: a job in Python takes longer than those.
@@ -248,6 +251,8 @@ class _Job:
                     pruned.numbers.tolist(),
                     row_ids=self.changing,
                 )
+                if not self.unmatched and (found.most_rows is None or found.most_rows >= _MANY_ROWS):
+                    found = replace(found, frame=sieved(self.spark, found.frame, source.keys))
                 if self.changing:
                     done.append(self._change(found, count))
                     taken = {int(found.files[n]): rows for n, rows in done[-1].taken.items()}
