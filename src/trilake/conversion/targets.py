@@ -105,7 +105,11 @@ def begin(store: Store, source: Source, wish: Wish) -> Target:
         )
     there = format_at(store)
     if there is not None and there != wish.format:
-        raise TableExistsError(f"{there} files are there", help="convert to another location", file=store.uri)
+        raise TableExistsError(
+            f"{there} files are there",
+            help="convert to another location, or remove them if a write that failed has left them",
+            file=store.uri,
+        )
     return _MAKE[wish.format](store, source, wish, there is not None)
 
 
