@@ -44,7 +44,7 @@ class Query:
         self.checkpoint = folder / "checkpoint"
         self.offsets: list[tuple[Any, Any]] = []
         self.commits = 0
-        self.checkpoint.mkdir(exist_ok=True)
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metadata").write_bytes(orjson.dumps({"id": "5e14070a-2218"}))
 
     def run(self, mode: str = "append", *, forget: bool = False, **sink: str) -> list[int]:
@@ -202,3 +202,61 @@ def test_delta_options_of_sinks_that_make_no_sense(tmp_path: Path) -> None:
     for wrong in ({"txnappid": "a", "txnversion": "1"}, {"optimizewrite": "true"}):
         with pytest.raises(InvalidArgumentError):
             query.run(**wrong)
+
+
+def test_delta_source_that_is_optimized_vacuumed_changed_and_restored(tmp_path: Path) -> None:
+    query = Query("delta", tmp_path)
+    for i in range(3):
+        query.grow(3 * i)
+    query.run()
+    trilake.open(tmp_path / "in").optimize()  # type: ignore[attr-defined]
+    assert query.run() == []
+    trilake.open(tmp_path / "in").vacuum(0, enforce_retention=False)  # type: ignore[attr-defined]
+    query.grow(9)
+    assert query.run() == [3]
+    fresh = Query("delta", tmp_path / "fresh")  # begins with the files that are there
+    (tmp_path / "fresh" / "in").symlink_to(tmp_path / "in")
+    assert fresh.run() == [12]
+    late = Query("delta", tmp_path / "late", startingversion="0")
+    (tmp_path / "late" / "in").symlink_to(tmp_path / "in")
+    with pytest.raises(TrilakeError, match="gone") as gone:
+        late.run()
+    assert gone.value.code == "STREAM_DATA_LOSS"
+    version = trilake.open(tmp_path / "in").version
+    trilake.open(tmp_path / "in").delete("id = 9")  # type: ignore[attr-defined]
+    with pytest.raises(TrilakeError, match="skipChangeCommits") as changed:
+        query.run()
+    assert changed.value.code == "STREAM_ROWS_CHANGED"
+    query.options["skipchangecommits"] = "true"
+    query.run()
+    trilake.open(tmp_path / "in").restore(version)  # type: ignore[attr-defined]
+    query.grow(12)
+    query.run()
+    assert query.ids() == list(range(15))
+    assert late.offsets
+
+
+def test_delta_change_feed(tmp_path: Path) -> None:
+    query = Query("delta", tmp_path, readchangefeed="true", startingversion="0")
+    query.grow(0, properties={"delta.enableChangeDataFeed": "true"})
+    query.grow(3)
+    trilake.open(tmp_path / "in").delete("id = 4")  # type: ignore[attr-defined]
+    query.run()
+    found = trilake.open(tmp_path / "out").to_arrow(["_change_type", "_commit_version"]).to_pylist()
+    counts = sorted((r["_commit_version"], r["_change_type"]) for r in found)
+    assert counts == [*[(0, "insert")] * 3, *[(1, "insert")] * 3, (2, "delete")]
+    now = Query("delta", tmp_path / "now", readchangefeed="true")
+    (tmp_path / "now" / "in").symlink_to(tmp_path / "in")
+    now.run()
+    assert trilake.open(tmp_path / "now" / "out").count("_change_type = 'insert' AND _commit_version = 2") == 5
+
+
+def test_delta_mapped_columns_and_deletion_vectors(tmp_path: Path) -> None:
+    query = Query("delta", tmp_path)
+    query.grow(0, properties={"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"})
+    trilake.open(tmp_path / "in").delete("id = 1")  # type: ignore[attr-defined]
+    assert trilake.open(tmp_path / "in").files()["deletion_vector"].null_count == 0
+    trilake.alter(tmp_path / "in").rename_column("s", "renamed")
+    query.run()
+    assert query.ids() == [0, 2]
+    assert trilake.open(tmp_path / "out").schema.names == ["id", "renamed"]
