@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -15,19 +16,16 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 
-COMPILED = False
-if os.environ.get("TRILAKE_NUMBA", "1") != "0":
+
+@cache
+def _kernel(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The function, compiled; ``None`` where it cannot be."""
+    if os.environ.get("TRILAKE_NUMBA", "1") == "0":
+        return None
     try:
-        import numba
-
-        COMPILED = True
+        import numba  # late: it takes a second to load, and only indices of vectors need it
     except ImportError:  # numba lags behind new Python and numpy releases
-        pass
-
-
-def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    if not COMPILED:
-        return function
+        return None
     options: dict[str, Any] = {"nogil": True, "fastmath": {"nsz", "contract", "reassoc", "arcp"}}
     try:
         return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
@@ -35,7 +33,6 @@ def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
         return cast(Callable[..., Any], numba.njit(**options)(function))
 
 
-@_jit
 def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, counts: Any) -> None:
     """For each vector the number of its nearest word; where ``sums`` has rows, vectors are added up by it."""
     n, width = vectors.shape
@@ -62,7 +59,6 @@ def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, 
                 sums[at, d] += vectors[i, d]
 
 
-@_jit
 def _sum_of(table: Any, codes: Any, total: Any) -> None:
     rows, pieces = codes.shape
     for i in range(rows):
@@ -93,8 +89,9 @@ def word_sums(vectors: Floats, words: Floats) -> tuple[npt.NDArray[np.float64], 
 def _run(vectors: Floats, words: Floats, nearest: Any, sums: Any, counts: Any) -> None:
     # Words lie in columns: one piece of a vector meets all words in one run of memory.
     squares = np.einsum("ij,ij->i", words, words)
-    if COMPILED:
-        _nearest(vectors, np.ascontiguousarray(words.T), squares, nearest, sums, counts)
+    kernel = _kernel(_nearest)
+    if kernel is not None:
+        kernel(vectors, np.ascontiguousarray(words.T), squares, nearest, sums, counts)
         return
     for i in range(0, len(vectors), 4096):
         block = vectors[i : i + 4096]
@@ -112,8 +109,9 @@ def sum_of(table: Floats, codes: npt.NDArray[np.uint8]) -> Floats:
     [11.0, 12.0]
     """
     total = np.zeros(len(codes), np.float32)
-    if COMPILED:
-        _sum_of(table, codes, total)
+    kernel = _kernel(_sum_of)
+    if kernel is not None:
+        kernel(table, codes, total)
         return total
     for m in range(len(table)):
         total += table[m].take(codes[:, m])
