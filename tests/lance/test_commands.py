@@ -87,7 +87,7 @@ def test_what_can_be_written(tmp_path: Path) -> None:
         lance.write_dataset(iter([batch]), tmp_path / "x")
     with pytest.raises(InvalidArgumentError, match="Unknown data type"):
         lance.write_dataset(5, tmp_path / "x")
-    with pytest.raises(OSError, match="does not have the schema"):
+    with pytest.raises(OSError, match="does not match the expected schema"):
         lance.write_dataset(iter([pa.record_batch({"id": ["a"]})]), tmp_path / "x", schema)
     assert not (tmp_path / "x" / "_versions").exists()
 
