@@ -51,6 +51,14 @@ from trilake.spark.schemas import from_spark
 _BROADCAST_BYTES = 64 << 20
 #: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
 _FEW_BYTES = 16 << 20
+#: Steps of a plan that make no more rows than they get, so that the estimate of their size is one.
+_STEADY = frozenset(
+    (
+        *("Aggregate", "Deduplicate", "Distinct", "Filter", "GlobalLimit", "InMemoryRelation", "LocalLimit"),
+        *("LocalRelation", "LogicalRelation", "OneRowRelation", "Project", "Range", "Repartition"),
+        *("RepartitionByExpression", "Sample", "Sort", "SubqueryAlias", "Union", "Window"),
+    )
+)
 #: Rows of a target that are worth a sieve before the join.
 _MANY_ROWS = 1 << 20
 #: How the columns begin that hold keys of the source.
@@ -175,7 +183,7 @@ class _Job:
     def look_at_source(self) -> _SourceRows:
         """Compute the source and keep it: how many rows it has, what is known of its keys, and of a small one the rows
         that it would insert."""
-        if _plan_bytes(self.source) <= _FEW_BYTES:
+        if _plan_bytes(self.request.source) <= _FEW_BYTES:
             try:
                 return self._small_source()
             except AnalysisException:
@@ -459,9 +467,20 @@ def _text(condition: Expr) -> str:
 
 
 def _plan_bytes(frame: DataFrame) -> int:
-    """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known."""
+    """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known, or where
+    a step may make many rows of one."""
     java = getattr(frame, "_jdf", None)
-    return sys.maxsize if java is None else int(str(java.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    if java is None:
+        return sys.maxsize
+    plan = java.queryExecution().optimizedPlan()
+    todo = [plan]
+    while todo:
+        node = todo.pop()
+        if node.nodeName() not in _STEADY:
+            return sys.maxsize
+        children = node.children()
+        todo += [children.apply(i) for i in range(children.size())]
+    return int(str(plan.stats().sizeInBytes()))
 
 
 def _row_bytes(frame: DataFrame) -> int:
