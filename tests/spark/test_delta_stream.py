@@ -164,8 +164,9 @@ def test_two_queries_write_one_table_and_a_third_watches(lake: Lake) -> None:
         queries.append(third)
         lake.grow(2)
         _wait(lambda: _count(lake, "copy") == 16)
+        _wait(lambda: bool(trilake.stream_lag(third)))  # Spark reports a batch some time after its commit
         lag = trilake.stream_lag(third, lake.folder / "shared")
-        assert [x.versions for x in lag] in ([0], [1], [2])
+        assert [0 <= x.versions <= 8 for x in lag] == [True]
         assert trilake.stream_lag(third, lake.source) == []
         progress = _json(third.lastProgress)["sources"][0]
         assert progress["endOffset"]["reservoirId"] == lake.table("shared").metadata.id
@@ -182,7 +183,7 @@ def _count(lake: Lake, out: str) -> int:
     return lake.table(out).count() if DeltaLog(found).exists() else 0
 
 
-def _wait(done: Callable[[], bool], seconds: float = 120) -> None:
+def _wait(done: Callable[[], bool], seconds: float = 240) -> None:
     until = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < until, "the query takes too long"
