@@ -20,9 +20,9 @@ venv: $(LOCKED) ## Make or refresh .venv from the lock file (PYTHON=... chooses 
 demo: $(LOCKED) ## Run the main job: the flights of 2013 through Spark into a table and back
 	@$(PY) examples/flights.py
 
-# All of them in two processes, a file at a time in one of them; some of them in one, whose output is easier to read.
+# All of them in two processes, a file at a time in one of them, in their order: the longest single test is not last;
 test: $(LOCKED) ## Run the tests (ARGS="tests/storage -k contract" for some of them)
-	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile)
+	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile --no-loadscope-reorder)
 
 lint: $(LOCKED) ## Check style and formatting
 	@$(PY) -m ruff check --quiet .
