@@ -229,16 +229,25 @@ def test_explain(table: Table) -> None:
 
 def test_how_it_shows(table: Table) -> None:
     assert repr(table).startswith(f"<Delta table {table.uri} version 0, 2 files partitioned by p; n: long")
-    html = table._repr_html_()  # type: ignore[attr-defined]
+    html = table._repr_html_()
     assert "<table>" in html
     assert "partition" in html
 
 
 def test_names_are_escaped_in_html(uri: str) -> None:
     trilake.write(pa.table({"<b>&": [1]}), uri)
-    html = trilake.open(uri)._repr_html_()  # type: ignore[attr-defined]
+    html = trilake.open(uri)._repr_html_()
     assert "&lt;b&gt;&amp;" in html
     assert "<b>&" not in html
+
+
+def test_every_format_shows_its_columns(tmp_path: Path) -> None:
+    for format in ("lance", "trevni"):
+        path = tmp_path / format
+        trilake.write(pa.table({"<n>": [1]}), path, format=format)
+        shown = trilake.open(path)._repr_html_()
+        assert f"{format.title()} table" in shown
+        assert "&lt;n&gt;" in shown
 
 
 def test_other_libraries_take_the_table_itself(table: Any) -> None:

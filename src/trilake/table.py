@@ -6,6 +6,7 @@ lazy, so that a table of a million files costs a listing and not a million objec
 
 from __future__ import annotations
 
+import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,16 @@ class Table(ABC):
         at = "" if self.version is None else f" version {self.version}"
         columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
         return f"<{self.format.title()} table {self.uri}{at}; {columns}>"
+
+    def _repr_html_(self) -> str:
+        at = "" if self.version is None else f" &middot; version {self.version}"
+        rows = "".join(
+            f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td></tr>" for f in self.schema
+        )
+        return (
+            f"<div><b>{self.format.title()} table</b> <code>{html.escape(self.uri)}</code>{at}"
+            f"<table><thead><tr><th>column</th><th>type</th></tr></thead><tbody>{rows}</tbody></table></div>"
+        )
 
     def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
         """The schema of ``columns``; names are resolved without regard to case and keep the table's spelling."""

@@ -148,6 +148,7 @@ def test_conditions_and_assignments_are_checked_before_anything_runs(session: Sp
         with pytest.raises(error, match=text):
             call()
     assert trilake.open(pairs).version == 0
+    assert "<td>key</td>" in table._repr_html_()
 
 
 def test_a_merge_says_how_many_rows_it_changed(session: SparkSession, pairs: str) -> None:

@@ -328,6 +328,9 @@ class DeltaTable:
     def __repr__(self) -> str:
         return f"<DeltaTable {self._path}>"
 
+    def _repr_html_(self) -> str:
+        return self._open()._repr_html_()
+
 
 def _session(given: SparkSession | None) -> SparkSession:
     session = given or SparkSession.getActiveSession()
