@@ -631,3 +631,15 @@ def test_progress_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     small_files(uri, partition_by=["p"])
     opened(uri).optimize()
     assert seen == [(8, 8)]
+
+
+def test_a_result_shows_what_it_did() -> None:
+    uri = "memory://optimize-shows"
+    for n in range(3):
+        trilake.write(pa.table({"n": [n]}), uri, mode="append")
+    table: Any = trilake.open(uri)
+    assert repr(table.optimize()).startswith("<OPTIMIZE version 3: 3 files became 1, 0.0 MB became 0.0 MB; ")
+    assert repr(table.optimize()) == "<OPTIMIZE version 3: nothing to do>"
+    table.vacuum(dry_run=True)
+    assert repr(table.vacuum(0, dry_run=True, enforce_retention=False)) == "<VACUUM: 3 files, 0.0 MB would be deleted>"
+    assert repr(table.vacuum(0, enforce_retention=False)).endswith(": 3 files, 0.0 MB deleted>")

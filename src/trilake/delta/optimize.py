@@ -110,6 +110,17 @@ class OptimizeResult:
         """Files that new ones took the place of."""
         return self.metrics.num_files_removed
 
+    def __repr__(self) -> str:
+        m = self.metrics
+        if not m.num_files_removed:
+            return f"<OPTIMIZE version {self.version}: nothing to do>"
+        before, after = m.files_removed.total_size, m.files_added.total_size
+        return (
+            f"<OPTIMIZE version {self.version}: {m.num_files_removed:,} files became {m.num_files_added:,},"
+            f" {before / 1e6:,.1f} MB became {after / 1e6:,.1f} MB;"
+            f" {(m.end_time_ms - m.start_time_ms) / 1000:.2f} s>"
+        )
+
 
 def optimize(
     log: DeltaLog,

@@ -83,6 +83,11 @@ class VacuumResult:
         """Bytes of the files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
+    def __repr__(self) -> str:
+        at = "" if self.version is None else f" version {self.version}"
+        what = "would be deleted" if self.dry_run else "deleted"
+        return f"<VACUUM{at}: {self.files.num_rows:,} files, {self.size / 1e6:,.1f} MB {what}>"
+
 
 def retention_hours_ms(hours: Any) -> int | None:
     """Hours as ms.  Raises ``InvalidArgumentError`` for less than none and for what is no number of hours."""
