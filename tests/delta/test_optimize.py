@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable as TheirTable
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import trilake
@@ -158,6 +158,7 @@ def test_the_table_says_its_size() -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 1 << 62), max_size=40), limit=st.integers(1, 1 << 62))
+@example(sizes=[18014398509481470, 0, 515], limit=513)
 def test_bins_are_full_and_not_overfull(sizes: list[int], limit: int) -> None:
     bins = packed(np.array(sizes, dtype=np.int64), limit)
     assert [i for b in bins for i in range(b.start, b.stop)] == list(range(len(sizes)))

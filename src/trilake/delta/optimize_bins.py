@@ -77,7 +77,9 @@ def packed(sizes: Numbers, limit: int) -> list[slice]:
     >>> packed(np.array([1, 2, 3, 10, 1]), 6)
     [slice(0, 3, None), slice(3, 4, None), slice(4, 5, None)]
     """
-    total = np.cumsum(sizes, dtype=np.float64)  # sizes near 2**63 must not wrap around
+    # As doubles, since sizes near 2**63 must not wrap around; a file too large for any bin is no larger than that here,
+    # or the small ones behind it would vanish in the rounding.
+    total = np.cumsum(np.minimum(sizes, limit + 1), dtype=np.float64)
     out: list[slice] = []
     start, before = 0, 0.0
     while start < len(sizes):
