@@ -159,6 +159,7 @@ def test_the_table_says_its_size() -> None:
 
 @given(sizes=st.lists(st.integers(0, 1 << 62), max_size=40), limit=st.integers(1, 1 << 62))
 @example(sizes=[18014398509481470, 0, 515], limit=513)
+@example(sizes=[0, 9008888089006237], limit=9008888079997347)
 def test_bins_are_full_and_not_overfull(sizes: list[int], limit: int) -> None:
     bins = packed(np.array(sizes, dtype=np.int64), limit)
     assert [i for b in bins for i in range(b.start, b.stop)] == list(range(len(sizes)))

@@ -77,9 +77,9 @@ def packed(sizes: Numbers, limit: int) -> list[slice]:
     >>> packed(np.array([1, 2, 3, 10, 1]), 6)
     [slice(0, 3, None), slice(3, 4, None), slice(4, 5, None)]
     """
-    # As doubles, since sizes near 2**63 must not wrap around; a file too large for any bin is no larger than that here,
+    # As doubles, since sizes near 2**63 must not wrap around; a file too large for any bin counts as two bins at most,
     # or the small ones behind it would vanish in the rounding.
-    total = np.cumsum(np.minimum(sizes, limit + 1), dtype=np.float64)
+    total = np.cumsum(np.minimum(sizes.astype(np.float64), 2.0 * limit))
     out: list[slice] = []
     start, before = 0, 0.0
     while start < len(sizes):
