@@ -160,7 +160,9 @@ def file_statistics(
         if all(s.has_null_count for s in statistics):
             put_at(nulls, path, sum(s.null_count for s in statistics))
         convert = bound_converter(type_at(schema, path))
-        valued = [s for g, s in zip(groups, statistics, strict=True) if s.null_count < g.num_rows]
+        valued = [
+            s for g, s in zip(groups, statistics, strict=True) if not s.has_null_count or s.null_count < g.num_rows
+        ]
         if convert is None or not valued or not all(s.has_min_max for s in valued):
             continue
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +18,13 @@ from trilake.delta.vacuum_files import LISTING, hidden
 from trilake.errors import InvalidArgumentError
 from trilake.progress import progress
 from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.local import TEMP_PREFIX, TEMP_SUFFIX
 
 #: Objects of a listing that become columns at a time.
 _BATCH = 50_000
 _FIELDS = attrgetter("key", "size", "modified_ms")
+#: A temporary name, and what lies below it where it is a folder's.
+_STAGED = rf"(^|/){re.escape(TEMP_PREFIX)}[^/]*{re.escape(TEMP_SUFFIX)}(/.*)?$"
 
 
 def list_files(store: Store) -> pa.Table:
@@ -34,8 +38,8 @@ def list_unfinished(store: Store, cutoff_ms: int, partition_columns: Sequence[st
     """What writers left that died before the cut-off time, wherever a data file could have come to be."""
     table = pa.Table.from_batches(_columns(store.unfinished(), lambda _: None), schema=LISTING)
     old = table.filter(pc.less(table["modified_ms"], cutoff_ms))
-    # Their own names are hidden ones; what counts is the folder.
-    places = pc.replace_substring_regex(old["path"], r"[^/]*$", "x")
+    # Their own names are hidden ones; what counts is the folder that they, or the folder they were staged in, lie in.
+    places = pc.replace_substring_regex(old["path"], _STAGED, r"\1x")
     return old.filter(pc.invert(hidden(places, partition_columns)))
 
 
@@ -135,10 +139,9 @@ def list_folders(store: Store, listing: pa.Table, cutoff_ms: int, partition_colu
         if Path(path) == Path(root):
             names[:] = [n for n in names if n != "_delta_log"]
         found += [os.path.relpath(os.path.join(path, n), root) for n in names]
-    texts = [f for f in found if _is_text(f)]
-    seen = pa.array(texts, pa.string()).filter(
-        pc.invert(hidden(pa.array([f"{f}/x" for f in texts], pa.string()), partition_columns))
-    )
+    texts = pa.array([f for f in found if _is_text(f)], pa.string())
+    places = pc.binary_join_element_wise(pc.replace_substring_regex(texts, _STAGED, r"\1x"), "x", "/")
+    seen = texts.filter(pc.invert(hidden(places, partition_columns)))
     for folder in seen.to_pylist():
         full = os.path.join(root, folder)
         with suppress(FileNotFoundError):  # gone meanwhile

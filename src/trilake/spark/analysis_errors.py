@@ -9,7 +9,13 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from pyspark.errors import AnalysisException, ParseException, PySparkException, UnsupportedOperationException
+from pyspark.errors import (
+    AnalysisException,
+    ParseException,
+    PySparkException,
+    SparkRuntimeException,
+    UnsupportedOperationException,
+)
 
 from trilake.errors import (
     FeatureInUseError,
@@ -39,6 +45,12 @@ def analysis_error(error: TrilakeError) -> TrilakeError:
     if isinstance(error, PySparkException) or not isinstance(error, _ANALYSIS):
         return error
     return _both(error, AnalysisException)
+
+
+def job_error(error: TrilakeError) -> TrilakeError:
+    """The error of a write as Spark's: of its analysis where Spark would have found it then, of its run otherwise."""
+    found = analysis_error(error)
+    return found if isinstance(found, PySparkException) else _both(error, SparkRuntimeException)
 
 
 def parse_error(error: TrilakeError) -> TrilakeError:

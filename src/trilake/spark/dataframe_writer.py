@@ -1,8 +1,8 @@
 """``df.write`` for what Spark never passes on to a Python data source.
 
 Spark refuses the modes ``errorifexists`` (its default) and ``ignore``, ``partitionBy`` and ``saveAsTable`` for Python
-sources before any code of theirs is asked.  After :func:`take_over` such writes of our formats go the way of
-:func:`trilake.write`; all others, and all other formats, stay with Spark.
+sources before any code of theirs is asked.  After :func:`take_over` such writes of our formats, and all those of Delta
+tables, go the way of :func:`trilake.write`; others, and all other formats, stay with Spark.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from pyspark.sql.readwriter import DataFrameWriter
 from trilake.delta.log import DeltaLog
 from trilake.delta.write import parse_mode
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
-from trilake.spark.analysis_errors import analysis_error
+from trilake.spark.analysis_errors import job_error
 from trilake.spark.catalogue import add_name, default_location, known_location, location_of
-from trilake.spark.optimize_settings import driver_wanted
 from trilake.storage import open_store
 
 #: Set on a class whose methods have been taken over, so that it happens once.
@@ -115,12 +114,13 @@ def _take_over(cls: Any, read: Callable[[Any], SaveRequest]) -> None:
 
 
 def _left_to_spark(request: SaveRequest, place: Any) -> bool:
-    """Whether Spark passes the write on to the Python source as it is, and that can do all that was asked."""
+    """Whether Spark passes the write on to the Python source as it is, and that can do all that was asked.
+
+    Never for a Delta table: on the driver its rows need not pass through Python, and settings of the session are known.
+    """
     if request.mode not in ("append", "overwrite") or request.partition_by:
         return False
-    if request.format not in ("delta", "trilake-delta") or not isinstance(place, str):
-        return True
-    return not driver_wanted(request.df.sparkSession, request.options, place)
+    return request.format not in NAMED or not isinstance(place, str)
 
 
 def _apply(writer: Any, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ def translated(write: Callable[[], None]) -> None:
     try:
         write()
     except TrilakeError as e:
-        raise analysis_error(e) from e.__cause__
+        raise job_error(e) from e.__cause__
 
 
 def _classic(writer: Any) -> SaveRequest:

@@ -18,9 +18,11 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.delta.actions import Metadata
 from trilake.delta.deletion_vectors import DeletionVectorDescriptor
-from trilake.delta.scan import Scan, plan_scan, read_schema, resolve_columns, vector_count
-from trilake.delta.schema import nested_fields
+from trilake.delta.partitions import typed_partitions
+from trilake.delta.scan import FileTask, ReadPlan, Scan, plan_scan, read_schema, resolve_columns, vector_count
+from trilake.delta.schema import StructType, nested_fields
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark import native_manifest
@@ -75,11 +77,15 @@ def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike
 
 def refuse_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
     """Why Spark cannot read the files natively; ``None`` where it can."""
-    changes = [c for f in nested_fields(table.snapshot.schema) for c in f.metadata.get("delta.typeChanges") or ()]
+    return files_refusal(table.metadata, table.uri, spark, vectors=vector_count(table.snapshot.adds) > 0)
+
+
+def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors: bool) -> str | None:
+    """Why Spark cannot read files of a table with this metadata natively, some of which have ``vectors``."""
+    changes = [c for f in nested_fields(metadata.schema) for c in f.metadata.get("delta.typeChanges") or ()]
     if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
         return "a column was widened from integers to decimals, which Spark's Parquet reader does not follow"
-    vectors = vector_count(table.snapshot.adds) > 0
-    return native_refusal(table.uri, table.metadata.provider.lower(), vectors=vectors, spark=spark)
+    return native_refusal(uri, metadata.provider.lower(), vectors=vectors, spark=spark)
 
 
 class _Apply:
@@ -113,7 +119,7 @@ def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
     if found is None:
         found = native_scan(spark, native_files(store, scan, vectors), keep=False)
         keep(spark, key, found, found.size)
-    return found.frame(spark, _native_output(scan), vectors)
+    return found.frame(spark, _native_output(read_schema(scan.snapshot.schema)), vectors)
 
 
 def _digest(store: Store, scan: Scan) -> bytes:
@@ -153,28 +159,56 @@ class _Digest(RawIOBase):
         return self.hash.digest()
 
 
-def _native_output(scan: Scan) -> list[tuple[str, T.StructField]]:
-    schema = read_schema(scan.snapshot.schema)
+def _native_output(schema: StructType) -> list[tuple[str, T.StructField]]:
     return [(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)]
 
 
 def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
     """The files of a scan, and all columns of the table, as Spark's native scan reads them."""
     schema = read_schema(scan.snapshot.schema)
-    partition = scan.plan.partition_columns
-    physical = [f for f in schema.fields if f.name not in partition]
+    return _native_files(store, schema, scan.plan, scan.paths, scan.files["size"], scan.partitions, vectors)
+
+
+def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence[FileTask]) -> NativeFiles:
+    """The files of some tasks, and the plan's columns of a table of this schema, as Spark's native scan reads them."""
+    values = pa.array([list(t.partition_values.items()) for t in tasks], pa.map_(pa.string(), pa.string()))
+    paths, sizes = pa.chunked_array([[t.path for t in tasks]]), pa.chunked_array([[t.size for t in tasks]])
+    fields = [schema.field(c) for c in plan.partition_columns]
+    found = _load([t.vector for t in tasks], store)
+    read = StructType(plan.fields)
+    return _native_files(
+        store,
+        read,
+        replace(plan, partition_columns=tuple(c for c in plan.partition_columns if read.find(c) is not None)),
+        paths,
+        sizes,
+        typed_partitions(pa.table({"partitionValues": values}), fields),
+        {i: v for i, v in enumerate(found) if v is not None},
+    )
+
+
+def _native_files(
+    store: Store,
+    schema: StructType,
+    plan: ReadPlan,
+    paths: pa.ChunkedArray,
+    sizes: pa.ChunkedArray,
+    partitions: Mapping[str, pa.ChunkedArray],
+    vectors: Mapping[int, BitMap64],
+) -> NativeFiles:
+    inside = [f for f in schema.fields if f.name not in plan.partition_columns]
     return NativeFiles(
         root=store.uri,
-        paths=_absolute(store, scan.paths),
-        sizes=scan.files["size"],
-        read_schema=to_physical_spark(physical, ids=scan.plan.mode == "id"),
-        partition_columns={schema.field(n).physical_name: scan.partitions[n] for n in partition},
-        partition_types=to_spark(type(schema)(tuple(schema.field(n) for n in partition))),
+        paths=_absolute(store, paths),
+        sizes=sizes,
+        read_schema=to_physical_spark(inside, ids=plan.mode == "id"),
+        partition_columns={schema.field(n).physical_name: partitions[n] for n in plan.partition_columns},
+        partition_types=to_spark(StructType(tuple(schema.field(n) for n in plan.partition_columns))),
         vectors=vectors,
-        output=_native_output(scan),
-        provider=scan.plan.provider,
-        options=dict(scan.plan.format_options),
-        id_mode=scan.plan.mode == "id",
+        output=_native_output(schema),
+        provider=plan.provider,
+        options=dict(plan.format_options),
+        id_mode=plan.mode == "id",
     )
 
 
@@ -192,7 +226,10 @@ def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     column = scan.files["deletionVector"]
     at = np.flatnonzero(pc.is_valid(column).to_numpy())
     found = column.take(pa.array(at)).to_pylist()
-    descriptors = [DeletionVectorDescriptor.from_json(d) for d in found]
-    with ThreadPoolExecutor(8) as pool:
-        bitmaps = list(pool.map(lambda d: d.load(store) if d is not None else None, descriptors))
+    bitmaps = _load([DeletionVectorDescriptor.from_json(d) for d in found], store)
     return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}
+
+
+def _load(vectors: Sequence[DeletionVectorDescriptor | None], store: Store) -> list[BitMap64 | None]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda d: d.load(store) if d is not None else None, vectors))

@@ -80,7 +80,8 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: DeltaStream | None = None
 
     @property
-    def _stream(self) -> DeltaStream:
+    def stream(self) -> DeltaStream:
+        """The stream itself, opened when it is first asked for."""
         if self._opened is None:
             log = DeltaLog(open_store(self.path, self.store))
             if self.analysed is not None:
@@ -106,7 +107,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._stream.initial().to_json()
+        return self.stream.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_files is not None:
@@ -116,7 +117,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return self._stream.latest(StreamOffset.from_json(start), self._limit(limit)).to_json()
+        return self.stream.latest(StreamOffset.from_json(start), self._limit(limit)).to_json()
 
     def _limit(self, limit: ReadLimit) -> Limit:
         """Spark's limit, and with it the option that Spark has no room for: it takes one limit only."""
@@ -127,15 +128,15 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Limit()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return self._stream.newest().to_json()
+        return self.stream.newest().to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._stream.stop_at_newest()
+        self.stream.stop_at_newest()
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        batch = self._stream.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        batch = self.stream.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
         return [StreamPartition(tasks, batch.plan) for tasks in pack_files(batch.tasks, _size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

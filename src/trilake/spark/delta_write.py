@@ -1,7 +1,9 @@
-"""Writing a DataFrame to a Delta table: the rows go from Spark to Parquet as Arrow, in Spark's own tasks."""
+"""Writing a DataFrame to a Delta table: by Spark's own Parquet writer where the rows need nothing else, and as Arrow in
+Spark's tasks elsewhere."""
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,18 +12,21 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from trilake.delta.file_plan import FilePlan
+from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log import DeltaLog
 from trilake.delta.write import WriteRequest, WriteResult, finish_write, job_failed, plan_write
 from trilake.delta.write_files import write_files
 from trilake.errors import TrilakeError
 from trilake.spark.few_rows import few_rows
+from trilake.spark.native_write import native_write_refusal, write_natively
 from trilake.spark.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.providers import install_providers
 from trilake.spark.runner import SparkRunner
 from trilake.storage import open_store
 
 install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+_log = logging.getLogger("trilake.spark")
 
 
 def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: WriteRequest) -> WriteResult:
@@ -43,16 +48,25 @@ def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: 
             together = rebalance_wanted(df.sparkSession, request, plan.metadata)
             if together:
                 rows = rebalanced(rows, plan.files.partition_columns)
-            job = _WriteTask(uri, dict(store), plan.files, tuple(rows.columns))
-            # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
-            plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns)))) if "`" in "".join(rows.columns) else rows
             with right_sizes(df.sparkSession, wanted=together):
-                written = [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
+                written = _write(rows, uri, store, log, plan.files)
     except TrilakeError:
         raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise job_failed(log, plan, e) from e
     return finish_write(log, plan, written, run=SparkRunner(df.sparkSession))
+
+
+def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
+    """Write in Spark's tasks: by Spark itself where it can, through Arrow elsewhere."""
+    refusal = native_write_refusal(rows, log.store, files)
+    if refusal is None:
+        return [write_natively(rows, log.store, files)]
+    _log.info("%s is written through Arrow: %s", uri, refusal)
+    job = _WriteTask(uri, dict(store), files, tuple(rows.columns))
+    # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
+    plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns)))) if "`" in "".join(rows.columns) else rows
+    return [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
 
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:

@@ -27,6 +27,7 @@ from trilake.spark.delta_merge import DeltaMergeBuilder
 from trilake.spark.delta_table import DeltaTable
 from trilake.spark.delta_write import write_dataframe
 from trilake.spark.native_bases import is_connect
+from trilake.spark.native_batch import batch_rows
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 
@@ -66,8 +67,11 @@ class WriteBatch:
         """Write a batch, unless the table has it."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
         request = batch_request(WriteRequest(mode=self.mode, schema=from_spark(df.schema), **self.fields), batch)
+        if committed(DeltaLog(open_store(self.path, dict(self.store))), batch):
+            return
         try:
-            write_dataframe(df, self.path, self.store, request)
+            with batch_rows(df) as rows:
+                write_dataframe(rows, self.path, self.store, request)
         except (ConcurrentTransactionError, TableExistsError):
             # Another process of the same query, thought dead, was faster: then the batch is there.
             if not committed(DeltaLog(open_store(self.path, dict(self.store))), batch):
@@ -90,17 +94,20 @@ class MergeBatch:
         """Merge a batch, unless the table has it; where another commit gets in the way, on the table as it is then."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
         log = DeltaLog(open_store(self.path, dict(self.store)))
-        for attempt in range(_ATTEMPTS):
-            if committed(log, batch):
-                return
-            table = DeltaTable.forPath(df.sparkSession, self.path, self.store).alias(self.target_alias)
-            builder = table.merge(df.alias(self.source_alias), self.condition)
-            try:
-                self.describe(builder).withTransaction(*batch.txn).execute()
-                return
-            except ConflictError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
+        if committed(log, batch):
+            return
+        with batch_rows(df) as rows:
+            for attempt in range(_ATTEMPTS):
+                table = DeltaTable.forPath(df.sparkSession, self.path, self.store).alias(self.target_alias)
+                builder = table.merge(rows.alias(self.source_alias), self.condition)
+                try:
+                    self.describe(builder).withTransaction(*batch.txn).execute()
+                    return
+                except ConflictError:
+                    if committed(log, batch):
+                        return
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
 
 
 class foreach_batch:

@@ -6,7 +6,7 @@ properties of tables; an option of the write decides over both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,11 +15,10 @@ from pyspark.sql import functions as F
 from trilake.delta import auto_compact
 from trilake.delta.actions import Metadata
 from trilake.delta.auto_compact import AutoCompaction
-from trilake.delta.log import DeltaLog
-from trilake.delta.write import OPTIMIZED_WRITES, WriteRequest
-from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.delta.write import WriteRequest
+from trilake.errors import InvalidArgumentError
 from trilake.spark.runner import SparkRunner
-from trilake.storage import is_storage_option, open_store
+from trilake.spark.session_settings import held
 
 _PREFIX = "spark.databricks.delta."
 _ADAPTIVE = "spark.sql.adaptive."
@@ -112,31 +111,5 @@ def right_sizes(spark: SparkSession, *, wanted: bool = True) -> Iterator[None]:
         f"{_ADAPTIVE}advisoryPartitionSizeInBytes": f"{size}m",
         f"{_ADAPTIVE}coalescePartitions.parallelismFirst": "false",
     }
-    before = {key: spark.conf.get(key, None) for key in conf}
-    try:
-        for key, value in conf.items():
-            spark.conf.set(key, value)
+    with held(spark, conf):
         yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
-
-
-def driver_wanted(spark: SparkSession, options: Mapping[str, str], path: str) -> bool:
-    """Whether a write must be planned on the driver: rows are to be brought together, or the session has a say.
-
-    A Python data source can do neither: Spark hands it rows where they are, and commits in a process without a session.
-    """
-    if any(k.lower() == "optimizewrite" for k in options):
-        return True
-    if any(setting(spark, f"{name}.enabled") is not None for name in ("optimizeWrite", "autoCompact")):
-        return True
-    store = {k: v for k, v in options.items() if is_storage_option(k)}
-    try:
-        configuration = DeltaLog(open_store(path, store)).head().metadata.configuration
-    except TrilakeError:
-        return False  # no table yet, or one that the write itself will say more about
-    return any(configuration.get(k, "false").lower() == "true" for k in OPTIMIZED_WRITES)

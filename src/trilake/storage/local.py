@@ -143,12 +143,13 @@ class LocalStore(Store):
         ``folder`` is empty or ends with a slash.  ``inside`` holds the identities of the linked folders on the way.
         """
         path = self._root + folder
+        staged = any(_is_temporary(name) for name in folder.split("/"))  # all that lies in such a folder is unfinished
         try:
             with os.scandir(path) as scan:
                 names = [
                     entry.name + "/" if entry.is_dir() else entry.name
                     for entry in scan
-                    if _is_temporary(entry.name) == temporary or entry.is_dir()
+                    if (staged or _is_temporary(entry.name)) == temporary or (temporary and entry.is_dir())
                 ]
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except _MISSING:
@@ -201,11 +202,11 @@ class LocalStore(Store):
             except _MISSING:
                 continue
             except OSError as e:
-                raise _storage_error(e, "delete", path, writing=True) from e
+                raise storage_error(e, "delete", path, writing=True) from e
 
     @staticmethod
     def _fail(error: OSError, doing: str, path: str) -> NoReturn:
-        raise _storage_error(error, doing, path) from error
+        raise storage_error(error, doing, path) from error
 
 
 class _LocalWriter(AtomicWriter):
@@ -223,9 +224,9 @@ class _LocalWriter(AtomicWriter):
                 make_folder(self._folder)
                 self._file = io.FileIO(self._temp, "xb")
             except OSError as e:
-                raise _storage_error(e, "create", self._folder, writing=True) from e
+                raise storage_error(e, "create", self._folder, writing=True) from e
         except OSError as e:
-            raise _storage_error(e, "create", self._path, writing=True) from e
+            raise storage_error(e, "create", self._path, writing=True) from e
         self._buffer = io.BufferedWriter(self._file, _BUFFER)
         super().__init__(key)
 
@@ -233,7 +234,7 @@ class _LocalWriter(AtomicWriter):
         try:
             self._buffer.write(data)
         except OSError as e:
-            raise _storage_error(e, "write", self._path, writing=True) from e
+            raise storage_error(e, "write", self._path, writing=True) from e
 
     def _publish(self) -> None:
         landed = False
@@ -258,7 +259,7 @@ class _LocalWriter(AtomicWriter):
             self._discard()
             if self._absent and isinstance(e, FileExistsError):
                 raise ObjectExistsError("an object with this key exists already", file=self._path) from None
-            raise _storage_error(e, "write", self._path, writing=True) from e
+            raise storage_error(e, "write", self._path, writing=True) from e
         except BaseException:
             self._discard()  # an interrupt, or a file system that cannot do it
             raise
@@ -358,7 +359,7 @@ def _read_at(fd: int, start: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _storage_error(error: OSError, doing: str, path: str, *, writing: bool = False) -> StorageError:
+def storage_error(error: OSError, doing: str, path: str, *, writing: bool = False) -> StorageError:
     """The typed error for what the operating system said about ``path``."""
     code = error.errno
     if isinstance(error, _MISSING) and not writing:

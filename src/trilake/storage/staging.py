@@ -1,0 +1,94 @@
+"""``Staging``: a folder on the store's own disk into which a program that knows nothing of the store writes files.
+
+Spark writes Parquet to folders, under names of its own choice.  A staging folder is as unlisted as temporary files, and
+a writer that died leaves it to :meth:`Store.unfinished`.  What is published is durable before its name appears::
+
+    .trilake-*.tmp/files/part-0 -> fsync -> rename to its key -> fsync folder
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+from trilake.storage.base import Store, check_key
+from trilake.storage.local import TEMP_PREFIX, TEMP_SUFFIX, make_folder, storage_error, sync, sync_folder
+
+#: Files that are forced to disk at the same time.
+_SYNCS = 8
+
+
+class Staging:
+    """A staging folder, which is gone when its block ends.
+
+    ``path`` is the absolute path of a folder that does not exist yet: whoever writes makes it.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._top = f"{root}{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
+        self.path = f"{self._top}/files"
+
+    def __enter__(self) -> Staging:
+        try:
+            make_folder(self._root.rstrip("/"))
+            os.mkdir(self._top)
+        except OSError as e:
+            raise storage_error(e, "create", self._top, writing=True) from e
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._top, ignore_errors=True)  # at worst it is left for those who clean up
+
+    def names(self) -> list[str]:
+        """What was written: names of files in the folder."""
+        try:
+            return sorted(os.listdir(self.path))
+        except OSError as e:
+            raise storage_error(e, "list", self.path) from e
+
+    def size(self, name: str) -> int:
+        """Bytes of one of the files."""
+        try:
+            return os.stat(f"{self.path}/{name}").st_size
+        except OSError as e:
+            raise storage_error(e, "look at", f"{self.path}/{name}") from e
+
+    def publish(self, keys: Mapping[str, str]) -> None:
+        """Give files their place in the store: ``keys`` by the name of the file in the folder.
+
+        Raises ``StorageError``; then some may have their place and others not.
+        """
+        moves = [(f"{self.path}/{name}", self._root + check_key(key)) for name, key in keys.items()]
+        with ThreadPoolExecutor(_SYNCS) as pool:
+            list(pool.map(_make_durable, [source for source, _ in moves]))
+        try:
+            for source, target in moves:
+                make_folder(os.path.dirname(target))
+                os.rename(source, target)
+            for folder in sorted({os.path.dirname(target) for _, target in moves}):
+                sync_folder(folder)
+        except OSError as e:
+            raise storage_error(e, "publish files in", self._root, writing=True) from e
+
+
+def _make_durable(path: str) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            sync(fd)
+        finally:
+            os.close(fd)
+    except OSError as e:
+        raise storage_error(e, "force to disk", path, writing=True) from e
+
+
+def staging(store: Store) -> Staging | None:
+    """A staging folder of a store whose objects are files, or ``None``."""
+    place = store.local_path("x")
+    return None if place is None else Staging(place[:-1])
