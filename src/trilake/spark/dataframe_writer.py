@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
@@ -21,6 +21,8 @@ from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
 from trilake.spark.analysis_errors import job_error
 from trilake.spark.catalogue import add_name, default_location, known_location, location_of
 from trilake.storage import open_store
+
+R = TypeVar("R")
 
 #: Set on a class whose methods have been taken over, so that it happens once.
 _DONE = "_trilake_writer"
@@ -131,10 +133,10 @@ def _apply(writer: Any, format: Any, mode: Any, partition_by: Any, options: Mapp
         writer.format(format)
 
 
-def translated(write: Callable[[], None]) -> None:
+def translated(write: Callable[[], R]) -> R:
     """Run a write whose errors Spark's callers can catch."""
     try:
-        write()
+        return write()
     except TrilakeError as e:
         raise job_error(e) from e.__cause__
 

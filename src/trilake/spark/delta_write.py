@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,7 +15,8 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log import DeltaLog
-from trilake.delta.write import WriteRequest, WriteResult, finish_write, job_failed, plan_write
+from trilake.delta.row_changes import Runner
+from trilake.delta.write import WritePlan, WriteRequest, WriteResult, finish_write, job_failed, plan_write
 from trilake.delta.write_files import write_files
 from trilake.errors import TrilakeError
 from trilake.spark.few_rows import few_rows
@@ -29,7 +31,17 @@ install_providers()  # here, because Spark's tasks import this module and nothin
 _log = logging.getLogger("trilake.spark")
 
 
-def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: WriteRequest) -> WriteResult:
+class Finish(Protocol):
+    """How the files of a write become a commit, as :func:`trilake.delta.write.finish_write` does it."""
+
+    def __call__(
+        self, log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner
+    ) -> WriteResult: ...
+
+
+def write_dataframe(
+    df: DataFrame, uri: str, store: Mapping[str, str], request: WriteRequest, *, finish: Finish = finish_write
+) -> WriteResult:
     """Run the write as one Spark job, or here where the driver has the rows, and commit it.
 
     Raises as :func:`trilake.delta.write.plan_write` and :func:`trilake.delta.write.finish_write` do, and
@@ -54,7 +66,7 @@ def write_dataframe(df: DataFrame, uri: str, store: Mapping[str, str], request: 
         raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise job_failed(log, plan, e) from e
-    return finish_write(log, plan, written, run=SparkRunner(df.sparkSession))
+    return finish(log, plan, written, run=SparkRunner(df.sparkSession))
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:

@@ -11,27 +11,44 @@ One query may write to several tables, each by its own function; two functions t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
+from trilake.delta.file_plan import WrittenFiles
 from trilake.delta.log import DeltaLog
+from trilake.delta.row_changes import Runner, run_here
 from trilake.delta.stream_errors import StreamError
-from trilake.delta.stream_sink import BatchId, batch_request, committed
-from trilake.delta.write import WriteRequest
-from trilake.errors import ConcurrentTransactionError, ConflictError, InvalidArgumentError, TableExistsError
+from trilake.delta.stream_sink import BatchId, batch_request, commit_batch, committed
+from trilake.delta.write import WritePlan, WriteRequest, WriteResult
+from trilake.errors import ConflictError, InvalidArgumentError
 from trilake.spark.delta_merge import DeltaMergeBuilder
+from trilake.spark.delta_source import write_request
 from trilake.spark.delta_table import DeltaTable
 from trilake.spark.delta_write import write_dataframe
 from trilake.spark.native_bases import is_connect
 from trilake.spark.native_batch import batch_rows
+from trilake.spark.options import Options
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 
 _QUERY_ID = "sql.streaming.queryId"
+#: What options of a write say of each batch.
+_OPTION_FIELDS = (
+    "partition_by",
+    "properties",
+    "replace_where",
+    "partition_overwrite",
+    "schema_mode",
+    "isolation",
+    "user_metadata",
+    "data_format",
+    "optimize_write",
+)
 #: How often a merge that meets conflicts is tried.
 _ATTEMPTS = 5
 
@@ -66,16 +83,35 @@ class WriteBatch:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, unless the table has it."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
-        request = batch_request(WriteRequest(mode=self.mode, schema=from_spark(df.schema), **self.fields), batch)
         if committed(DeltaLog(open_store(self.path, dict(self.store))), batch):
             return
-        try:
-            with batch_rows(df) as rows:
-                write_dataframe(rows, self.path, self.store, request)
-        except (ConcurrentTransactionError, TableExistsError):
-            # Another process of the same query, thought dead, was faster: then the batch is there.
-            if not committed(DeltaLog(open_store(self.path, dict(self.store))), batch):
-                raise
+        request = batch_request(WriteRequest(mode=self.mode, schema=from_spark(df.schema), **self.fields), batch)
+
+        def finish(
+            log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner = run_here
+        ) -> WriteResult:
+            return commit_batch(log, plan, batch, written, run=run)
+
+        with batch_rows(df) as rows:
+            write_dataframe(rows, self.path, self.store, request, finish=finish)
+
+
+def sink_batches(path: str, options: Options, schema: T.StructType, *, complete: bool) -> WriteBatch:
+    """What writes the batches of ``df.writeStream.format("delta")`` with these options.
+
+    Raises ``InvalidArgumentError`` for options that make no sense.
+    """
+    request = write_request(options, schema, complete)
+    if request.txn is not None:
+        raise InvalidArgumentError(
+            "txnAppId and txnVersion are those of the query and its batch here", help="leave both options out"
+        )
+    return WriteBatch(
+        path,
+        "overwrite" if complete else "append",
+        {name: getattr(request, name) for name in _OPTION_FIELDS},
+        store=dict(options.store),
+    )
 
 
 @dataclass(frozen=True)

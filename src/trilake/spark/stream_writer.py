@@ -3,28 +3,41 @@
 Spark drops ``partitionBy`` silently on the way to a Python sink, and keeps to itself a checkpoint that only settings of
 the session name.  After :func:`take_over_streams` both reach the sinks of our formats as options.  ``toTable`` and
 ``readStream.table`` find tables of the catalogue that are ours.
+
+A stream to a Delta table is written batch by batch by :mod:`trilake.spark.foreach_batch`, on the driver: that can let
+Spark write the files, and read those of a source (:mod:`trilake.spark.native_batch`).  Spark Connect, which runs such
+functions elsewhere, keeps to the Python sink.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
 
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+from pyspark.sql.utils import to_str
 
 from trilake.delta.log import DeltaLog
 from trilake.delta.write import WriteRequest, write_arrow
 from trilake.errors import InvalidArgumentError
 from trilake.spark.catalogue import default_location
 from trilake.spark.dataframe_writer import our_location, rename, translated
+from trilake.spark.delta_source import WRITE_OPTIONS
+from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS, checkpoint_of
+from trilake.spark.foreach_batch import sink_batches
+from trilake.spark.options import Options
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 
 _DONE, _STATE = "_trilake_streams", "_trilake_told"
+_CHECKPOINT = "checkpointLocation"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+
+_DELTA = ("delta", "trilake-delta")
 
 #: Names of formats whose streams are taken over.
 STREAMED: set[str] = set()
@@ -36,8 +49,14 @@ class _Told:
 
     format: str = ""
     partition_by: tuple[str, ...] = ()
-    checkpoint: bool = False
+    mode: str = "append"
+    options: dict[str, str] = field(default_factory=dict)
     name: str | None = None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Where the query's checkpoint is."""
+        return next((v for k, v in self.options.items() if k.lower() == _CHECKPOINT.lower() and v), None)
 
 
 def take_over_streams(registered: Iterable[str]) -> None:
@@ -71,9 +90,15 @@ def _told(writer: Any) -> _Told:
 
 
 def _take_over_writer(cls: Any) -> None:
-    start, to_table, option = cls.start, cls.toTable, cls.option
+    start, to_table, partition = cls.start, cls.toTable, cls.partitionBy
     for name, note in _NOTES.items():
         setattr(cls, name, _noting(getattr(cls, name), note))
+
+    @functools.wraps(partition)
+    def partition_ours(self: Any, *cols: Any) -> Any:
+        # Kept until the format is certain: what starts without it must never have heard of it.
+        _told(self).partition_by = tuple(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+        return self
 
     @functools.wraps(start)
     def start_ours(
@@ -86,8 +111,14 @@ def _take_over_writer(cls: Any) -> None:
         **options: Any,
     ) -> Any:
         _apply(self, format, outputMode, partitionBy, queryName, options)
-        if _told(self).format in STREAMED:
-            _prepare(self, option)
+        told = _told(self)
+        if told.format in STREAMED:
+            _prepare(self)
+            if told.format in _DELTA and cls is DataStreamWriter:
+                place = path or told.options.get("path")
+                return translated(lambda: _start_by_batches(self, place, start))
+        elif told.partition_by:
+            partition(self, *told.partition_by)
         return start(self) if path is None else start(self, path)
 
     @functools.wraps(to_table)
@@ -104,14 +135,16 @@ def _take_over_writer(cls: Any) -> None:
         told = _told(self)
         place = None if told.format and told.format not in STREAMED else our_location(_session(self), tableName)
         if place is None:
-            if not told.format.endswith("delta") or told.format not in STREAMED:
+            if told.format not in _DELTA or told.format not in STREAMED:
+                if told.partition_by:
+                    partition(self, *told.partition_by)
                 return to_table(self, tableName)
             place = _made(self, tableName, told.partition_by)
         if not told.format:
             self.format("delta")
         return self.start(place)
 
-    cls.start, cls.toTable = start_ours, to_table_ours
+    cls.start, cls.toTable, cls.partitionBy = start_ours, to_table_ours, partition_ours
 
 
 def _apply(
@@ -125,17 +158,33 @@ def _apply(
         writer.partitionBy(partition_by)
 
 
-def _prepare(writer: Any, option: Callable[..., Any]) -> None:
+def _prepare(writer: Any) -> None:
     """Tell the sink by options what Spark keeps to itself."""
     told = _told(writer)
     if told.partition_by:
         if any("," in c for c in told.partition_by):
             raise InvalidArgumentError("a stream cannot be partitioned by a column with a comma in its name")
-        option(writer, "partitionBy", ",".join(told.partition_by))
+        writer.option("partitionBy", ",".join(told.partition_by))
     if not told.checkpoint:
         folder = _session(writer).conf.get(_CHECKPOINTS, None)
         if folder:
-            option(writer, "checkpointLocation", f"{folder.rstrip('/')}/{told.name or uuid4()}")
+            writer.option(_CHECKPOINT, f"{folder.rstrip('/')}/{told.name or uuid4()}")
+
+
+def _start_by_batches(writer: Any, place: Any, start: Callable[..., Any]) -> Any:
+    """Start a query whose batches are written here, on the driver: their rows need not pass through Python."""
+    told = _told(writer)
+    if not isinstance(place, str | PathLike):
+        raise InvalidArgumentError("no path was given", help='write .start("/path/to/table")')
+    if told.mode not in ("append", "complete"):
+        raise InvalidArgumentError(
+            f"a Delta table takes no stream in output mode {told.mode}",
+            help="it is append or complete; rows are updated by trilake.foreach_batch.merge",
+        )
+    options = Options(told.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
+    checkpoint_of(options)  # without one, Spark would take a folder that is gone with the query
+    write = sink_batches(fspath(place), options, _schema(writer), complete=told.mode == "complete")
+    return start(writer.foreachBatch(write))
 
 
 def _made(writer: Any, name: str, partition_by: tuple[str, ...]) -> str:
@@ -170,9 +219,9 @@ def _schema(writer: Any) -> Any:
 def _noting(method: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        out = method(self, *args, **kwargs)
+        method(self, *args, **kwargs)
         note(_told(self), *args, **kwargs)
-        return out
+        return self
 
     return call
 
@@ -181,12 +230,18 @@ def _note_format(told: _Told, source: str) -> None:
     told.format = source.lower()
 
 
-def _note_partitions(told: _Told, *cols: Any) -> None:
-    told.partition_by = tuple(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+def _note_function(told: _Told, *_: Any) -> None:
+    told.format = ""
+
+
+def _note_mode(told: _Told, outputMode: str) -> None:
+    told.mode = outputMode.lower()
 
 
 def _note_option(told: _Told, key: str, value: Any) -> None:
-    told.checkpoint |= key.lower() == "checkpointlocation" and value is not None
+    text = to_str(value)
+    if text is not None:
+        told.options[key] = text
 
 
 def _note_options(told: _Told, **options: Any) -> None:
@@ -200,7 +255,9 @@ def _note_name(told: _Told, queryName: str) -> None:
 
 _NOTES: dict[str, Callable[..., None]] = {
     "format": _note_format,
-    "partitionBy": _note_partitions,
+    "outputMode": _note_mode,
+    "foreach": _note_function,
+    "foreachBatch": _note_function,
     "option": _note_option,
     "options": _note_options,
     "queryName": _note_name,
