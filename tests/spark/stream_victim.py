@@ -1,8 +1,9 @@
 """A process that runs a streaming query until it is killed; see test_stream_kill.py.
 
-It says ``ready`` when Spark is up, and waits for a line such as ``middle,last 1``: hops, and files a batch.  The hop
-``middle`` is source -> middle by ``format("delta")``, ``last`` is middle -> last by ``trilake.write_stream``.  It runs
-one after the other, each until nothing is left to read, and says ``done``.
+It says ``ready`` when Spark is up, and waits for a line such as ``middle,last 1 driver``: hops, files a batch, and where
+batches of ``format("delta")`` are written: on the driver, as they are after ``register``, or by the Python sink in
+``tasks``.  The hop ``middle`` is source -> middle by ``format("delta")``, ``last`` is middle -> last by
+``trilake.write_stream``.  It runs one after the other, each until nothing is left to read, and says ``done``.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import sys
 from pathlib import Path
 
 import trilake
+from trilake.spark.data_sources import register_sources
 from trilake.spark.session import local_session
 
 
 def main(folder: Path) -> None:
     spark = local_session("victim", cores=1, memory="512m")
-    trilake.register(spark)
     print("ready", flush=True)
-    hops, files = sys.stdin.readline().split()
+    hops, files, where = sys.stdin.readline().split()
+    if where == "driver":
+        trilake.register(spark)
+    else:
+        register_sources(spark)
     for hop in hops.split(","):
         came_from = folder / ("source" if hop == "middle" else "middle")
         rows = spark.readStream.format("delta").option("maxFilesPerTrigger", files).load(str(came_from))
