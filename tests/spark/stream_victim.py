@@ -1,8 +1,8 @@
 """A process that runs a streaming query until it is killed; see test_stream_kill.py.
 
-It says ``ready`` when Spark is up, and waits for a line such as ``middle,last 1 driver``: hops, files a batch, and where
-batches of ``format("delta")`` are written: on the driver, as they are after ``register``, or by the Python sink in
-``tasks``.  The hop ``middle`` is source -> middle by ``format("delta")``, ``last`` is middle -> last by
+It says ``ready`` when Spark is up, and waits for a line such as ``middle,last 1 driver``: hops, files a batch, and
+where batches of ``format("delta")`` are written: on the ``driver``, as they are after ``register``, or by the Python
+sink in ``tasks``.  The hop ``middle`` is source -> middle by ``format("delta")``, ``last`` is middle -> last by
 ``trilake.write_stream``.  It runs one after the other, each until nothing is left to read, and says ``done``.
 """
 
