@@ -39,6 +39,7 @@ from trilake.errors import (
 from trilake.storage import open_store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
+from trilake.storage.staging import staging
 
 HOUR = 3_600_000
 WEEK = 168
@@ -451,6 +452,26 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     assert not [p for p in done.paths if p.startswith("linked")]
     assert "a link" in done.paths
     assert not os.path.lexists(root / "a link")
+
+
+def test_what_a_dead_job_staged_goes_when_it_is_old(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put(commit_key(0), lines([protocol(), metadata()]))
+    for place in (tmp_path, tmp_path / "_hidden"):
+        folder = staging(open_store(str(place)))
+        assert folder is not None
+        deep = Path(folder.__enter__().path, "_temporary", "0")
+        deep.mkdir(parents=True)
+        (deep / "part-0.parquet").write_bytes(b"half")
+    (staged,) = tmp_path.glob(".trilake-*")
+    now = next(iter(store.unfinished())).modified_ms
+    runtime = Runtime(clock_ms=lambda: now + (WEEK - 1) * HOUR)
+    assert vacuum(DeltaLog(store), runtime=runtime).paths == []
+    assert staged.exists()
+    runtime = Runtime(clock_ms=lambda: now + (WEEK + 1) * HOUR)
+    assert vacuum(DeltaLog(store), runtime=runtime).paths == [f"{staged.name}/files/_temporary/0/part-0.parquet"]
+    assert not staged.exists()
+    assert len(list((tmp_path / "_hidden").rglob("part-0.parquet"))) == 1, "what is hidden is none of its business"
 
 
 def test_what_a_dead_writer_left_goes_when_it_is_old(tmp_path: Path) -> None:
