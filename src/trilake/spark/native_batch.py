@@ -26,8 +26,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -45,8 +43,8 @@ from trilake.storage.base import Store
 _log = logging.getLogger("trilake.spark")
 
 _QUERY_ID = "sql.streaming.queryId"
-#: Steps that look at one row at a time, or only move rows.
-_STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "Repartition", "RepartitionByExpression", "MapInArrow"}
+#: Steps that look at one row at a time.  Where rows are moved between tasks, Spark has read them before it asks us.
+_STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "MapInArrow", "MapInPandas"}
 _SOURCE = "StreamingDataSourceV2ScanRelation"
 _PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
 _NAMES = ("delta", "trilake-delta")
@@ -86,10 +84,11 @@ def batch_rows(df: DataFrame) -> Iterator[DataFrame]:
     except _Unlike as e:
         _log.info("a batch is read through its source: %s", e)
         native = None
-    except (TrilakeError, Py4JError, PySparkException, AttributeError, OSError, pa.ArrowException) as e:
-        # Another Spark than this was written for, a file that is gone, a log that cannot be read: the source itself
-        # knows what to do or to say.
-        _log.info("a batch is read through its source: %s: %s", type(e).__name__, e)
+    except (TrilakeError, OSError, pa.ArrowException) as e:
+        _log.info("a batch is read through its source, which will say more: %s", e)
+        native = None
+    except Exception as e:  # noqa: BLE001 - whatever another Spark than this was written for may answer
+        _log.warning("a batch is read through its source: %s: %s", type(e).__name__, e)
         native = None
     if native is None:
         yield df
