@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import trilake
+from trilake.spark import native_batch
 from trilake.spark.data_sources import register_sources
 from trilake.spark.session import local_session
 
@@ -22,6 +23,7 @@ def main(folder: Path) -> None:
     hops, files, where = sys.stdin.readline().split()
     if where == "driver":
         trilake.register(spark)
+        native_batch.SMALL = 0  # all batches of this run are small
     else:
         register_sources(spark)
     for hop in hops.split(","):

@@ -37,6 +37,7 @@ def ways(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return out
 
     monkeypatch.setattr(native_batch, "_native", noted)
+    monkeypatch.setattr(native_batch, "SMALL", 0)
     return found
 
 
@@ -98,6 +99,15 @@ def test_vectors_partitions_and_mapped_columns(
     assert read(query) == 11
     source, target = (trilake.open(tmp_path / n).to_arrow().sort_by("id") for n in ("in", "out"))
     assert target.equals(source)
+
+
+def test_small_batches_are_not_worth_it(
+    spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_batch, "SMALL", 8 << 20)
+    grow(tmp_path / "in", range(5))
+    assert read(run(stream(spark, tmp_path / "in"), tmp_path / "out")) == 5
+    assert ways == ["so little comes quicker through the source"]
 
 
 def test_what_comes_through_the_source(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:

@@ -42,6 +42,9 @@ from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
 
+#: Bytes of data files below which a batch is not worth the tenth of a second that planning its scan takes.
+SMALL = 8 << 20
+
 _QUERY_ID = "sql.streaming.queryId"
 #: Steps that look at one row at a time.  Where rows are moved between tasks, Spark has read them before it asks us.
 _STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "MapInArrow", "MapInPandas"}
@@ -104,21 +107,20 @@ def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
         raise _Unlike("Spark Connect does not show plans")
     execution = _execution(df)
     steps, source = _source(execution.logical())
-    counter = _counter(execution, source.leaf)
     reader = _reader(df, source)
     store = reader.stream.log.store
     batch = reader.stream.batch(source.start, source.end)
     tasks = [t for t in batch.tasks if isinstance(t, FileTask)]
     if len(tasks) != len(batch.tasks) or any(t.selected is not None for t in tasks):
         raise _Unlike("changes are read, not files")
-    if not tasks:
-        raise _Unlike("there is nothing to read")
+    if not tasks or sum(t.size for t in tasks) < SMALL:
+        raise _Unlike("so little comes quicker through the source")
     metadata = reader.stream.reading.metadata
     vectors = any(t.vector is not None for t in tasks)
     refusal = files_refusal(metadata, store.uri, df.sparkSession, vectors=vectors)
     if refusal is not None:
         raise _Unlike(refusal)
-    rows = _count(store, tasks)
+    counter, rows = _counter(execution, source.leaf), _count(store, tasks)
     try:
         files = task_files(store, metadata.schema, batch.plan, tasks)
         frame = native_scan(df.sparkSession, files, keep=False).frame(df.sparkSession, files.output, files.vectors)
