@@ -194,6 +194,24 @@ def test_files_that_are_gone_are_the_business_of_the_source(
     assert all(lost in w for w in ways), ways
 
 
+def test_a_scan_that_fails_is_done_again_through_the_source(
+    spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import functions as F
+
+    grow(tmp_path / "in", range(5))
+    true = native_batch._replaced
+
+    def broken(*args: Any) -> DataFrame:
+        frame = true(*args)
+        return frame.withColumn("id", F.when(F.col("id") == 3, F.raise_error(F.lit("boom"))).otherwise(F.col("id")))
+
+    monkeypatch.setattr(native_batch, "_replaced", broken)
+    assert read(run(stream(spark, tmp_path / "in"), tmp_path / "out")) == 5
+    assert ways == [NATIVE]
+    assert ids(tmp_path / "out") == list(range(5))
+
+
 def test_a_spark_that_looks_otherwise(
     spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

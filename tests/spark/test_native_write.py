@@ -90,7 +90,7 @@ def test_every_type_is_written_as_our_own_writer_does(
 
 
 def test_columns_are_found_by_name_and_missing_ones_are_null(spark: SparkSession, tmp_path: Path) -> None:
-    odd = tmp_path / "a table % +ü {x}"
+    odd = tmp_path / "a table % +ü {x} #1?"
     first = spark.range(4).selectExpr("id AS `a``b c.d`", "CAST(id AS STRING) AS Name", "named_struct('x', id) AS s")
     trilake.write(first, odd)
     trilake.write(spark.range(2).selectExpr("CAST(id AS STRING) AS NAME", "id AS `A``b C.d`"), odd, mode="append")
@@ -99,6 +99,16 @@ def test_columns_are_found_by_name_and_missing_ones_are_null(spark: SparkSession
     assert found["s"].null_count == 2
     assert sorted(found["a`b c.d"].to_pylist()) == [0, 0, 1, 1, 2, 3]
     assert sorted(p.name for p in odd.iterdir() if not p.name.endswith(".parquet")) == ["_delta_log"]
+
+
+def test_names_that_parquet_does_not_mind(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(3).selectExpr("id AS ` ,;{}()\n\t=`", "named_struct('ä b', id) AS s", "NULL AS nothing")
+    trilake.write(df.drop("nothing"), tmp_path / "t")
+    assert trilake.open(tmp_path / "t").to_arrow().schema.names == [" ,;{}()\n\t=", "s"]
+    assert trilake.read(spark, tmp_path / "t").select("s.`ä b`").count() == 3
+    # A column without a type is one that Spark's Parquet writer does not know.
+    trilake.write(df, tmp_path / "void")
+    assert trilake.open(tmp_path / "void").count() == 3
 
 
 def test_bounds_say_nothing_of_what_they_do_not_know(spark: SparkSession, tmp_path: Path) -> None:
@@ -179,6 +189,8 @@ def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert "made or checked" in str(refusal(spark.range(3), tmp_path / "made"))
     inside = spark.range(1).selectExpr("named_struct('x', id) AS s")
     assert "parts of column s" in str(refusal(inside, tmp_path / "nested"))
+    with settings(spark, {"spark.master": "spark://host:7077"}):
+        assert "disks of their own" in str(refusal(df, tmp_path / "t"))
     memory = plan_write(DeltaLog(open_store("memory://x")), WriteRequest("append", from_spark(df.schema)))
     assert isinstance(memory.files, FilePlan)
     assert "local disks" in str(native_write_refusal(df, open_store("memory://x"), memory.files))

@@ -31,7 +31,7 @@ from trilake.spark.delta_source import write_request
 from trilake.spark.delta_table import DeltaTable
 from trilake.spark.delta_write import write_dataframe
 from trilake.spark.native_bases import is_connect
-from trilake.spark.native_batch import batch_rows
+from trilake.spark.native_batch import with_rows
 from trilake.spark.options import Options
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
@@ -92,8 +92,7 @@ class WriteBatch:
         ) -> WriteResult:
             return commit_batch(log, plan, batch, written, run=run)
 
-        with batch_rows(df) as rows:
-            write_dataframe(rows, self.path, self.store, request, finish=finish)
+        with_rows(df, lambda rows: write_dataframe(rows, self.path, self.store, request, finish=finish))
 
 
 def sink_batches(path: str, options: Options, schema: T.StructType, *, complete: bool) -> WriteBatch:
@@ -130,20 +129,21 @@ class MergeBatch:
         """Merge a batch, unless the table has it; where another commit gets in the way, on the table as it is then."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
         log = DeltaLog(open_store(self.path, dict(self.store)))
-        if committed(log, batch):
-            return
-        with batch_rows(df) as rows:
-            for attempt in range(_ATTEMPTS):
-                table = DeltaTable.forPath(df.sparkSession, self.path, self.store).alias(self.target_alias)
-                builder = table.merge(rows.alias(self.source_alias), self.condition)
-                try:
-                    self.describe(builder).withTransaction(*batch.txn).execute()
+        if not committed(log, batch):
+            with_rows(df, lambda rows: self._merge(rows, log, batch))
+
+    def _merge(self, rows: DataFrame, log: DeltaLog, batch: BatchId) -> None:
+        for attempt in range(_ATTEMPTS):
+            table = DeltaTable.forPath(rows.sparkSession, self.path, self.store).alias(self.target_alias)
+            builder = table.merge(rows.alias(self.source_alias), self.condition)
+            try:
+                self.describe(builder).withTransaction(*batch.txn).execute()
+                return
+            except ConflictError:
+                if committed(log, batch):
                     return
-                except ConflictError:
-                    if committed(log, batch):
-                        return
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
+                if attempt + 1 == _ATTEMPTS:
+                    raise
 
 
 class foreach_batch:

@@ -18,27 +18,30 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.delta.scan import FileTask
 from trilake.delta.stream_offset import StreamOffset
 from trilake.delta.stream_options import STREAM_READ_OPTIONS, StreamOptions
-from trilake.errors import TrilakeError
+from trilake.errors import TrilakeError, WriteFailedError
 from trilake.spark.delta_read import files_refusal, task_files
 from trilake.spark.delta_stream_source import DeltaStreamReader
 from trilake.spark.native import NativeScanError, native_scan
 from trilake.spark.native_bases import is_connect
 from trilake.spark.options import Options
 from trilake.storage.base import Store
+
+R = TypeVar("R")
 
 _log = logging.getLogger("trilake.spark")
 
@@ -75,30 +78,36 @@ class _Source:
     end: StreamOffset
 
 
-@contextmanager
-def batch_rows(df: DataFrame) -> Iterator[DataFrame]:
-    """The rows of a batch, ``df``, by the quickest way there is.
+def with_rows(df: DataFrame, work: Callable[[DataFrame], R]) -> R:
+    """Do something with the rows of a batch, ``df``, that come by the quickest way there is; what it returned.
 
-    In the block, the frame may be used any number of times.  When it ends well, the query's progress counts the rows
-    of the source.
+    ``work`` may use its frame any number of times.  When it ends well, the query's progress counts the rows of the
+    source.  Where a job over Spark's own scan fails, it is done again over the batch itself: nothing was committed, and
+    if the rows are to blame, that will say so.
     """
+    native = _native_or_none(df)
+    if native is not None:
+        frame, rows, metric = native
+        try:
+            out = work(frame)
+        except (WriteFailedError, PySparkException, Py4JError) as e:
+            _log.warning("a batch that Spark was to read itself failed, and is read through its source: %s", e)
+        else:
+            metric.add(rows)
+            return out
+    return work(df)
+
+
+def _native_or_none(df: DataFrame) -> tuple[DataFrame, int, Any] | None:
     try:
-        native = _native(df)
+        return _native(df)
     except _Unlike as e:
         _log.info("a batch is read through its source: %s", e)
-        native = None
     except (TrilakeError, OSError, pa.ArrowException) as e:
         _log.info("a batch is read through its source, which will say more: %s", e)
-        native = None
     except Exception as e:  # noqa: BLE001 - whatever another Spark than this was written for may answer
         _log.warning("a batch is read through its source: %s: %s", type(e).__name__, e)
-        native = None
-    if native is None:
-        yield df
-        return
-    frame, rows, metric = native
-    yield frame
-    metric.add(rows)
+    return None
 
 
 def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:

@@ -27,7 +27,7 @@ from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.file_statistics import file_statistics, leaf_paths, type_at
 from trilake.delta.file_writer import file_action
 from trilake.delta.runtime import Runtime
-from trilake.delta.schema import DataType, PrimitiveType, StructField, StructType, nested_fields
+from trilake.delta.schema import PrimitiveType, StructField, StructType, nested_fields
 from trilake.delta.store_assignment import assign_batch
 from trilake.spark.native_refusal import native_refusal
 from trilake.spark.schemas import to_physical_spark, to_spark
@@ -50,6 +50,8 @@ _OPTIONS = {
 }
 #: Footers that are read at the same time.
 _READERS = 8
+#: Types that Spark's Parquet writer refuses, or would write otherwise.
+_NOT_FOR_SPARK = {"variant", "void"}
 _DATA_FILE = re.compile(r"part-.*\.parquet")
 
 
@@ -77,6 +79,9 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
         return reason
     if store.local_path("x") is None:
         return "Spark writes to local disks only"
+    if not str(df.sparkSession.conf.get("spark.master", None) or "").startswith("local"):
+        # The committer, on the driver, would take files that it does not see for files that are not there.
+        return "tasks may run on machines with disks of their own"
     return native_refusal(store.uri, "parquet", spark=df.sparkSession)
 
 
@@ -89,13 +94,9 @@ def _types_refusal(given: T.StructType, wanted: StructType) -> str | None:
             return f"column {field.name} is {found.simpleString()} and the table has {spark.dataType.simpleString()}"
         if forbids_null(field.type) or (not field.nullable and not isinstance(field.type, PrimitiveType)):
             return f"parts of column {field.name} must not be null"
-    if any(_is_variant(f.type) for f in nested_fields(wanted)):
-        return "the table has variants"
-    return None
-
-
-def _is_variant(t: DataType) -> bool:
-    return isinstance(t, PrimitiveType) and t.name == "variant"
+    names = {f.type.name for f in nested_fields(wanted) if isinstance(f.type, PrimitiveType)}
+    unknown = sorted(names & _NOT_FOR_SPARK)
+    return f"the table has columns of type {', '.join(unknown)}" if unknown else None
 
 
 def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime | None = None) -> WrittenFiles:
