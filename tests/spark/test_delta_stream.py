@@ -245,7 +245,7 @@ def test_foreach_batch_merges_each_batch_once(lake: Lake, spark: SparkSession) -
 
 def test_write_stream_in_one_call(lake: Lake) -> None:
     lake.grow(2)
-    where = {"checkpoint": lake.checkpoint("out"), "available_now": True}
+    where: Any = {"checkpoint": lake.checkpoint("out"), "available_now": True}
     trilake.write_stream(lake.stream(), lake.folder / "out", partition_by="p", **where).awaitTermination()
     lake.grow()
     trilake.write_stream(lake.stream(), lake.folder / "out", **where).awaitTermination()
@@ -275,3 +275,41 @@ def test_mistakes_are_named(lake: Lake) -> None:
     lake.grow()
     assert "UNKNOWN_OPTION" in failure(lambda: lake.stream(maxFilesPerTriger=1))
     assert "VERSION_NOT_FOUND" in failure(lambda: lake.run(lake.stream(startingVersion=77)))
+
+
+def test_what_a_sink_cannot_do_is_said_when_it_starts(lake: Lake) -> None:
+    lake.grow()
+    out = str(lake.folder / "out")
+    checkpoint: Any = {"checkpointLocation": lake.checkpoint("out")}
+    delta = lake.stream().writeStream.format("delta")
+    assert "must know the query's checkpoint" in failure(lambda: delta.start(out))
+    assert "no path was given" in failure(lambda: delta.start(**checkpoint))
+    again = lake.stream().writeStream.format("delta")
+    assert "takes no stream in output mode update" in failure(
+        lambda: again.start(out, outputMode="update", **checkpoint)
+    )
+    once_more = lake.stream().writeStream.format("delta").options(txnAppId="a", txnVersion=1)
+    assert "leave both options out" in failure(lambda: once_more.start(out, **checkpoint))
+    assert "UNKNOWN_OPTION" in failure(
+        lambda: lake.stream().writeStream.format("delta").start(out, oops=1, **checkpoint)
+    )
+    assert not (lake.folder / "out").exists()
+
+
+def test_chains_of_calls_that_end_elsewhere(lake: Lake) -> None:
+    lake.grow()
+    seen: list[int] = []
+    own = lake.stream().writeStream.format("delta").foreachBatch(lambda df, _: seen.append(df.count()))
+    own = own.option("checkpointLocation", lake.checkpoint("own")).trigger(availableNow=True)
+    own.start().awaitTermination()
+    assert seen == [2]
+    files = lake.stream().writeStream.partitionBy("p").format("parquet").trigger(availableNow=True)
+    files.option("checkpointLocation", lake.checkpoint("files")).start(str(lake.folder / "files")).awaitTermination()
+    assert sorted(p.name for p in (lake.folder / "files").glob("p=*")) == ["p=p0", "p=p1"]
+    named = lake.stream().writeStream.format("delta").option("path", str(lake.folder / "named")).trigger(once=True)
+    named.option("checkpointLocation", lake.checkpoint("named")).start().awaitTermination()
+    assert lake.ids("named") == [0, 1]
+    wide = lake.stream().writeStream.format("delta").option("optimizeWrite", True).trigger(availableNow=True)
+    wide = wide.partitionBy(["p"]).option("checkpointLocation", lake.checkpoint("wide"))
+    wide.start(str(lake.folder / "wide")).awaitTermination()
+    assert (lake.ids("wide"), lake.table("wide").files().num_rows) == ([0, 1], 2)
