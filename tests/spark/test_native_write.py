@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,27 @@ def both_ways(df: DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, **fi
     return folder / "spark", folder / "arrow"
 
 
-def parquet_schema(table: Path) -> list[tuple[str, str, str, Any]]:
-    """What the files of a table say of their columns: path, types and field ids."""
+def parquet_schema(table: Path) -> list[tuple[str, str, str]]:
+    """What the files of a table say of their leaf columns: path and types."""
     (file,) = table.glob("*.parquet")
     schema = pq.ParquetFile(file).schema
-    ids = [(f.metadata or {}).get(b"PARQUET:field_id") for f in pq.read_schema(file)]
     leaves = [schema.column(i) for i in range(len(schema.names))]
-    # A list's element is called by either of two names, and is one of them to every reader.
-    return [(c.path, c.physical_type, str(c.logical_type), ids) for c in leaves]
+    return [(c.path, c.physical_type, str(c.logical_type)) for c in leaves]
+
+
+def field_ids(table: Path) -> list[bytes | None]:
+    """The ids of all fields of its files that are a column or a part of a struct, depth first."""
+    (file,) = table.glob("*.parquet")
+
+    def walk(f: pa.Field, *, named: bool) -> Iterator[bytes | None]:
+        if named:
+            yield (f.metadata or {}).get(b"PARQUET:field_id")
+        of_map = pa.types.is_map(f.type)
+        inside = [f.type.key_field, f.type.item_field] if of_map else map(f.type.field, range(f.type.num_fields))
+        for child in inside:
+            yield from walk(child, named=pa.types.is_struct(f.type))
+
+    return [i for f in pq.read_schema(file) for i in walk(f, named=True)]
 
 
 @pytest.mark.parametrize("mapping", ["none", "name", "id"])
@@ -81,9 +94,11 @@ def test_every_type_is_written_as_our_own_writer_does(
         assert stats[0] == stats[1]
         assert parquet_schema(ours) == parquet_schema(arrow)
     else:
-        kinds = [[(k, t, ids) for _, k, t, ids in parquet_schema(table)] for table in (ours, arrow)]
+        kinds = [[(k, t) for _, k, t in parquet_schema(table)] for table in (ours, arrow)]
         assert kinds[0] == kinds[1]
-        assert all(i is not None for _, _, ids in kinds[0] for i in ids)
+        assert field_ids(ours) == field_ids(arrow)
+        assert None not in field_ids(ours)
+        assert len(field_ids(ours)) == 20, field_ids(ours)
     assert spark.conf.get(_TIMESTAMPS) == "INT96"
     again = trilake.read(spark, ours).toArrow()
     assert again.num_rows == 3

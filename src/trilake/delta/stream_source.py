@@ -216,6 +216,8 @@ class DeltaStream:
                 units = units.until(end.reservoir_version, end.index)
             tasks += self._snapshot_tasks(units, start.reservoir_version)
             place = start.at(start.reservoir_version + 1)
+            if not end.is_starting_version:
+                self._snapshot = None  # of a million files, and never asked for again
         if not end.is_starting_version and place.place < end.place:
             tasks += self._commit_tasks(place, end)
         return StreamBatch(tuple(tasks), self._plan(), self.options.read_change_feed)

@@ -30,6 +30,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from trilake.delta.read import locate
 from trilake.delta.scan import FileTask
 from trilake.delta.stream_offset import StreamOffset
 from trilake.delta.stream_options import STREAM_READ_OPTIONS, StreamOptions
@@ -244,11 +245,12 @@ def _count(store: Store, tasks: list[FileTask]) -> int:
     """How many rows the files have, by their footers: statistics of the log may be missing."""
 
     def rows(task: FileTask) -> int:
-        place = store.local_path(task.path)
-        if place is None:
+        place, key = locate(store, task.path)
+        path = place.local_path(key)
+        if path is None:
             raise _Unlike("the files are on no local disk")
         deleted = 0 if task.vector is None else task.vector.cardinality
-        return int(pq.read_metadata(place).num_rows) - deleted
+        return int(pq.read_metadata(path).num_rows) - deleted
 
     with ThreadPoolExecutor(_READERS) as pool:
         return sum(pool.map(rows, tasks))

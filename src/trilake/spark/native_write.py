@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -107,15 +107,10 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
     """
     folder = staging(store)
     assert folder is not None, "it was asked whether files can be staged"
-    with folder, held(df.sparkSession, _needed(df.sparkSession)):
+    with folder, held(df.sparkSession, _SETTINGS):
         writer = _physical(df, plan).write.options(**_OPTIONS)
         writer.option("compression", plan.compression).parquet(f"file://{folder.path}")
         return _publish(folder, store, plan, runtime or Runtime())
-
-
-def _needed(spark: SparkSession) -> dict[str, str]:
-    """The settings that the session does not have already."""
-    return {k: v for k, v in _SETTINGS.items() if str(spark.conf.get(k)).lower() != v.lower()}
 
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
