@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+Files = Callable[[], Sequence[Path]]
+
 _ROWS = 2_000_000
 _FILES = 8
 _TRIGGERS = 25
+_SMALL_BATCHES = 20
 
 
 def _files() -> list[Path]:
@@ -39,9 +44,10 @@ def _schema() -> pa.Schema:
 class _Running:
     """A query that waits for rows; the first batch, which starts Spark's workers, is behind it."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files | None = None, *, limit: int = 1000) -> None:
         self.query: StreamingQuery | None = None
         self.folder = Path()
+        self.files, self.limit = files or _files, limit
 
     def stop(self) -> None:
         if self.query is not None:
@@ -60,6 +66,10 @@ class _Running:
         """Begin the query, on one row."""
         raise AssertionError("each kind has its own")
 
+    def run(self) -> int:
+        """Bring the rows, and wait until they are read; how many were read since the query began."""
+        raise AssertionError("each kind has its own")
+
     def finish(self) -> int:
         """Wait until all is read; how many rows that was since the query began."""
         assert self.query is not None
@@ -74,11 +84,12 @@ class _Spark(_Running):
         empty = _files()[0]
         pq.write_table(pq.read_table(empty).slice(0, 1), self.folder / "in" / "first.parquet")
         schema = spark().read.parquet(str(empty)).schema
-        df = spark().readStream.schema(schema).parquet(str(self.folder / "in"))
+        stream = spark().readStream.schema(schema).option("maxFilesPerTrigger", self.limit)
+        df = stream.parquet(str(self.folder / "in"))
         return _sink(df, "parquet", self.folder).start(str(self.folder / "out"))
 
     def run(self) -> int:
-        for file in _files():
+        for file in self.files():
             os.link(file, self.folder / "in" / file.name)
         return self.finish()
 
@@ -86,21 +97,22 @@ class _Spark(_Running):
 class _Delta(_Running):
     """Delta tables on both ends."""
 
-    def __init__(self, *, in_one_call: bool) -> None:
-        super().__init__()
+    def __init__(self, files: Files | None = None, *, limit: int = 1000, in_one_call: bool = False) -> None:
+        super().__init__(files, limit=limit)
         self.in_one_call = in_one_call
 
     def start(self) -> StreamingQuery:
         first = pq.read_table(_files()[0]).slice(0, 1)
         trilake.write(first, self.folder / "in", mode="append")
-        df = spark().readStream.format("delta").load(str(self.folder / "in"))
+        stream = spark().readStream.format("delta").option("maxFilesPerTrigger", self.limit)
+        df = stream.load(str(self.folder / "in"))
         if self.in_one_call:
             return trilake.write_stream(df, self.folder / "out", checkpoint=self.folder / "checkpoint")
         return _sink(df, "delta", self.folder).start(str(self.folder / "out"))
 
     def run(self) -> int:
         tx = trilake.Transaction(open_store(self.folder / "in"))
-        for file in _files():
+        for file in self.files():
             os.link(file, self.folder / "in" / file.name)
             add = {"path": file.name, "partitionValues": {}, "size": file.stat().st_size}
             tx.add({**add, "modificationTime": 0, "dataChange": True})
@@ -133,13 +145,25 @@ def _once(running: _Running) -> Callable[[], None]:
     return prepare
 
 
+@cache
+def _small_files() -> list[Path]:
+    """Files of 100 rows."""
+    folder = Path(mkdtemp(prefix="bench-small-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    rows = pq.read_table(_files()[0])
+    files = [folder / f"small-{i:03}.parquet" for i in range(_SMALL_BATCHES)]
+    for i, file in enumerate(files):
+        pq.write_table(rows.slice(100 * i, 100), file)
+    return files
+
+
 def _setup() -> None:
     trilake.register(spark())
     _files()
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    own, source, call = _Spark(), _Delta(in_one_call=False), _Delta(in_one_call=True)
+    own, source, call = _Spark(), _Delta(), _Delta(in_one_call=True)
     contenders: dict[str, _Running] = {"spark parquet": own, 'format("delta")': source, "trilake.write_stream": call}
 
     def alone(name: str) -> Callable[[], None]:
@@ -165,7 +189,7 @@ def benchmarks() -> Iterator[Benchmark]:
         setup=_setup,
         rounds=5,
     )
-    idle_own, idle_delta = _Spark(), _Delta(in_one_call=False)
+    idle_own, idle_delta = _Spark(), _Delta()
 
     def calm(running: _Running) -> Callable[[], None]:
         def prepare() -> None:
@@ -185,6 +209,28 @@ def benchmarks() -> Iterator[Benchmark]:
         ],
         baseline="spark parquet",
         targets={'format("delta")': 1.5},
+        setup=_setup,
+        rounds=5,
+    )
+    few: dict[str, _Running] = {
+        "spark parquet": _Spark(_small_files, limit=1),
+        'format("delta")': _Delta(_small_files, limit=1),
+    }
+    others = [*contenders.values(), idle_own, idle_delta]
+
+    def one_by_one(name: str) -> Callable[[], None]:
+        def prepare() -> None:
+            for other in (*others, *few.values()):
+                other.stop()
+            few[name].prepare()
+
+        return prepare
+
+    yield Benchmark(
+        "small-batches",
+        f"{_SMALL_BATCHES} batches of a file of 100 rows each",
+        [Contender(name, running.run, one_by_one(name)) for name, running in few.items()],
+        baseline="spark parquet",
         setup=_setup,
         rounds=5,
     )
