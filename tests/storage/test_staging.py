@@ -50,6 +50,15 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "t").iterdir()) == []
 
 
+def test_a_file_that_gets_no_place_takes_the_others_along(tmp_path: Path) -> None:
+    (tmp_path / "blocked").write_text("a file where a folder must be")
+    with staged(tmp_path) as folder:
+        write(folder, a="one", b="two")
+        with pytest.raises(StorageError, match="must be a folder is a file"):
+            folder.publish({"a": "x", "b": "blocked/y"})
+    assert [p.name for p in tmp_path.iterdir()] == ["blocked"]
+
+
 def test_what_a_dead_writer_left_is_found_wherever_it_lies(tmp_path: Path) -> None:
     folder = staged(tmp_path).__enter__()
     write(folder, a="one")

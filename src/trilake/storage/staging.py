@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 
 from trilake.storage.base import Store, check_key
@@ -62,18 +63,23 @@ class Staging:
     def publish(self, keys: Mapping[str, str]) -> None:
         """Give files their place in the store: ``keys`` by the name of the file in the folder.
 
-        Raises ``StorageError``; then some may have their place and others not.
+        The keys must be names that nobody else uses.  Raises ``StorageError``; then none of the files has its place.
         """
         moves = [(f"{self.path}/{name}", self._root + check_key(key)) for name, key in keys.items()]
         with ThreadPoolExecutor(_SYNCS) as pool:
             list(pool.map(_make_durable, [source for source, _ in moves]))
+        moved: list[str] = []
         try:
             for source, target in moves:
                 make_folder(os.path.dirname(target))
                 os.rename(source, target)
-            for folder in sorted({os.path.dirname(target) for _, target in moves}):
+                moved.append(target)
+            for folder in sorted({os.path.dirname(target) for target in moved}):
                 sync_folder(folder)
         except OSError as e:
+            for target in moved:
+                with suppress(OSError):  # no commit names it: at worst vacuum removes it
+                    os.unlink(target)
             raise storage_error(e, "publish files in", self._root, writing=True) from e
 
 
