@@ -155,7 +155,7 @@ def write(
     format: str = "delta",
     storage_options: Mapping[str, str] | None = None,
     replace_where: str | None = None,
-    partition_overwrite: Literal["static", "dynamic"] = "static",
+    partition_overwrite: Literal["static", "dynamic"] | None = None,
     schema_mode: Literal["merge", "overwrite"] | None = None,
     txn: tuple[str, int] | None = None,
     isolation: str | None = None,
@@ -180,7 +180,9 @@ def write(
         ``"trevni"`` for a folder of Trevni files, which has no versions and no log.
     replace_where: with ``mode="overwrite"``, a predicate: only rows for which it is true are replaced, and all rows
         written must satisfy it.
-    partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of.
+    partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of,
+        ``"static"`` all rows; where neither is said, a Spark DataFrame goes by its session's
+        ``spark.sql.sources.partitionOverwriteMode``, and everything else is static.
     schema_mode: ``"merge"`` adds the columns that ``data`` has and the table lacks (and widens types where the table
         allows type widening); ``"overwrite"``, with ``mode="overwrite"``, gives the table the schema of ``data``, and
         ``partition_by`` where that is given.
@@ -207,7 +209,7 @@ def write(
     options = dict(storage_options or {})
     if _format(format).name != "delta":
         log_only = (replace_where, schema_mode, txn, isolation, user_metadata, data_format, optimize_write)
-        if partition_overwrite != "static" or any(value is not None for value in log_only):
+        if partition_overwrite == "dynamic" or any(value is not None for value in log_only):
             raise InvalidArgumentError(
                 "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata, data_format and"
                 " optimize_write need a table with a log",
@@ -221,7 +223,7 @@ def write(
         "partition_by": _names(partition_by),
         "properties": properties,
         "replace_where": replace_where,
-        "partition_overwrite": partition_overwrite,
+        "partition_overwrite": partition_overwrite or "static",
         "schema_mode": schema_mode,
         "txn": txn,
         "isolation": None if isolation is None else parse_level(isolation),
@@ -233,7 +235,9 @@ def write(
         from trilake.spark.delta_write import write_dataframe
         from trilake.spark.schemas import from_spark
 
-        return write_dataframe(data, fspath(uri), options, WriteRequest(schema=from_spark(data.schema), **common))
+        decided = () if partition_overwrite is None else ("partitionOverwriteMode",)
+        request = WriteRequest(schema=from_spark(data.schema), **common)
+        return write_dataframe(data, fspath(uri), options, request, decided=decided)
     schema, batches = arrow_batches(data)
     log = DeltaLog(open_store(uri, options))
     return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))

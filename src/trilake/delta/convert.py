@@ -65,6 +65,7 @@ def convert_to_delta(
     collect_stats: bool = True,
     properties: Mapping[str, str] | None = None,
     timezone: str = "UTC",
+    user_metadata: str | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> ConvertResult:
@@ -79,6 +80,7 @@ def convert_to_delta(
     collect_stats: whether footers' statistics go into the log.
     properties: table properties.
     timezone: the zone of timestamps in folder names that name none.
+    user_metadata: a text kept in the table's history.
     runtime: clock and ids.
     run: who reads the footers.
 
@@ -100,7 +102,7 @@ def convert_to_delta(
     runtime = runtime or Runtime()
     if into is not None and into.uri == store.uri:
         into = None
-    log = DeltaLog(into or store)
+    log = DeltaLog(into or store, user_metadata=user_metadata)
     if (found := _already(log)) is not None:
         return found
     files = _data_files(store)

@@ -88,10 +88,13 @@ _H = TypeVar("_H", bound=Head)
 
 
 class DeltaLog:
-    """Reads the log of the table at the root of ``store``."""
+    """Reads the log of the table at the root of ``store``.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    ``user_metadata`` is a text that commits through this object carry where they have none of their own.
+    """
+
+    def __init__(self, store: Store, *, user_metadata: str | None = None) -> None:
+        self.store, self.user_metadata = store, user_metadata
 
     # --- listing -----------------------------------------------------------------------------------------------------
 

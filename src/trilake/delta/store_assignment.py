@@ -16,6 +16,8 @@ from trilake.delta.schema import ArrayType, DataType, MapType, PrimitiveType, St
 from trilake.errors import SchemaMismatchError
 from trilake.expr.datatypes import normalise
 
+#: How the problem of a column that the table lacks ends.
+_NEW = " is not in the table"
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
 
@@ -30,13 +32,27 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
         shown = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
         raise SchemaMismatchError(
             f"the rows do not fit the table: {shown}. Table: {target}. Rows: {source}",
-            help="cast or drop the columns named, or write to a new table",
+            help=_remedy(problems),
             file=uri,
         )
 
 
+def _remedy(problems: Sequence[str]) -> str:
+    """What helps against these problems."""
+    new = [p for p in problems if p.endswith(_NEW)]
+    steps = []
+    if new:
+        steps.append(
+            'drop the new columns, or add them to the table with option("mergeSchema", "true")'
+            ' (schema_mode="merge" in trilake.write)'
+        )
+    if len(new) < len(problems):
+        steps.append("cast or fill the other columns named" if new else "cast or fill the columns named")
+    return "; ".join(steps)
+
+
 def _problems(source: StructType, target: StructType, prefix: str, filled: Collection[str] = ()) -> list[str]:
-    out = [f"column {prefix}{f.name!s} is not in the table" for f in source.fields if target.find(f.name) is None]
+    out = [f"column {prefix}{f.name!s}{_NEW}" for f in source.fields if target.find(f.name) is None]
     for f in target.fields:
         path = prefix + f.name
         given = source.find(f.name)

@@ -48,15 +48,22 @@ class ArrowDeltaTable(Table):
     """A Delta table at one version.
 
     Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, the newest
-    version is shown.
+    version is shown.  ``user_metadata`` is a text that commits made from here carry where they have none of their own.
     """
 
     format = "delta"
 
-    def __init__(self, store: Store, *, version: int | None = None, timestamp: TimestampLike | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        version: int | None = None,
+        timestamp: TimestampLike | None = None,
+        user_metadata: str | None = None,
+    ) -> None:
         if version is not None and timestamp is not None:
             raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
-        self.log = DeltaLog(store)
+        self.log = DeltaLog(store, user_metadata=user_metadata)
         self.uri = store.uri
         if timestamp is not None:
             version = self.log.version_at(timestamp_ms(timestamp))

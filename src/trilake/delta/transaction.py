@@ -148,7 +148,7 @@ def _content(
     assert metadata is not None
     if plan.protocol is not None or plan.metadata is not None:
         check_writable(protocol, metadata, uri=log.store.uri, version=version)
-    info = _commit_info(base, plan, token, now)
+    info = _commit_info(log, base, plan, token, now)
     new_metadata = plan.metadata
     if in_commit_timestamps.enabled(metadata):
         time = in_commit_timestamps.next_time(now, _info_before(log, ground))
@@ -182,7 +182,7 @@ def _info_before(log: DeltaLog, ground: _Ground) -> Mapping[str, Any] | None:
         return None
 
 
-def _commit_info(base: Head | None, plan: CommitPlan, token: str, now: int) -> dict[str, Any]:
+def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str, now: int) -> dict[str, Any]:
     info: dict[str, Any] = {
         "timestamp": now,
         "userName": _user(),
@@ -199,8 +199,9 @@ def _commit_info(base: Head | None, plan: CommitPlan, token: str, now: int) -> d
     }
     if base is not None:
         info["readVersion"] = base.version
-    if plan.user_metadata is not None:
-        info["userMetadata"] = plan.user_metadata
+    note = plan.user_metadata if plan.user_metadata is not None else log.user_metadata
+    if note is not None:
+        info["userMetadata"] = note
     return info
 
 

@@ -7,7 +7,7 @@ wherever the rows are, :func:`finish_write` on the driver again.  Only the last 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -30,7 +30,7 @@ from trilake.delta.scan import parse_table_filter
 from trilake.delta.schema import StructType
 from trilake.delta.transaction import CommitPlan, commit
 from trilake.delta.write_files import write_files
-from trilake.delta.write_schema import check_partitioning, check_place, check_properties, evolved, new_table
+from trilake.delta.write_schema import check_partitioning, check_place, check_properties, clustered, evolved, new_table
 from trilake.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -78,6 +78,12 @@ class WriteRequest:
     parameters: Mapping[str, Any] | None = None
     #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
     data_format: str | None = None
+    #: Columns that rows of a new table are kept near each other by; an existing table must have the same.
+    cluster_by: tuple[str, ...] | None = None
+    #: Properties of a new table that the ones asked for decide over.
+    default_properties: Mapping[str, str] | None = None
+    #: Whether an overwrite of a partitioned table is dynamic where nothing else says what it replaces.
+    prefer_dynamic: bool = False
     #: Whether rows are brought together by partition first, for fewer and larger files; ``None``: as the table says.
     optimize_write: bool | None = None
 
@@ -127,6 +133,7 @@ class WritePlan:
     protocol: Protocol
     base: Head | None
     nothing: bool = False
+    domains: Mapping[str, str | None] = field(default_factory=dict)
 
     def to_travel(self) -> WritePlan:
         """The plan without the files of a table, of which there may be a million; :func:`resume_write` reads them
@@ -189,11 +196,12 @@ def plan_write(
         protocol, metadata = new_table(
             request.schema,
             partition_by=request.partition_by or (),
-            properties=request.properties,
+            properties={**(request.default_properties or {}), **(request.properties or {})},
             provider=(request.data_format or "parquet").lower(),
             runtime=runtime,
         )
         version = 0
+        protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
     else:
         if request.mode == "error":
             raise TableExistsError("a Delta table is there already", file=uri, version=base.version)
@@ -202,8 +210,10 @@ def plan_write(
             files = FilePlan(base.schema, metadata.partition_columns, runtime.new_id())
             return WritePlan(request, files, metadata, protocol, base, nothing=True)
         check_writable(protocol, metadata, uri=uri, version=version)
+        request = _dynamic(base, request, uri)
         _check_existing(base, request, uri)
         protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
+        protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
     check_provider(metadata.provider.lower(), metadata.schema, uri)
     files = FilePlan(
         metadata.schema,
@@ -215,7 +225,28 @@ def plan_write(
         required=_required(request, metadata),
         open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
     )
-    return WritePlan(request, files, metadata, protocol, base)
+    return WritePlan(request, files, metadata, protocol, base, domains=domains)
+
+
+def replaces_schema(request: WriteRequest) -> bool:
+    """Whether the write gives the table a schema, and what comes with it, anew."""
+    return request.schema_mode == "overwrite"
+
+
+def _dynamic(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
+    """The request with a dynamic overwrite where that is preferred and means something."""
+    if not request.prefer_dynamic or not request.replaces or request.replace_where is not None:
+        return request
+    if not base.metadata.partition_columns:
+        return request
+    if request.schema_mode == "overwrite":
+        raise InvalidArgumentError(
+            "overwriteSchema replaces all rows, and the session's spark.sql.sources.partitionOverwriteMode says that"
+            " an overwrite replaces partitions",
+            help='say option("partitionOverwriteMode", "static") with the write',
+            file=uri,
+        )
+    return replace(request, partition_overwrite="dynamic")
 
 
 def _seen(base: Head, request: WriteRequest) -> bool:
@@ -357,6 +388,7 @@ def _commit_files(
                 metadata=None if base is None else base.metadata,
             ),
             txns={} if request.txn is None else dict([request.txn]),
+            domains=plan.domains,
             rebase=None if base is None or replaced.actions else _rebase(log, plan, parts, runtime),
         ),
         runtime,

@@ -7,12 +7,14 @@ from typing import Literal
 
 from trilake.delta.actions import Metadata, Protocol
 from trilake.delta.alter_properties import prepared
+from trilake.delta.clustering import DOMAIN, FEATURE, clustering_columns, clustering_domain
 from trilake.delta.column_mapping import mapped
-from trilake.delta.features import protocol_for, upgrade_protocol
+from trilake.delta.features import protocol_for, upgrade_protocol, upgraded
 from trilake.delta.log import Head
 from trilake.delta.properties import parse_properties
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import StructType, check_partition_columns
+from trilake.delta.schema_edit import path_text
 from trilake.delta.schema_merge import merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError
 from trilake.storage.base import Store
@@ -106,3 +108,37 @@ def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, u
                 help="properties are set when a table is created; change them with trilake.alter",
                 file=uri,
             )
+
+
+def clustered(
+    base: Head | None,
+    protocol: Protocol,
+    metadata: Metadata,
+    columns: Sequence[str] | None,
+    *,
+    replace: bool = False,
+) -> tuple[Protocol, dict[str, str | None]]:
+    """The protocol and metadata domains of a table whose write names clustering columns.
+
+    Parameters
+    ----------
+    base: the table, ``None`` for a new one.
+    protocol, metadata: what the table will have.
+    columns: the clustering columns, ``None`` where the write names none.
+    replace: whether the write may give the table other ones.
+
+    Raises ``SchemaMismatchError`` where the table has others, ``InvalidArgumentError`` for columns that cannot be ones.
+    """
+    if columns is None:
+        return protocol, {}
+    if base is not None and not replace:
+        known = [path_text(p) for p in clustering_columns(base)]
+        if [c.lower() for c in known] != [c.lower() for c in columns]:
+            raise SchemaMismatchError(
+                f"the table is clustered by {known}, the write by {list(columns)}",
+                help="leave clusterBy out, or change the table's columns with trilake.alter(...).cluster_by",
+                file=base.uri,
+            )
+        return protocol, {}
+    domain = clustering_domain(metadata.schema, list(columns), partitioned=bool(metadata.partition_columns))
+    return upgraded(protocol, metadata, [FEATURE]), {DOMAIN: domain}

@@ -39,6 +39,10 @@ class SaveRequest:
     options: Mapping[str, str]
     partition_by: tuple[str, ...] | None
     properties: Mapping[str, str] = field(default_factory=dict)
+    #: Columns of ``clusterBy``.
+    cluster_by: tuple[str, ...] | None = None
+    #: What ``bucketBy`` and ``sortBy`` said, which none of our formats do.
+    buckets: str | None = None
 
 
 class Saver(Protocol):
@@ -120,7 +124,7 @@ def _left_to_spark(request: SaveRequest, place: Any) -> bool:
 
     Never for a Delta table: on the driver its rows need not pass through Python, and settings of the session are known.
     """
-    if request.mode not in ("append", "overwrite") or request.partition_by:
+    if request.mode not in ("append", "overwrite") or request.partition_by or request.cluster_by or request.buckets:
         return False
     return request.format not in NAMED or not isinstance(place, str)
 
@@ -150,12 +154,23 @@ def _classic(writer: Any) -> SaveRequest:
     while pairs.hasNext():
         pair = pairs.next()
         given[str(pair._1())] = str(pair._2())
-    columns = java.partitioningColumns()
-    partition_by = None
-    if columns.isDefined():
-        names = columns.get()
-        partition_by = tuple(str(names.apply(i)) for i in range(names.size()))
-    return SaveRequest(writer._df, str(java.source()).lower(), _mode(java.curmode().toString()), given, partition_by)
+    return SaveRequest(
+        writer._df,
+        str(java.source()).lower(),
+        _mode(java.curmode().toString()),
+        given,
+        _columns(java.partitioningColumns()),
+        cluster_by=_columns(java.clusteringColumns()) if hasattr(writer, "clusterBy") else None,
+        buckets="bucketBy" if java.numBuckets().isDefined() else "sortBy" if _columns(java.sortColumnNames()) else None,
+    )
+
+
+def _columns(names: Any) -> tuple[str, ...] | None:
+    """The columns in an option of Scala."""
+    if not names.isDefined():
+        return None
+    found = names.get()
+    return tuple(str(found.apply(i)) for i in range(found.size()))
 
 
 def _connect(writer: Any) -> SaveRequest:
@@ -168,6 +183,8 @@ def _connect(writer: Any) -> SaveRequest:
         _mode(told.mode or "error"),
         {str(k): str(v) for k, v in told.options.items()},
         tuple(told.partitioning_cols) if told.partitioning_cols else None,
+        cluster_by=tuple(getattr(told, "clustering_cols", None) or ()) or None,
+        buckets="bucketBy" if told.num_buckets and told.num_buckets > 0 else "sortBy" if told.sort_cols else None,
     )
 
 

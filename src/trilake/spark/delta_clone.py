@@ -26,6 +26,7 @@ from trilake.spark.delta_maintenance import (
     check_text,
     session_time_ms,
 )
+from trilake.spark.delta_settings import default_properties, session_log
 from trilake.spark.schemas import from_spark
 from trilake.storage import is_absolute, open_store
 
@@ -66,7 +67,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
     version = call.version
     if call.timestamp is not None:
         version = log.version_at(session_time_ms(spark, call.timestamp))
-    into = DeltaLog(open_store(path, options))
+    into = session_log(spark, open_store(path, options))
     clone(
         log.snapshot(version),
         log,
@@ -143,6 +144,8 @@ def _convert(
         store,
         partition_by=fields,
         collect_stats=collect_stats,
+        properties=default_properties(spark),
+        user_metadata=session_log(spark, store).user_metadata,
         timezone="UTC" if zone in ("Etc/UTC", "Z", "GMT") else zone,
         run=ManyRunner(spark, store, least=16),
     )

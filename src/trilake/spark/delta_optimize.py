@@ -21,6 +21,7 @@ from trilake.delta.log import DeltaLog
 from trilake.delta.optimize import DELETED_SHARE, OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.optimize_metrics import OptimizeMetrics, as_row, camel
 from trilake.spark.analysis_errors import raises_for_spark
+from trilake.spark.delta_settings import session_log
 from trilake.spark.native_bases import is_connect
 from trilake.spark.optimize_settings import integer, setting
 from trilake.spark.optimize_shuffle import OptimizeRunner
@@ -89,7 +90,7 @@ class DeltaOptimizeBuilder:
         return self._frame(done)
 
     def _log(self) -> DeltaLog:
-        return DeltaLog(open_store(self._path, self._options))
+        return session_log(self._spark, open_store(self._path, self._options))
 
     def _optimize(self, columns: tuple[str, ...], full: bool) -> OptimizeResult:
         log = self._log()

@@ -29,6 +29,7 @@ from trilake.spark.delta_maintenance import (
 from trilake.spark.delta_merge import DeltaMergeBuilder, merge_request
 from trilake.spark.delta_optimize import DeltaOptimizeBuilder
 from trilake.spark.delta_read import explain_read, read_dataframe
+from trilake.spark.delta_settings import session_log
 from trilake.spark.delta_update import update_rows
 from trilake.spark.runner import SparkRunner
 from trilake.spark.table_builder import DeltaTableBuilder
@@ -137,10 +138,15 @@ class DeltaTable:
         return DeltaLog(open_store(identifier, dict(hadoopConf or {}))).exists()
 
     def _log(self) -> DeltaLog:
-        return DeltaLog(open_store(self._path, self._options))
+        return session_log(self._spark, open_store(self._path, self._options))
 
     def _open(self) -> ArrowDeltaTable:
         return ArrowDeltaTable(open_store(self._path, self._options))
+
+    def _open_to_change(self) -> ArrowDeltaTable:
+        """The newest version, whose commits carry what the session says."""
+        log = self._log()
+        return ArrowDeltaTable(log.store, user_metadata=log.user_metadata)
 
     def toDF(self) -> DataFrame:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
@@ -163,7 +169,7 @@ class DeltaTable:
 
         Raises ``TypeError`` for anything else, and a ``ConflictError`` where another commit excludes this one.
         """
-        delete_rows(self._spark, self._open(), checked_condition(condition), alias=self._alias)
+        delete_rows(self._spark, self._open_to_change(), checked_condition(condition), alias=self._alias)
 
     def update(self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None) -> None:
         """Give the rows for which ``condition`` is true new values; all rows without one.
@@ -178,7 +184,7 @@ class DeltaTable:
         for a job that failed and a ``ConflictError`` where another commit excludes this one.
         """
         values = assignment_columns(set)
-        update_rows(self._spark, self._open(), values, checked_condition(condition), alias=self._alias)
+        update_rows(self._spark, self._open_to_change(), values, checked_condition(condition), alias=self._alias)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The commits, newest first, at most ``limit`` of them."""
@@ -283,7 +289,7 @@ class DeltaTable:
 
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
         """
-        return DeltaMergeBuilder(self._spark, self._open, merge_request(source, condition, self._alias))
+        return DeltaMergeBuilder(self._spark, self._open_to_change, merge_request(source, condition, self._alias))
 
     def optimize(self) -> DeltaOptimizeBuilder:
         """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it."""

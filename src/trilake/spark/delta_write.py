@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from trilake.delta.row_changes import Runner
 from trilake.delta.write import WritePlan, WriteRequest, WriteResult, finish_write, job_failed, plan_write
 from trilake.delta.write_files import write_files
 from trilake.errors import TrilakeError
+from trilake.spark.delta_settings import session_log, with_session
 from trilake.spark.few_rows import few_rows
 from trilake.spark.native_write import native_write_refusal, write_natively
 from trilake.spark.optimize_settings import rebalance_wanted, rebalanced, right_sizes
@@ -40,15 +41,24 @@ class Finish(Protocol):
 
 
 def write_dataframe(
-    df: DataFrame, uri: str, store: Mapping[str, str], request: WriteRequest, *, finish: Finish = finish_write
+    df: DataFrame,
+    uri: str,
+    store: Mapping[str, str],
+    request: WriteRequest,
+    *,
+    finish: Finish = finish_write,
+    decided: Collection[str] = (),
 ) -> WriteResult:
     """Run the write as one Spark job, or here where the driver has the rows, and commit it.
+
+    What the session says of writes holds where the request does not decide, see
+    :func:`trilake.spark.delta_settings.with_session`.
 
     Raises as :func:`trilake.delta.write.plan_write` and :func:`trilake.delta.write.finish_write` do, and
     ``WriteFailedError`` where a task failed: then no version was committed, and the error says what was left behind.
     """
-    log = DeltaLog(open_store(uri, dict(store)))
-    plan = plan_write(log, request, spark=True)
+    log = session_log(df.sparkSession, open_store(uri, dict(store)))
+    plan = plan_write(log, with_session(df.sparkSession, request, decided=decided), spark=True)
     if plan.nothing:
         return finish_write(log, plan, [])
     try:

@@ -79,6 +79,8 @@ class WriteBatch:
     fields: Mapping[str, Any] = field(default_factory=dict)
     app_id: str | None = None
     store: Mapping[str, str] = field(default_factory=dict)
+    #: Options that the session's settings do not decide.
+    decided: tuple[str, ...] = ()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, unless the table has it."""
@@ -92,7 +94,10 @@ class WriteBatch:
         ) -> WriteResult:
             return commit_batch(log, plan, batch, written, run=run)
 
-        with_rows(df, lambda rows: write_dataframe(rows, self.path, self.store, request, finish=finish))
+        def write(rows: DataFrame) -> None:
+            write_dataframe(rows, self.path, self.store, request, finish=finish, decided=self.decided)
+
+        with_rows(df, write)
 
 
 def sink_batches(path: str, options: Options, schema: T.StructType, *, complete: bool) -> WriteBatch:
@@ -110,6 +115,7 @@ def sink_batches(path: str, options: Options, schema: T.StructType, *, complete:
         "overwrite" if complete else "append",
         {name: getattr(request, name) for name in _OPTION_FIELDS},
         store=dict(options.store),
+        decided=("partitionOverwriteMode", *options.values),
     )
 
 
@@ -179,7 +185,7 @@ class foreach_batch:
         path: str | PathLike[str],
         *,
         replace_where: str | None = None,
-        dynamic_partitions: bool = False,
+        dynamic_partitions: bool | None = None,
         overwrite_schema: bool = False,
         merge_schema: bool = False,
         partition_by: str | Sequence[str] | None = None,
@@ -190,13 +196,15 @@ class foreach_batch:
     ) -> WriteBatch:
         """Replace rows by those of each batch: all of them, those of ``replace_where``, or the batch's partitions.
 
+        ``dynamic_partitions`` is as the session's ``spark.sql.sources.partitionOverwriteMode`` says by default.
         Other parameters are those of :meth:`append`.
         """
         fields = _fields(partition_by, properties, user_metadata)
         fields["schema_mode"] = "overwrite" if overwrite_schema else "merge" if merge_schema else None
         fields["replace_where"] = replace_where
         fields["partition_overwrite"] = "dynamic" if dynamic_partitions else "static"
-        return WriteBatch(fspath(path), "overwrite", fields, app_id, dict(storage_options or {}))
+        decided = () if dynamic_partitions is None else ("partitionOverwriteMode",)
+        return WriteBatch(fspath(path), "overwrite", fields, app_id, dict(storage_options or {}), decided)
 
     @staticmethod
     def merge(

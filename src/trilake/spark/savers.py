@@ -18,8 +18,26 @@ from trilake.spark.table_writer import take_over_tables
 from trilake.trevni.table_write import write_options as trevni_options
 
 
+def _refuse_buckets(request: SaveRequest, path: str) -> None:
+    """Refuse what Spark's own formats alone do.  Raises ``InvalidArgumentError``."""
+    if request.buckets is not None:
+        raise InvalidArgumentError(
+            f"{request.buckets} is not done for {request.format} tables",
+            help=f"leave {request.buckets} out; partitionBy and clusterBy group the rows of a Delta table",
+            file=path,
+        )
+    if request.cluster_by and not request.format.endswith("delta"):
+        raise InvalidArgumentError(
+            f"a {request.format} table has no clustering columns", help="leave clusterBy out", file=path
+        )
+
+
 def save_delta(request: SaveRequest, path: str) -> None:
-    """Write a Delta table in any mode, partitioned or not."""
+    """Write a Delta table in any mode, partitioned or clustered or neither.
+
+    Raises ``InvalidArgumentError`` where it is to be bucketed.
+    """
+    _refuse_buckets(request, path)
     options = Options(request.options, WRITE_OPTIONS, properties=True)
     asked = write_request(options, request.df.schema, request.mode == "overwrite")
     asked = replace(
@@ -27,12 +45,14 @@ def save_delta(request: SaveRequest, path: str) -> None:
         mode=parse_mode(request.mode),
         partition_by=request.partition_by or asked.partition_by,
         properties={**(asked.properties or {}), **request.properties} or None,
+        cluster_by=request.cluster_by,
     )
-    write_dataframe(request.df, path, options.store, asked)
+    write_dataframe(request.df, path, options.store, asked, decided=options.values)
 
 
 def save_lance(request: SaveRequest, path: str) -> None:
     """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` where it is to be partitioned."""
+    _refuse_buckets(request, path)
     if request.partition_by:
         raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)
     options = Options(request.options, lance_source.WRITE_OPTIONS)
@@ -45,6 +65,7 @@ def save_lance(request: SaveRequest, path: str) -> None:
 
 def save_trevni(request: SaveRequest, path: str) -> None:
     """Write a folder of Trevni files in any mode, partitioned or not."""
+    _refuse_buckets(request, path)
     options = Options(request.options, trevni_source.WRITE_OPTIONS)
     given = dict(options.values)
     named = given.pop("partitionBy", None)

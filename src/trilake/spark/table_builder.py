@@ -19,6 +19,7 @@ from trilake.delta.sql_types import parse_sql_type, without_limits
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.catalogue import add_name, default_location, location_of
+from trilake.spark.delta_settings import default_properties, session_log
 from trilake.spark.schemas import from_spark
 from trilake.storage import open_store
 
@@ -143,7 +144,7 @@ class DeltaTableBuilder:
         known = location_of(self._spark, self._name) if self._name is not None else None
         path = self._place(known)
         named = self._name if self._name is not None and not self._name.lower().startswith("delta.`") else None
-        log = DeltaLog(open_store(path, self._options))
+        log = session_log(self._spark, open_store(path, self._options))
         result = self._make(log, named)
         if named is not None and (result.created or known is None):
             head = log.head()
@@ -152,7 +153,8 @@ class DeltaTableBuilder:
 
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
         try:
-            return create_table(log, replace(self._table, name=name), mode=self._mode)
+            properties = {**default_properties(self._spark), **self._table.properties}
+            return create_table(log, replace(self._table, name=name, properties=properties), mode=self._mode)
         except TableExistsError as e:
             if name is None:
                 raise

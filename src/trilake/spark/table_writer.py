@@ -33,6 +33,7 @@ class _Told:
         self.options: dict[str, str] = {}
         self.properties: dict[str, str] = {}
         self.partition_by: tuple[str, ...] | None = None
+        self.cluster_by: tuple[str, ...] | None = None
 
 
 def take_over_tables() -> None:
@@ -42,6 +43,8 @@ def take_over_tables() -> None:
         return
     setattr(cls, _DONE, True)
     for name, note in _NOTES.items():
+        if not hasattr(cls, name):
+            continue  # clusterBy is newer than the others
         setattr(cls, name, _noting(getattr(cls, name), note))
     for name, act in _ACTIONS.items():
         setattr(cls, name, _acting(getattr(cls, name), act))
@@ -89,6 +92,10 @@ def _partitioned_by(writer: Any, col: Any, *cols: Any) -> None:
     _told(writer).partition_by = tuple(_name(c) for c in (col, *cols))
 
 
+def _clustered_by(writer: Any, col: str, *cols: str) -> None:
+    _told(writer).cluster_by = (col, *cols)
+
+
 def _name(column: str | Column) -> str:
     text = column if isinstance(column, str) else column_sql(column)
     if text is None or "(" in text:
@@ -105,6 +112,7 @@ _NOTES: dict[str, Callable[..., None]] = {
     "options": _options,
     "tableProperty": _property,
     "partitionedBy": _partitioned_by,
+    "clusterBy": _clustered_by,
 }
 
 
@@ -130,7 +138,7 @@ def _create(told: _Told, place: str | None) -> None:
 
 
 def _replace(told: _Told, place: str | None) -> None:
-    _save(told, _known(told, place), "overwrite", overwriteSchema="true")
+    _save(told, _known(told, place), "overwrite", overwriteSchema="true", partitionOverwriteMode="static")
 
 
 def _create_or_replace(told: _Told, place: str | None) -> None:
@@ -177,5 +185,6 @@ def _known(told: _Told, place: str | None) -> str:
 
 def _save(told: _Told, place: str, mode: str, **more: str) -> None:
     options = {**told.options, **more}
-    SAVERS["delta"](SaveRequest(told.df, "delta", mode, options, told.partition_by, told.properties), place)
+    asked = SaveRequest(told.df, "delta", mode, options, told.partition_by, told.properties, told.cluster_by)
+    SAVERS["delta"](asked, place)
     rename(told.df.sparkSession, told.table, place)
