@@ -49,7 +49,7 @@ def texts() -> list[Path]:
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if f not in IGNORED and not f.endswith(("_cache", ".egg-info"))]
         folders[:] = [f for f in folders if f != ".hypothesis"]
-        found += [Path(folder, f) for f in files if Path(f).suffix in suffixes]
+        found += [Path(folder, f) for f in files if Path(f).suffix in suffixes and f not in IGNORED]
     return sorted(found)
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from trilake.delta.conflicts import parse_level
+from trilake.delta.isolation import parse_level
 from trilake.delta.log import DeltaLog
 from trilake.delta.schema import from_arrow
-from trilake.delta.table import ArrowDeltaTable, TimestampLike
+from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.write import WriteRequest, WriteResult, parse_mode, write_arrow
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
 from trilake.spark.providers import install_providers
@@ -25,6 +25,7 @@ from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
 from trilake.table import Explanation, FilterLike, Table
+from trilake.timestamps import TimestampLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,8 @@ import pytest
 
 from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.conflicts import LEVELS, IsolationLevel, ReadSet, Winner, check, parse_level
+from trilake.delta.conflicts import ReadSet, Winner, check
+from trilake.delta.isolation import LEVELS, IsolationLevel, parse_level
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.partition_predicate import PartitionPredicate
 from trilake.delta.scan import parse_table_filter

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilake.delta.constraints import describe_row, parse_check, table_checks, verify_checks, verify_not_null
+from trilake.delta.constraints import (
+    parse_check,
+    table_checks,
+    verify_checks,
+    verify_not_null,
+)
+from trilake.delta.row_text import describe_row
 from trilake.delta.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from trilake.errors import ConstraintViolatedError, CorruptLogError, ExpressionError, SchemaMismatchError
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.log import DeltaLog, timestamp_text
 from trilake.delta.segment import commit_key
-from trilake.delta.table import ArrowDeltaTable, TimestampLike, timestamp_ms
+from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, VersionNotFoundError
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
+from trilake.timestamps import TimestampLike, timestamp_ms
 
 
 def _log(times: list[int]) -> DeltaLog:

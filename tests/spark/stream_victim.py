@@ -13,8 +13,9 @@ from pathlib import Path
 
 import trilake
 from trilake.spark import native_batch
-from trilake.spark.data_sources import register_sources
+from trilake.spark.data_sources import SOURCES
 from trilake.spark.session import local_session
+from trilake.spark.source_registry import register_sources
 
 
 def main(folder: Path) -> None:
@@ -25,7 +26,7 @@ def main(folder: Path) -> None:
         trilake.register(spark)
         native_batch.SMALL = 0  # all batches of this run are small
     else:
-        register_sources(spark)
+        register_sources(spark, SOURCES)
     for hop in hops.split(","):
         came_from = folder / ("source" if hop == "middle" else "middle")
         rows = spark.readStream.format("delta").option("maxFilesPerTrigger", files).load(str(came_from))

@@ -19,7 +19,6 @@ import pyarrow as pa
 from trilake.checksum import Checksum, checksum
 from trilake.conversion.sources import Piece, Source, names, open_source
 from trilake.conversion.targets import Done, Rows, Target, Wish, begin
-from trilake.delta.table import TimestampLike
 from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,
@@ -30,6 +29,7 @@ from trilake.errors import (
 from trilake.progress import progress
 from trilake.storage import open_store
 from trilake.table import FilterLike
+from trilake.timestamps import TimestampLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,12 @@ from trilake.conversion import parquet
 from trilake.conversion.columns import check_columns, fitted, from_delta, plain_schema
 from trilake.delta.read import read_tasks
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan
-from trilake.delta.table import ArrowDeltaTable, TimestampLike
+from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr import Filter, parse_filter
 from trilake.storage.base import Store
 from trilake.table import FilterLike, Table
+from trilake.timestamps import TimestampLike
 
 if TYPE_CHECKING:
     from trilake.lance.manifest import Fragment

@@ -24,12 +24,13 @@ from trilake.delta.alter_columns import ColumnsLike, TypeLike, new_columns, new_
 from trilake.delta.checkpoint_writer import write_checkpoint
 from trilake.delta.clustering import clustering_columns
 from trilake.delta.conflicts import ReadSet
-from trilake.delta.constraints import describe_row, parse_check, verify_checks
+from trilake.delta.constraints import parse_check, verify_checks
 from trilake.delta.features import check_writable
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.read import read_tasks
 from trilake.delta.row_changes import Runner, run_here
+from trilake.delta.row_text import describe_row
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan import plan_scan
 from trilake.delta.schema_edit import FIRST, PathLike, Position

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.constraints import describe_row
 from trilake.delta.generated import generation_text
 from trilake.delta.identity import identity_columns
 from trilake.delta.row_rules import sql_type
+from trilake.delta.row_text import describe_row
 from trilake.delta.scan import read_schema
 from trilake.delta.schema import DataType, StructType
 from trilake.delta.schema_edit import parse_path, path_text, spelled, type_at

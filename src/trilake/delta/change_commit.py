@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from trilake.delta.conflicts import DEFAULT_LEVEL, ReadSet, parse_level
+from trilake.delta.conflicts import ReadSet
+from trilake.delta.isolation import DEFAULT_LEVEL, parse_level
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.runtime import Runtime
 from trilake.delta.transaction import CommitPlan, Committed, commit

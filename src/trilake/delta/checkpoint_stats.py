@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.delta.file_statistics import split_names
+from trilake.delta.column_names import split_names
 from trilake.delta.partitions import partition_fields, typed_partitions
 from trilake.delta.schema import PrimitiveType, StructField, StructType
 from trilake.expr import engine

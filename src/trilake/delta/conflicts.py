@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.actions import ActionBatch, Metadata
 from trilake.delta.identity_marks import only_marks_moved
+from trilake.delta.isolation import DEFAULT_LEVEL, IsolationLevel
 from trilake.delta.partition_predicate import PartitionPredicate
 from trilake.delta.replay import file_keys
 from trilake.delta.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
@@ -26,29 +27,9 @@ from trilake.errors import (
     ConcurrentDeleteReadError,
     ConcurrentTransactionError,
     ConflictError,
-    InvalidArgumentError,
     MetadataChangedError,
     ProtocolChangedError,
 )
-
-#: From strict to lenient.  ``Serializable``: the order of versions is an order in which the transactions could have
-#: run.  ``WriteSerializable``: blind appends may be thought of as having run later than they committed.
-#: ``SnapshotIsolation``: what others added does not matter, as for a transaction that changes no data.
-IsolationLevel = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
-LEVELS: tuple[IsolationLevel, ...] = ("Serializable", "WriteSerializable", "SnapshotIsolation")
-DEFAULT_LEVEL: IsolationLevel = "WriteSerializable"
-
-
-def parse_level(text: str) -> IsolationLevel:
-    """An isolation level by its name, without regard to case.  Raises ``InvalidArgumentError``.
-
-    >>> parse_level("serializable")
-    'Serializable'
-    """
-    for level in LEVELS:
-        if level.lower() == text.strip().lower():
-            return level
-    raise InvalidArgumentError(f"isolation level {text!r} is unknown", help=f"levels are {', '.join(LEVELS)}")
 
 
 @dataclass(frozen=True)

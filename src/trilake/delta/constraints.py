@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.row_text import cut_text, describe_row, row_at
 from trilake.delta.schema import ArrayType, DataType, MapType, StructField, StructType
 from trilake.errors import (
     ConstraintViolatedError,
@@ -30,7 +30,6 @@ from trilake.expr.predicate import Opaque
 
 PREFIX = "delta.constraints."
 INVARIANTS = "delta.invariants"
-_SHOWN = 100
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------
@@ -56,7 +55,7 @@ class Check:
         if read is None and self.condition is not None:
             read = self.condition.columns
         return ConstraintViolatedError(
-            f"{self.kind} {self.name} ({_cut(self.text, 300)}) is violated by a row with {describe_row(row, read)}",
+            f"{self.kind} {self.name} ({cut_text(self.text, 300)}) is violated by a row with {describe_row(row, read)}",
             help="correct or drop such rows; nothing was committed",
             constraint=self.name,
         )
@@ -73,9 +72,11 @@ def parse_check(kind: str, name: str, text: str, schema: StructType, now: dt.dat
     except UnsupportedExpressionError:
         return Check(kind, name, text, None)
     except ExpressionError as e:
-        raise ExpressionError(f"{kind} {name} ({_cut(text, 300)}) cannot be evaluated: {e.message}", help=e.help) from e
+        raise ExpressionError(
+            f"{kind} {name} ({cut_text(text, 300)}) cannot be evaluated: {e.message}", help=e.help
+        ) from e
     if not pa.types.is_boolean(condition.type) and not pa.types.is_null(condition.type):
-        raise ExpressionError(f"{kind} {name} ({_cut(text, 300)}) is not a condition but of type {condition.type}")
+        raise ExpressionError(f"{kind} {name} ({cut_text(text, 300)}) is not a condition but of type {condition.type}")
     return Check(kind, name, text, condition, _by_kernels(text, arrow, now))
 
 
@@ -228,30 +229,3 @@ def _first(mask: pa.Array) -> int:
 
 
 # --- rows in messages ------------------------------------------------------------------------------------------------
-
-
-def row_at(batch: pa.RecordBatch, at: int) -> dict[str, Any]:
-    """One row as Python values."""
-    row: dict[str, Any] = pa.Table.from_batches([batch.slice(at, 1)]).to_pylist()[0]
-    return row
-
-
-def describe_row(row: Mapping[str, Any], columns: Iterable[str] | None = None) -> str:
-    """The values of a row as a message shows them: those of ``columns``, or the first twenty, long ones cut.
-
-    >>> describe_row({"a": None, "b": "x" * 200}, ["a"])
-    'a = null'
-    """
-    names = [name for name in row if columns is None or name in columns]
-    shown = [f"{name} = {_cut(_value(row[name]), _SHOWN)}" for name in names[:20]]
-    return ", ".join(shown) + (f" and {len(names) - 20} more columns" if len(names) > 20 else "") or "no columns"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return value.isoformat(" ").replace("+00:00", "Z")
-    return "null" if value is None else str(value) if isinstance(value, dt.date | Decimal | bool) else repr(value)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."

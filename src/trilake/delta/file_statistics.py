@@ -17,6 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trilake.delta.column_names import split_names
 from trilake.delta.schema import DataType, PrimitiveType, StructType
 
 #: Characters kept of a string bound, as the reference implementation does.
@@ -73,30 +74,6 @@ def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, 
             yield from _variants(f.type, name)
         elif isinstance(f.type, PrimitiveType) and f.type.name == "variant":
             yield name
-
-
-def split_names(text: str) -> list[tuple[str, ...]]:
-    """Column names of a list, each as a path; backquotes protect dots and commas, two of them stand for one.
-
-    >>> split_names("a, b.c, `x,y`.z")
-    [('a',), ('b', 'c'), ('x,y', 'z')]
-    >>> split_names("`a``b`")
-    [('a`b',)]
-    """
-    out: list[list[str]] = [[""]]
-    quoted = False
-    doubled = "\0"  # no column is named so
-    for c in text.replace("``", doubled):
-        if c == "`":
-            quoted = not quoted
-        elif quoted or c not in ".,":
-            out[-1][-1] += c
-        elif c == ".":
-            out[-1][-1] = out[-1][-1].strip()
-            out[-1].append("")
-        else:
-            out.append([""])
-    return [tuple(part.strip().replace(doubled, "`") for part in path) for path in out if any(path)]
 
 
 def _physical(schema: StructType, path: tuple[str, ...]) -> tuple[str, ...] | None:

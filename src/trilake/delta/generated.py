@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.constraints import describe_row, row_at
+from trilake.delta.row_text import describe_row, row_at
 from trilake.delta.schema import StructField, StructType
 from trilake.errors import ConstraintViolatedError, ExpressionError, UnsupportedExpressionError
 from trilake.expr import Expression, engine, parse_expression

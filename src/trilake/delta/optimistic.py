@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.conflicts import DEFAULT_LEVEL, IsolationLevel, ReadSet, parse_level
+from trilake.delta.conflicts import ReadSet
 from trilake.delta.features import check_writable
 from trilake.delta.file_plan import FilePlan, WrittenFiles
+from trilake.delta.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
 from trilake.delta.log import DeltaLog, Snapshot
 from trilake.delta.partition_predicate import PartitionPredicate
 from trilake.delta.row_rules import RowRules

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from trilake.delta.column_mapping import physical_schema
-from trilake.delta.file_statistics import StatisticsPlan, split_names
+from trilake.delta.column_names import split_names
+from trilake.delta.file_statistics import StatisticsPlan
 from trilake.delta.log import Snapshot
 from trilake.delta.range_ids import is_orderable
 from trilake.delta.scan import parse_table_filter

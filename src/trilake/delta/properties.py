@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from trilake.delta.column_mapping import MAX_COLUMN_ID, MODE, MODES
-from trilake.delta.conflicts import LEVELS
 from trilake.delta.features import feature
+from trilake.delta.isolation import LEVELS
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 
 PREFIX = "delta."

@@ -8,8 +8,8 @@ from typing import Literal
 
 from trilake.delta.properties import size_bytes
 from trilake.delta.stream_offset import Limit
-from trilake.delta.table import timestamp_ms
 from trilake.errors import InvalidArgumentError
+from trilake.timestamps import timestamp_ms
 
 STREAM_READ_OPTIONS = (
     "startingVersion",

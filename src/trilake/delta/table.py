@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
@@ -37,11 +36,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
-
-#: A point in time: ISO text (UTC unless it names a zone), a datetime, or seconds since the epoch.
-TimestampLike = str | dt.datetime | int | float
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+from trilake.timestamps import TimestampLike, timestamp_ms
 
 
 class ArrowDeltaTable(Table):
@@ -371,34 +366,3 @@ class ArrowDeltaTable(Table):
             f"protocol {p.min_reader_version}/{p.min_writer_version}"
             f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
         )
-
-
-def timestamp_ms(value: TimestampLike) -> int:
-    """A point in time in ms since the epoch; a text or datetime without a zone is UTC.
-
-    Raises ``InvalidArgumentError`` for a text that is no timestamp.
-
-    >>> timestamp_ms("1970-01-01T00:00:01Z")
-    1000
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # NaN is not in it either
-            raise InvalidArgumentError(
-                f"{value!r} seconds since the epoch are no time of the years 1 to 9999", help="pass seconds, not ms"
-            )
-        return round(value * 1000)
-    if isinstance(value, str):
-        try:
-            value = dt.datetime.fromisoformat(value.strip())
-        except ValueError as e:
-            raise InvalidArgumentError(
-                f"{value!r} is no timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
-            ) from e
-    if not isinstance(value, dt.datetime):
-        raise InvalidArgumentError(
-            f"a {type(value).__name__} is no timestamp", help="pass ISO text, a datetime, or seconds since the epoch"
-        )
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=dt.UTC)
-    # In whole numbers: as a float, one commit's very time would round to the time of the commit before it.
-    return (value - _EPOCH) // dt.timedelta(milliseconds=1)

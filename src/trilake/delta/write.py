@@ -15,11 +15,11 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.conflicts import DEFAULT_LEVEL, IsolationLevel, parse_level
 from trilake.delta.features import check_writable
 from trilake.delta.file_plan import FilePlan, WrittenFiles, check_provider
 from trilake.delta.identity import updated_schema
 from trilake.delta.identity_rebase import IdentityRebase
+from trilake.delta.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.overwrite import NOTHING, Replaced, replace_files
 from trilake.delta.replay import empty_state

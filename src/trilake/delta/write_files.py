@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.column_mapping import to_physical
-from trilake.delta.constraints import describe_row
 from trilake.delta.file_plan import FilePlan, WrittenFiles
 from trilake.delta.file_writer import OtherFile, ParquetFile
 from trilake.delta.partitions import format_values, hive_directory
+from trilake.delta.row_text import describe_row
 from trilake.delta.runtime import Runtime
 from trilake.delta.schema import PrimitiveType, StructType
 from trilake.delta.store_assignment import assign_batch

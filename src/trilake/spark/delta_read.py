@@ -26,10 +26,12 @@ from trilake.delta.schema import StructType, nested_fields
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark import native_manifest
+from trilake.spark.delta_source import TrilakeDeltaDataSource
 from trilake.spark.native import NativeFiles, NativeScan, NativeScanError, native_frame, native_refusal, native_scan
 from trilake.spark.native_bases import keep, kept
 from trilake.spark.native_refusal import hadoop_uri
 from trilake.spark.schemas import to_physical_spark, to_spark
+from trilake.spark.source_registry import register_sources
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike
 
@@ -100,9 +102,7 @@ class _Apply:
 
 
 def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
-    from trilake.spark.data_sources import register_sources
-
-    register_sources(spark)
+    register_sources(spark, [TrilakeDeltaDataSource])
     reader = spark.read.format("trilake-delta").option("versionAsOf", table.version)
     for name, value in options.items():
         reader = reader.option(name, value)

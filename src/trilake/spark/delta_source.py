@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 )
 
 from trilake.delta.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_change_task
-from trilake.delta.conflicts import parse_level
 from trilake.delta.file_plan import WrittenFiles
+from trilake.delta.isolation import parse_level
 from trilake.delta.log import DeltaLog, Head, Snapshot
 from trilake.delta.read import read_task
 from trilake.delta.scan import FileTask, ReadPlan, plan_scan, read_schema
@@ -35,7 +35,7 @@ from trilake.delta.write import WriteRequest, files_of_job, finish_write, plan_w
 from trilake.delta.write_files import write_files
 from trilake.errors import InvalidArgumentError
 from trilake.spark.catalogue import location_in
-from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS, DeltaStreamWriter
+from trilake.spark.delta_stream_sink import DeltaStreamWriter
 from trilake.spark.delta_stream_source import Analysed, DeltaStreamReader
 from trilake.spark.filters import push_filters
 from trilake.spark.options import Options, change_range, ending_version, open_log, table_path, wanted_version
@@ -43,6 +43,7 @@ from trilake.spark.packing import pack_files
 from trilake.spark.providers import install_providers
 from trilake.spark.rows import as_declared
 from trilake.spark.schemas import from_spark, to_spark
+from trilake.spark.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 
 install_providers()  # here, because Spark's tasks import this module and nothing to its right

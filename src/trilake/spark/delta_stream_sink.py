@@ -23,11 +23,11 @@ from trilake.delta.write_files import write_files
 from trilake.errors import InvalidArgumentError
 from trilake.spark.options import Options
 from trilake.spark.providers import install_providers
+from trilake.spark.stream_options import checkpoint_of
 from trilake.storage import open_store
 
 install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
-STREAM_WRITE_OPTIONS = ("checkpointLocation", "queryName")
 _log = logging.getLogger("trilake.spark")
 
 
@@ -81,14 +81,3 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         files = [a["path"] for m in messages if isinstance(m, BatchFiles) for a in m.written.actions]
         if files:
             _log.warning("batch %d failed and leaves %d files behind: %s", batchId, len(files), files[:5])
-
-
-def checkpoint_of(options: Options) -> str:
-    """The checkpoint's place.  Raises ``InvalidArgumentError`` where the options do not say it."""
-    place = options.get("checkpointLocation")
-    if not place:
-        raise InvalidArgumentError(
-            "the sink must know the query's checkpoint, and a setting of the session does not reach it",
-            help='write .option("checkpointLocation", "/path/to/checkpoint")',
-        )
-    return place

@@ -19,10 +19,10 @@ from trilake.lance.versions import list_versions
 from trilake.lance.write import Mode
 from trilake.lance.writing import WriteOptions
 from trilake.spark import ml_vectors
-from trilake.spark.data_sources import register_sources
-from trilake.spark.lance_source import LanceWriter, WrittenFragments
+from trilake.spark.lance_source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance_vectors import Vectors
 from trilake.spark.rows_source import Kept, rows_schema
+from trilake.spark.source_registry import register_sources
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -46,7 +46,7 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    register_sources(spark)
+    register_sources(spark, [TrilakeLanceDataSource])
     reader = spark.read.format("trilake-lance").option("version", str(table.version))
     for name, value in (options or {}).items():
         reader = reader.option(name, value)

@@ -26,9 +26,10 @@ from trilake.lance.runtime import Runtime
 from trilake.lance.snapshot import Snapshot
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
 from trilake.spark import ml_vectors
-from trilake.spark.data_sources import register_sources
 from trilake.spark.lance_jobs import Place, collected, fragment_of, text_of
+from trilake.spark.lance_source import TrilakeLanceDataSource
 from trilake.spark.rows_source import rows_schema
+from trilake.spark.source_registry import register_sources
 from trilake.storage import open_store
 
 _SOURCE, _TARGET, _UPDATES, _DELETES = "source", "target", "trilake_updates", "trilake_deletes"
@@ -61,7 +62,7 @@ def merge_insert(
     store = dict(storage_options or {})
     start = Snapshot.open(open_store(uri, store))
     _check(start, source, what, keys)
-    register_sources(spark)
+    register_sources(spark, [TrilakeLanceDataSource])
     _, vectors = ml_vectors.plain(source.schema)
     names = source.columns
     rows = source.select(F.struct(*[F.col(f"`{n}`") for n in names]).alias(_SOURCE)).persist()

@@ -35,12 +35,12 @@ from trilake.lance.view import View
 from trilake.lance.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
 from trilake.spark import ml_vectors
-from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS
 from trilake.spark.lance_stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
 from trilake.spark.lance_vectors import Vectors, with_vectors
 from trilake.spark.options import Options, table_path
 from trilake.spark.rows_source import PushingReader, RowsReader, rows_schema
 from trilake.spark.schemas import from_spark
+from trilake.spark.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 
 READ_OPTIONS = ("version", "tag", "timestamp", "filter", "pushFilters", "batchSize", "rowId", "mlVectors")

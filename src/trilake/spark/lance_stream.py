@@ -29,10 +29,10 @@ from trilake.lance.view import View
 from trilake.lance.write import Mode, WritePlan
 from trilake.lance.writing import Target, WriteOptions
 from trilake.spark import ml_vectors
-from trilake.spark.delta_stream_sink import checkpoint_of
 from trilake.spark.options import Options
 from trilake.spark.rows import as_declared
 from trilake.spark.schemas import from_spark
+from trilake.spark.stream_options import checkpoint_of
 from trilake.storage import open_store
 
 LANCE_STREAM_OPTIONS = (

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trilake.delta.log import DeltaLog
-from trilake.delta.table import timestamp_ms
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 from trilake.storage import is_storage_option, open_store
+from trilake.timestamps import timestamp_ms
 
 _IGNORED = {"path", "serialization.format"}
 

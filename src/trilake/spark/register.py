@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from trilake.spark.data_sources import register_sources
+from trilake.spark.data_sources import SOURCES
 from trilake.spark.savers import install
+from trilake.spark.source_registry import register_sources
 from trilake.spark.stream_writer import take_over_streams
 
 
@@ -27,7 +28,7 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
 
     Returns the names registered.
     """
-    names = register_sources(spark)
+    names = register_sources(spark, SOURCES)
     install(names)
     take_over_streams(names)
     if push_filters:

@@ -27,10 +27,10 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.catalogue import default_location
 from trilake.spark.dataframe_writer import our_location, rename, translated
 from trilake.spark.delta_source import WRITE_OPTIONS
-from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS, checkpoint_of
 from trilake.spark.foreach_batch import sink_batches
 from trilake.spark.options import Options
 from trilake.spark.schemas import from_spark
+from trilake.spark.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
 from trilake.storage import open_store
 
 _DONE, _STATE = "_trilake_streams", "_trilake_told"

@@ -23,8 +23,8 @@ from trilake.errors import (
     TrilakeError,
     WriteFailedError,
 )
-from trilake.spark.data_sources import register_sources
-from trilake.spark.trevni_source import task_name
+from trilake.spark.source_registry import register_sources
+from trilake.spark.trevni_source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni_write import write_dataframe
 from trilake.storage import Store, open_store
 from trilake.trevni import jobs
@@ -112,7 +112,7 @@ def from_trevni(
     store = dict(storage_options or {})
     if format != "avro":
         _refuse(properties=properties)
-        register_sources(spark)
+        register_sources(spark, [TrilakeTrevniDataSource])
         df = spark.read.format("trilake-trevni").options(**store).load(source)
         df.write.format(format).options(**dict(options or {})).mode(mode).save(target)
         return None

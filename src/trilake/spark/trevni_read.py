@@ -8,8 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.expr import parse_filter
-from trilake.spark.data_sources import register_sources
 from trilake.spark.rows_source import Kept, rows_schema
+from trilake.spark.source_registry import register_sources
+from trilake.spark.trevni_source import TrilakeTrevniDataSource
 from trilake.table import FilterLike
 from trilake.trevni.table import TrevniTable
 
@@ -31,7 +32,7 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    register_sources(spark)
+    register_sources(spark, [TrilakeTrevniDataSource])
     reader = spark.read.format("trilake-trevni")
     for name, value in (options or {}).items():
         reader = reader.option(name, value)

@@ -14,10 +14,10 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
 
-from trilake.spark.delta_stream_sink import STREAM_WRITE_OPTIONS
 from trilake.spark.options import Options, table_path
 from trilake.spark.rows_source import PushingReader, RowsReader, rows_schema
 from trilake.spark.schemas import from_spark
+from trilake.spark.stream_options import STREAM_WRITE_OPTIONS
 from trilake.spark.trevni_stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store
 from trilake.trevni.dataset import Split, read_split

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from trilake.delta.stream_sink import query_id
-from trilake.spark.delta_stream_sink import checkpoint_of
 from trilake.spark.options import Options
 from trilake.spark.rows import as_declared
 from trilake.spark.schemas import from_spark
+from trilake.spark.stream_options import checkpoint_of
 from trilake.storage import open_store
 from trilake.trevni.dataset import Split, read_split
 from trilake.trevni.row_groups import StagedFile

@@ -1,0 +1,41 @@
+"""Rows as messages show them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+#: How many characters of a value are shown.
+_SHOWN = 100
+
+
+def row_at(batch: pa.RecordBatch, at: int) -> dict[str, Any]:
+    """One row as Python values."""
+    row: dict[str, Any] = pa.Table.from_batches([batch.slice(at, 1)]).to_pylist()[0]
+    return row
+
+
+def describe_row(row: Mapping[str, Any], columns: Iterable[str] | None = None) -> str:
+    """The values of a row as a message shows them: those of ``columns``, or the first twenty, long ones cut.
+
+    >>> describe_row({"a": None, "b": "x" * 200}, ["a"])
+    'a = null'
+    """
+    names = [name for name in row if columns is None or name in columns]
+    shown = [f"{name} = {cut_text(_value(row[name]), _SHOWN)}" for name in names[:20]]
+    return ", ".join(shown) + (f" and {len(names) - 20} more columns" if len(names) > 20 else "") or "no columns"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ").replace("+00:00", "Z")
+    return "null" if value is None else str(value) if isinstance(value, dt.date | Decimal | bool) else repr(value)
+
+
+def cut_text(text: str, length: int) -> str:
+    """The text, cut to a length with an ellipsis where it is longer."""
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -1,0 +1,41 @@
+"""Registration of Python data sources with a session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+
+_log = logging.getLogger("trilake.spark")
+
+#: Class of delta-spark's jar that claims the name ``delta``.
+_DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
+
+
+def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -> list[str]:
+    """Register these data sources, each under its own name; the names registered.
+
+    Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
+    """
+    names = []
+    for source in sources:
+        if source.name() == "delta" and _owns_delta(spark):
+            _log.warning("delta-spark's jar owns the format name 'delta' in this session; use 'trilake-delta'")
+            continue
+        spark.dataSource.register(source)
+        names.append(source.name())
+    return names
+
+
+def _owns_delta(spark: SparkSession) -> bool:
+    """Whether delta-spark's jar is on the class path; a Connect server cannot be asked, and decides by itself."""
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return False
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_SPARK)
+    except Exception:  # noqa: BLE001 - py4j wraps ClassNotFoundException
+        return False
+    return True

@@ -1,0 +1,43 @@
+"""Points in time as users write them, read in one way for every format."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from trilake.errors import InvalidArgumentError
+
+#: A point in time: ISO text (UTC unless it names a zone), a datetime, or seconds since the epoch.
+TimestampLike = str | dt.datetime | int | float
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+
+def timestamp_ms(value: TimestampLike) -> int:
+    """A point in time in ms since the epoch; a text or datetime without a zone is UTC.
+
+    Raises ``InvalidArgumentError`` for a text that is no timestamp.
+
+    >>> timestamp_ms("1970-01-01T00:00:01Z")
+    1000
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # NaN is not in it either
+            raise InvalidArgumentError(
+                f"{value!r} seconds since the epoch are no time of the years 1 to 9999", help="pass seconds, not ms"
+            )
+        return round(value * 1000)
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value.strip())
+        except ValueError as e:
+            raise InvalidArgumentError(
+                f"{value!r} is no timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
+            ) from e
+    if not isinstance(value, dt.datetime):
+        raise InvalidArgumentError(
+            f"a {type(value).__name__} is no timestamp", help="pass ISO text, a datetime, or seconds since the epoch"
+        )
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=dt.UTC)
+    # In whole numbers: as a float, one commit's very time would round to the time of the commit before it.
+    return (value - _EPOCH) // dt.timedelta(milliseconds=1)
