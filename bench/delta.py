@@ -17,7 +17,7 @@ import trilake
 from bench.delta_logs import long_table, young_table
 from bench.harness import ROOT, Benchmark, Contender, data
 from bench.lineitem import lineitem_files
-from trilake.spark.session import local_session
+from trilake.spark.session.local import local_session
 from trilake.table import Table
 
 # --- snapshots -------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import deltalake
 
 from bench.delta import million, scratch
 from bench.harness import Benchmark, Contender
-from trilake.delta.checkpoint_writer import write_checkpoint
-from trilake.delta.log import DeltaLog
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.runtime import Runtime
 from trilake.storage import open_store
 

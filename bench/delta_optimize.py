@@ -14,7 +14,7 @@ from bench.delta import _emptied, _rows, scratch, spark
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem
 from trilake.delta.table import ArrowDeltaTable
-from trilake.spark.delta_table import DeltaTable
+from trilake.spark.delta.table import DeltaTable
 from trilake.storage import open_store
 
 _ROWS = 2_000_000

@@ -102,7 +102,7 @@ def _train(side: str) -> int:
     if side == "pylance":
         pylance.dataset(uri).create_index("v", "IVF_PQ", **more)
     elif side == "spark":
-        from trilake.spark.lance_index_jobs import create_index  # late: searches need no Spark
+        from trilake.spark.lance.index_jobs import create_index  # late: searches need no Spark
 
         create_index(_spark(), uri, "v", **more)
     else:

@@ -19,9 +19,9 @@ from bench.delta import spark
 from bench.delta_logs import long_table
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem_files
-from trilake.delta.deletion_vectors import file_bytes, serialize, z85_encode
-from trilake.delta.schema import from_arrow
-from trilake.spark import native_bases
+from trilake.delta.protocol.deletion_vectors import file_bytes, serialize, z85_encode
+from trilake.delta.protocol.schema import from_arrow
+from trilake.spark.native import bases as native_bases
 
 _FILES = 8
 _ROWS = 2_000_000

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bench.harness import ROOT, Report, Result
 from trilake.errors import TrilakeError
-from trilake.spark.java import find_java
+from trilake.spark.session.java import find_java
 
 #: Distributions whose versions stand above the tables; the JSON output has those of all.
 _SHOWN = ("trilake", "pyspark", "pyarrow", "deltalake", "pylance", "polars", "duckdb", "numpy", "numba", "obstore")

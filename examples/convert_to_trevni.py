@@ -13,8 +13,8 @@ import fastavro
 from rich.console import Console
 from rich.table import Table
 
-from trilake.spark.session import local_session
-from trilake.spark.trevni_convert import from_trevni, to_trevni
+from trilake.spark.session.local import local_session
+from trilake.spark.trevni.convert import from_trevni, to_trevni
 from trilake.trevni import TrevniFile
 
 ROWS = 20_000

@@ -18,8 +18,8 @@ from rich.table import Table as RichTable
 
 import trilake
 from trilake import lance
-from trilake.spark.java import find_java
-from trilake.spark.session import local_session
+from trilake.spark.session.java import find_java
+from trilake.spark.session.local import local_session
 
 WORK = Path(__file__).resolve().parent.parent / "demo-data"
 console = Console(highlight=False, width=110)

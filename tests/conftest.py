@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from trilake.errors import TrilakeError
-from trilake.spark.java import find_java
+from trilake.spark.session.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the whole run; tests put back what they change in its settings."""
-    from trilake.spark.session import local_session  # late: most runs of a few tests need no PySpark
+    from trilake.spark.session.local import local_session  # late: most runs of a few tests need no PySpark
 
     warehouse = tmp_path_factory.mktemp("spark-warehouse")
     session = local_session("trilake tests", **{"spark.sql.warehouse.dir": warehouse.as_uri()})

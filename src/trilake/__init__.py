@@ -16,15 +16,15 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from trilake.api import alter, convert_to_delta, create, explain, open, read, register, write
     from trilake.conversion import Conversion, convert
-    from trilake.delta.optimistic import Transaction
-    from trilake.delta.optimize import OptimizeResult
-    from trilake.delta.write import WriteResult
+    from trilake.delta.commands.optimize.optimize import OptimizeResult
+    from trilake.delta.commands.write.optimistic import Transaction
+    from trilake.delta.commands.write.write import WriteResult
     from trilake.errors import TrilakeError
-    from trilake.spark.delta_optimize import DeltaOptimizeBuilder
-    from trilake.spark.delta_table import DeltaTable
-    from trilake.spark.foreach_batch import foreach_batch
-    from trilake.spark.streams import stream_lag, write_stream
-    from trilake.spark.table_builder import DeltaTableBuilder, IdentityGenerator
+    from trilake.spark.delta.optimize import DeltaOptimizeBuilder
+    from trilake.spark.delta.table import DeltaTable
+    from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
+    from trilake.spark.front.foreach_batch import foreach_batch
+    from trilake.spark.front.streams import stream_lag, write_stream
     from trilake.table import Explanation, Table
 
 #: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
@@ -39,20 +39,20 @@ _HOME = {
     "read": "trilake.api",
     "register": "trilake.api",
     "write": "trilake.api",
-    "foreach_batch": "trilake.spark.foreach_batch",
-    "stream_lag": "trilake.spark.streams",
-    "write_stream": "trilake.spark.streams",
+    "foreach_batch": "trilake.spark.front.foreach_batch",
+    "stream_lag": "trilake.spark.front.streams",
+    "write_stream": "trilake.spark.front.streams",
     "Conversion": "trilake.conversion",
-    "DeltaOptimizeBuilder": "trilake.spark.delta_optimize",
-    "DeltaTable": "trilake.spark.delta_table",
-    "DeltaTableBuilder": "trilake.spark.table_builder",
+    "DeltaOptimizeBuilder": "trilake.spark.delta.optimize",
+    "DeltaTable": "trilake.spark.delta.table",
+    "DeltaTableBuilder": "trilake.spark.delta.table_builder",
     "Explanation": "trilake.table",
-    "IdentityGenerator": "trilake.spark.table_builder",
-    "OptimizeResult": "trilake.delta.optimize",
+    "IdentityGenerator": "trilake.spark.delta.table_builder",
+    "OptimizeResult": "trilake.delta.commands.optimize.optimize",
     "Table": "trilake.table",
-    "Transaction": "trilake.delta.optimistic",
+    "Transaction": "trilake.delta.commands.write.optimistic",
     "TrilakeError": "trilake.errors",
-    "WriteResult": "trilake.delta.write",
+    "WriteResult": "trilake.delta.commands.write.write",
 }
 
 __all__ = [

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from trilake.delta.isolation import parse_level
-from trilake.delta.log import DeltaLog
-from trilake.delta.schema import from_arrow
+from trilake.delta.commands.write.write import WriteRequest, WriteResult, parse_mode, write_arrow
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.isolation import parse_level
+from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
-from trilake.delta.write import WriteRequest, WriteResult, parse_mode, write_arrow
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
-from trilake.spark.providers import install_providers
+from trilake.spark.delta.providers import install_providers
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
@@ -30,10 +30,10 @@ from trilake.timestamps import TimestampLike
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from trilake.delta.alter_columns import ColumnsLike, TypeLike
-    from trilake.delta.alter_table import Alter
-    from trilake.delta.convert import ConvertResult
-    from trilake.delta.create import CreateMode
+    from trilake.delta.commands.alter.alter_table import Alter
+    from trilake.delta.commands.maintenance.convert import ConvertResult
+    from trilake.delta.commands.write.create import CreateMode
+    from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike
 
 
 install_providers()
@@ -233,8 +233,8 @@ def write(
         "optimize_write": optimize_write,
     }
     if is_dataframe(data):
-        from trilake.spark.delta_write import write_dataframe
-        from trilake.spark.schemas import from_spark
+        from trilake.spark.delta.write import write_dataframe
+        from trilake.spark.session.schemas import from_spark
 
         decided = () if partition_overwrite is None else ("partitionOverwriteMode",)
         request = WriteRequest(schema=from_spark(data.schema), **common)
@@ -256,7 +256,7 @@ def _write_trevni(
 
     how = trevni.write_options(properties)
     if is_dataframe(data):
-        from trilake.spark.trevni_write import write_dataframe
+        from trilake.spark.trevni.write import write_dataframe
 
         done = write_dataframe(data, fspath(uri), options, mode=mode, partition_by=partition_by, options=how)
     else:
@@ -283,8 +283,8 @@ def _write_lance(
     vectors = {name: properties[name] for name in ("vectors", "vectorType") if name in properties}
     how = lance.write_options({k: v for k, v in properties.items() if not (is_dataframe(data) and k in vectors)})
     if is_dataframe(data):
-        from trilake.spark.lance_frames import write_dataframe
-        from trilake.spark.lance_vectors import Vectors
+        from trilake.spark.lance.frames import write_dataframe
+        from trilake.spark.lance.vectors import Vectors
 
         shape = Vectors.of(vectors.get("vectors"), vectors.get("vectorType"))
         made, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how, vectors=shape)
@@ -370,17 +370,17 @@ def read(
     chooses rows and skips files on the driver.  Where Spark cannot read the store natively, the rows come through
     Arrow; :func:`explain` says which way is taken.
     """
-    from trilake.spark.delta_read import read_dataframe
+    from trilake.spark.delta.read import read_dataframe
 
     table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
     if table.format == "lance":
         from trilake.lance.table import LanceTable
-        from trilake.spark import lance_frames
+        from trilake.spark.lance import frames as lance_frames
 
         assert isinstance(table, LanceTable)
         return lance_frames.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
     if table.format == "trevni":
-        from trilake.spark import trevni_read
+        from trilake.spark.trevni import read as trevni_read
         from trilake.trevni.table import TrevniTable
 
         assert isinstance(table, TrevniTable)
@@ -403,7 +403,7 @@ def explain(
 
     Parameters are those of :func:`read`.  :meth:`trilake.table.Table.explain` says the same of files without Spark.
     """
-    from trilake.spark.delta_read import explain_read
+    from trilake.spark.delta.read import explain_read
 
     table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
     if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
@@ -460,7 +460,7 @@ def create(
     >>> trilake.open("memory://doc-create-table").to_arrow(["id", "day"]).to_pylist()
     [{'id': 1, 'day': datetime.date(1970, 1, 1)}]
     """
-    from trilake.delta.create import TableDescription, create_table, with_rules
+    from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
 
     schema = with_rules(columns, generated or {}, identity or (), defaults or {}, explicit=identity_takes_values)
     description = TableDescription(
@@ -487,7 +487,7 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
     Traceback (most recent call last):
     trilake.errors.ConstraintViolatedError: ... CHECK constraint positive (n > 0) is violated by a row with n = -1...
     """
-    from trilake.delta.alter_table import Alter
+    from trilake.delta.commands.alter.alter_table import Alter
 
     log = DeltaLog(open_store(uri, dict(storage_options or {})))
     if not log.exists():
@@ -519,8 +519,8 @@ def convert_to_delta(
     ``CorruptFileError`` for one that is not Parquet, ``SchemaMismatchError`` for files that cannot be one table,
     ``InvalidArgumentError`` for folders that contradict each other.
     """
-    from trilake.delta import convert
-    from trilake.delta.convert_partitions import given_columns
+    from trilake.delta.commands.maintenance import convert
+    from trilake.delta.commands.maintenance.convert_partitions import given_columns
 
     options = dict(storage_options or {})
     return convert.convert_to_delta(
@@ -533,10 +533,10 @@ def convert_to_delta(
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
-    """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.register`.
+    """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.front.register`.
 
     Returns the format names that were registered.
     """
-    from trilake.spark import register as module
+    from trilake.spark.front import register as module
 
     return module.register(spark, push_filters=push_filters)

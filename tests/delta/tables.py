@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.delta.log import DeltaLog
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
-from trilake.delta.schema import from_arrow
-from trilake.delta.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from trilake.delta.alter_table import Alter
-from trilake.delta.checkpoint_writer import write_checkpoint
-from trilake.delta.log import DeltaLog
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.runtime import Runtime
 from trilake.storage import open_store
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta import auto_compact
-from trilake.delta.alter_table import Alter
-from trilake.delta.auto_compact import AutoCompaction
-from trilake.delta.log import DeltaLog
-from trilake.delta.schema import from_arrow
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.optimize import auto_compact
+from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+from trilake.delta.commands.write.write import WriteRequest, plan_write
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
-from trilake.delta.write import WriteRequest, plan_write
-from trilake.delta.write_files import write_files
 from trilake.storage import open_store
 
 AUTO = {"delta.autoOptimize.autoCompact": "true"}
@@ -203,7 +203,7 @@ def test_optimized_writes_make_fewer_files(
     asked: bool | None, properties: dict[str, str], files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of a hundred partitions come in turn, and none can wait in memory."""
-    monkeypatch.setattr("trilake.delta.write_files._SPLIT_SIZE", 1)
+    monkeypatch.setattr("trilake.delta.files.write_files._SPLIT_SIZE", 1)
     rows = pa.table({"n": range(300), "p": [i % 100 for i in range(300)]})
     request = WriteRequest("append", from_arrow(rows.schema), ("p",), properties, optimize_write=asked)
     log = DeltaLog(open_store(new_uri()))

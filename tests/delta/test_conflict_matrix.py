@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.delta.tables import add, log_of, metadata, protocol
-from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.conflicts import ReadSet, Winner, check
-from trilake.delta.isolation import LEVELS, IsolationLevel, parse_level
-from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.partition_predicate import PartitionPredicate
-from trilake.delta.scan import parse_table_filter
-from trilake.delta.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.conflicts import ReadSet, Winner, check
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
+from trilake.delta.scan.scan import parse_table_filter
 from trilake.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.delta.tables import add, log_of, metadata
-from trilake.delta.alter_table import Alter
-from trilake.delta.clone import clone
-from trilake.delta.log import DeltaLog
-from trilake.delta.restore import restore
-from trilake.delta.schema import from_arrow
-from trilake.delta.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
-from trilake.delta.vacuum import vacuum
-from trilake.delta.write import WriteRequest, write_arrow
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.maintenance.clone import clone
+from trilake.delta.commands.maintenance.restore import restore
+from trilake.delta.commands.maintenance.vacuum import vacuum
+from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
+from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError, PostCommitHookError
 from trilake.storage import open_store
 from trilake.storage.base import Store

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from trilake.delta import checkpoint
-from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.segment import checkpoint_key, commit_key
+from trilake.delta.log import checkpoint
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.segment import checkpoint_key, commit_key
 from trilake.errors import CorruptLogError, MissingMetadataError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -83,8 +83,8 @@ def test_an_append_parses_no_file_action(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: object) -> None:
         raise AssertionError("an append looked at files")
 
-    monkeypatch.setattr("trilake.delta.log.parse_commits", refuse)
-    monkeypatch.setattr("trilake.delta.log.read_checkpoint", refuse)
+    monkeypatch.setattr("trilake.delta.log.log.parse_commits", refuse)
+    monkeypatch.setattr("trilake.delta.log.log.read_checkpoint", refuse)
     assert trilake.write(ROWS, store.uri, mode="append").version == 12
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import trilake
 from tests.conftest import SOAK
 from tests.delta.tables import rows
-from trilake.delta.log import DeltaLog
-from trilake.delta.log_compaction import compact_log
-from trilake.delta.segment import commit_key
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log_compaction import compact_log
+from trilake.delta.log.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.storage.memory import MemoryStore
 

@@ -17,7 +17,7 @@ import trilake
 from tests.conftest import SOAK
 from tests.delta.tables import rows
 from tests.delta.test_histories import DATA, KEYS, PARTS, PROPERTIES, History, Row, replay_changes
-from trilake.delta.log import DeltaLog
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 
 FEATURES = {k: v for k, v in PROPERTIES.items() if k != "delta.dataSkippingNumIndexedCols"}

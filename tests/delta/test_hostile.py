@@ -14,8 +14,8 @@ import pytest
 
 import trilake
 from tests.delta.tables import LONG_A, add, log_of, metadata, parquet, protocol, rows, table_of
-from trilake.delta.log import DeltaLog
-from trilake.delta.segment import LAST_CHECKPOINT, commit_key
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import LAST_CHECKPOINT, commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.storage import open_store

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta.log import DeltaLog
+from trilake.delta.log.log import DeltaLog
 from trilake.storage import open_store
 
 

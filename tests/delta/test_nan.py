@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trilake
-from trilake.delta.file_plan import FilePlan
-from trilake.delta.schema import from_arrow
-from trilake.delta.write_files import write_files
+from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.files.write_files import write_files
+from trilake.delta.protocol.schema import from_arrow
 from trilake.storage import open_store
 
 

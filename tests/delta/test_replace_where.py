@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.delta.tables import rows
-from trilake.delta.log import DeltaLog
+from trilake.delta.log.log import DeltaLog
 from trilake.errors import ConcurrentAppendError, FilterError, InvalidArgumentError, SchemaMismatchError
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
@@ -80,8 +80,8 @@ def test_whole_files_go_by_their_statistics(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _three_files(uri, {})
     store = FaultStore(open_store(uri))
-    from trilake.delta.schema import from_arrow
-    from trilake.delta.write import WriteRequest, write_arrow
+    from trilake.delta.commands.write.write import WriteRequest, write_arrow
+    from trilake.delta.protocol.schema import from_arrow
 
     new = _rows(5)
     request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id >= 4 and id <= 6")
@@ -114,8 +114,8 @@ def test_an_append_into_the_predicate_conflicts() -> None:
             done.append(1)
             trilake.write(_rows(1), inner.uri, mode="overwrite", replace_where="id = 1")
 
-    from trilake.delta.schema import from_arrow
-    from trilake.delta.write import WriteRequest, write_arrow
+    from trilake.delta.commands.write.write import WriteRequest, write_arrow
+    from trilake.delta.protocol.schema import from_arrow
 
     new = _rows(2)
     request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id = 2")

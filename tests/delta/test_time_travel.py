@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, log_of, metadata, protocol
-from trilake.delta.log import DeltaLog, timestamp_text
-from trilake.delta.segment import commit_key
+from trilake.delta.log.log import DeltaLog, timestamp_text
+from trilake.delta.log.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, VersionNotFoundError
 from trilake.storage import open_store

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from trilake.delta.file_writer import dictionary_columns
-from trilake.delta.log import DeltaLog
-from trilake.delta.schema import from_arrow
-from trilake.delta.write import WriteRequest, finish_write, plan_write
-from trilake.delta.write_files import write_files
+from trilake.delta.commands.write.write import WriteRequest, finish_write, plan_write
+from trilake.delta.files.file_writer import dictionary_columns
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import from_arrow
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -65,7 +65,7 @@ def test_chosen_paths_are_those_of_the_file() -> None:
 
 def test_rows_of_many_batches_land_in_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     # Pieces of two sizes, so that splitting happens while rows arrive and at the end.
-    monkeypatch.setattr("trilake.delta.write_files._SPLIT_SIZE", 40_000)
+    monkeypatch.setattr("trilake.delta.files.write_files._SPLIT_SIZE", 40_000)
     rows = _rows().select(["unique", "few"])
     batches = rows.to_batches(max_chunksize=999)
     store = open_store("memory://encodings-partitions")

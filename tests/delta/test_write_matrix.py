@@ -15,8 +15,8 @@ import pytest
 
 import trilake
 from tests.delta.tables import rows
-from trilake.delta.log import DeltaLog
-from trilake.delta.log_compaction import compact_log
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log_compaction import compact_log
 from trilake.storage import open_store
 
 Row = dict[str, Any]

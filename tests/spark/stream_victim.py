@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import trilake
-from trilake.spark import native_batch
-from trilake.spark.data_sources import SOURCES
-from trilake.spark.session import local_session
-from trilake.spark.source_registry import register_sources
+from trilake.spark.delta.stream import native_batch
+from trilake.spark.front.data_sources import SOURCES
+from trilake.spark.session.local import local_session
+from trilake.spark.session.source_registry import register_sources
 
 
 def main(folder: Path) -> None:

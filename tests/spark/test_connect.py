@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trilake.spark.java import ensure_java
+from trilake.spark.session.java import ensure_java
 
 _SCRIPT = """
 import sys

@@ -21,14 +21,14 @@ from pyspark.sql import functions as F
 import trilake
 from tests.delta.tables import rows
 from trilake import DeltaTable
-from trilake.delta.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError, WriteFailedError
-from trilake.spark import row_addresses
-from trilake.spark.columns import read_condition
-from trilake.spark.delta_delete import delete_rows
-from trilake.spark.java import ensure_java
-from trilake.spark.row_addresses import FILE, ROW, addressed_rows, bitmaps
+from trilake.spark.delta import row_addresses
+from trilake.spark.delta.delete import delete_rows
+from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows, bitmaps
+from trilake.spark.native.columns import read_condition
+from trilake.spark.session.java import ensure_java
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}

@@ -178,7 +178,7 @@ def test_two_queries_write_one_table_and_a_third_watches(lake: Lake) -> None:
 
 def _count(lake: Lake, out: str) -> int:
     found = open_store(str(lake.folder / out))
-    from trilake.delta.log import DeltaLog
+    from trilake.delta.log.log import DeltaLog
 
     return lake.table(out).count() if DeltaLog(found).exists() else 0
 

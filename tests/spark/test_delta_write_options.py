@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.delta.tables import log_of, metadata, protocol, rows
-from trilake.delta.identity import identity_metadata
-from trilake.delta.log import DeltaLog
-from trilake.delta.schema import PrimitiveType, StructField, StructType
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.rules.identity import identity_metadata
 from trilake.errors import ConstraintViolatedError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
 

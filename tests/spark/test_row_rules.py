@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 import trilake
 from tests.delta.tables import log_of, metadata, protocol
-from trilake.delta.identity import identity_metadata
-from trilake.delta.log import DeltaLog
-from trilake.delta.schema import PrimitiveType, StructField, StructType
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.rules.identity import identity_metadata
 from trilake.errors import TrilakeError, UnsupportedExpressionError
 from trilake.storage import open_store
 

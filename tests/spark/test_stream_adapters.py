@@ -20,9 +20,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 import trilake
 from trilake.errors import InvalidArgumentError, MissingFileError, SchemaMismatchError, TrilakeError
-from trilake.spark.delta_source import DeltaDataSource
-from trilake.spark.lance_source import LanceDataSource
-from trilake.spark.trevni_source import TrevniDataSource
+from trilake.spark.delta.source import DeltaDataSource
+from trilake.spark.lance.source import LanceDataSource
+from trilake.spark.trevni.source import TrevniDataSource
 
 SOURCES: dict[str, Any] = {"delta": DeltaDataSource, "lance": LanceDataSource, "trevni": TrevniDataSource}
 
@@ -93,7 +93,7 @@ def spoken(offset: dict[str, Any]) -> Any:
 @pytest.fixture(params=list(SOURCES))
 def query(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Query:
     tasks = count()  # Spark tells its tasks apart
-    monkeypatch.setattr("trilake.spark.trevni_source.task_name", lambda: (f"{next(tasks):05d}", "0"))
+    monkeypatch.setattr("trilake.spark.trevni.source.task_name", lambda: (f"{next(tasks):05d}", "0"))
     return Query(request.param, tmp_path, maxfilespertrigger="2")
 
 

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta.log import DeltaLog
-from trilake.delta.read import read_task
-from trilake.delta.scan import FileTask
-from trilake.delta.stream_offset import Limit
-from trilake.delta.stream_options import StreamOptions
-from trilake.delta.stream_schema import Reading
-from trilake.delta.stream_source import DeltaStream
-from trilake.spark.java import ensure_java
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.scan.read import read_task
+from trilake.delta.scan.scan import FileTask
+from trilake.delta.stream.offset import Limit
+from trilake.delta.stream.options import StreamOptions
+from trilake.delta.stream.schema import Reading
+from trilake.delta.stream.source import DeltaStream
+from trilake.spark.session.java import ensure_java
 from trilake.storage import open_store
 
 COMMITS, ROWS = 100, 3

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.delta.conform import as_list
-from trilake.delta.schema import ArrayType, DataType, MapType, StructField, StructType, from_arrow
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, from_arrow
+from trilake.delta.scan.conform import as_list
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.memory import MemoryStore
 
@@ -34,7 +34,7 @@ _T = pa.types
 def from_delta(schema: StructType) -> pa.Schema:
     """The columns of a Delta table, with their comments and the Arrow types that they once had.
 
-    >>> from trilake.delta.schema import PrimitiveType
+    >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> field = StructField("n", PrimitiveType("long"), False, {"comment": "how many"})
     >>> from_delta(StructType((field,))).field("n").metadata
     {b'comment': b'how many'}

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.conversion.columns import fitted, plain_schema
-from trilake.delta.partitions import HIVE_NULL, hive_directory
+from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory
 from trilake.errors import (
     CorruptFileError,
     InvalidArgumentError,

@@ -234,7 +234,7 @@ def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Out
             with progress("convert", total, unit="rows") as bar:
                 outcomes.append(Job(target.rows, bar.advance)(Task(0, source.whole)))
         else:
-            from trilake.spark.runner import SparkRunner  # late: this is where Spark is needed
+            from trilake.spark.session.runner import SparkRunner  # late: this is where Spark is needed
 
             tasks = [Task(i, pieces) for i, pieces in enumerate(source.tasks)]
             with progress("convert", len(tasks), unit="tasks") as bar:

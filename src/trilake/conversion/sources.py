@@ -14,8 +14,8 @@ import pyarrow as pa
 from trilake.api import FORMATS
 from trilake.conversion import parquet
 from trilake.conversion.columns import check_columns, fitted, from_delta, plain_schema
-from trilake.delta.read import read_tasks
-from trilake.delta.scan import FileTask, ReadPlan, plan_scan
+from trilake.delta.scan.read import read_tasks
+from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr import Filter, parse_filter

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from trilake.conversion import columns, parquet
 from trilake.conversion.sources import PARQUET, Source, format_at
-from trilake.delta.actions import Metadata
-from trilake.delta.file_plan import FilePlan, WrittenFiles
-from trilake.delta.log import DeltaLog
-from trilake.delta.read import read_tasks
-from trilake.delta.scan import FileTask, metadata_plan
-from trilake.delta.write import WriteRequest, finish_write, parse_mode, plan_write
-from trilake.delta.write_files import write_files
+from trilake.delta.commands.write.write import WriteRequest, finish_write, parse_mode, plan_write
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.scan.read import read_tasks
+from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError
 from trilake.storage.base import Store
 

@@ -10,28 +10,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import trilake.delta.auto_compact  # noqa: F401 - commits compact from now on, where they are to
-from trilake.delta.actions import Metadata, Protocol
-from trilake.delta.change_result import ChangeResult
-from trilake.delta.changes import changes_table, plan_changes
-from trilake.delta.clone import CloneResult, clone
-from trilake.delta.delete import delete_rows
-from trilake.delta.detail import detail
-from trilake.delta.footers import purgeable
-from trilake.delta.history import history
-from trilake.delta.log import DeltaLog, Snapshot
-from trilake.delta.merge_builder import MergeBuilder
-from trilake.delta.merge_commit import MergeRequest
-from trilake.delta.optimize import OptimizeRequest, OptimizeResult, optimize, purge
-from trilake.delta.read import read_tasks
-from trilake.delta.replay import decoded_paths
-from trilake.delta.restore import RestoreResult, restore
-from trilake.delta.scan import parse_table_filter, plan_scan, read_schema, vector_count
-from trilake.delta.skipping import explain_files, skip_files
-from trilake.delta.statistics import record_counts
-from trilake.delta.symlink_manifest import ManifestResult, check_mode, generate_manifests
-from trilake.delta.update import update_rows
-from trilake.delta.vacuum import VacuumResult, vacuum
+import trilake.delta.commands.optimize.auto_compact  # noqa: F401 - commits compact from now on, where they are to
+from trilake.delta.commands.maintenance.clone import CloneResult, clone
+from trilake.delta.commands.maintenance.restore import RestoreResult, restore
+from trilake.delta.commands.maintenance.vacuum import VacuumResult, vacuum
+from trilake.delta.commands.merge.builder import MergeBuilder
+from trilake.delta.commands.merge.commit import MergeRequest
+from trilake.delta.commands.optimize.footers import purgeable
+from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize, purge
+from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.write.delete import delete_rows
+from trilake.delta.commands.write.update import update_rows
+from trilake.delta.log.detail import detail
+from trilake.delta.log.history import history
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.symlink_manifest import ManifestResult, check_mode, generate_manifests
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.scan.changes import changes_table, plan_changes
+from trilake.delta.scan.read import read_tasks
+from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_schema, vector_count
+from trilake.delta.scan.skipping import explain_files, skip_files
+from trilake.delta.scan.statistics import record_counts
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -216,7 +216,7 @@ class ArrowDeltaTable(Table):
             a curve through them.
         target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
         full: cluster all files anew, those of large clusters and of other clustering columns included.
-        how: the other fields of :class:`~trilake.delta.optimize.OptimizeRequest`, such as ``min_file_size``,
+        how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as ``min_file_size``,
             ``deleted_share``, ``check_statistics`` and ``memory`` (bytes of rows that sorting holds).
 
         Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
@@ -270,7 +270,7 @@ class ArrowDeltaTable(Table):
         lite: take the files from the log alone, without listing the folder.
         enforce_retention: refuse a retention shorter than the table's.
 
-        Raises ``InvalidArgumentError`` for a retention that is refused; see :func:`trilake.delta.vacuum.vacuum`.
+        Raises ``InvalidArgumentError`` for a retention that is refused; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
         """
         options: dict[str, Any] = {"dry_run": dry_run, "lite": lite, "enforce_retention": enforce_retention}
         return vacuum(self.log, retention_hours=retention_hours, known=self.snapshot, **options)
@@ -284,7 +284,7 @@ class ArrowDeltaTable(Table):
     ) -> RestoreResult:
         """Bring an older version back, as a new one.
 
-        Raises ``MissingFileError`` where files of it were deleted since; see :func:`trilake.delta.restore.restore`.
+        Raises ``MissingFileError`` where files of it were deleted since; see :func:`trilake.delta.commands.maintenance.restore.restore`.
         """
         at = None if timestamp is None else timestamp_ms(timestamp)
         return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, known=self.snapshot)
@@ -311,7 +311,7 @@ class ArrowDeltaTable(Table):
         properties: table properties that the clone gets besides or instead of this table's.
         storage_options: options of the target's store; this table's own by default.
 
-        Raises ``TableExistsError`` where a table is there; see :func:`trilake.delta.clone.clone`.
+        Raises ``TableExistsError`` where a table is there; see :func:`trilake.delta.commands.maintenance.clone.clone`.
         """
         if version is not None and timestamp is not None:
             raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")

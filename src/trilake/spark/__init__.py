@@ -1,4 +1,4 @@
 """trilake on Spark: the choice of Java, local sessions, and what reads and writes tables through Spark.
 
-Importing this package imports no PySpark, so that :mod:`trilake.spark.java` can prepare the way for it.
+Importing this package imports no PySpark, so that :mod:`trilake.spark.session.java` can prepare the way for it.
 """

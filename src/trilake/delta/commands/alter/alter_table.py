@@ -1,0 +1,387 @@
+"""``Alter``: changes of a table's columns, properties, constraints and protocol, each one commit.
+
+The life of a change::
+
+    newest version --> pure change (alter, alter_properties) --> rows that are there satisfy it? --> commit
+          ^                                                                                          |
+          +--------------------- another writer changed schema or properties meanwhile --------------+
+
+A change is a statement about the table as it is, so when another writer changed the table's metadata first, it is
+worked out again on what that writer left, as if it had been asked for later.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+
+from trilake.delta.commands.alter import feature_removal
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
+from trilake.delta.metadata import property_changes as alter_properties
+from trilake.delta.metadata import schema_changes as alter
+from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns, new_field
+from trilake.delta.metadata.schema_changes import Change, Condition, NewColumn
+from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
+from trilake.delta.rules.constraints import parse_check, verify_checks
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.read import read_tasks
+from trilake.delta.scan.row_text import describe_row
+from trilake.delta.scan.scan import plan_scan
+from trilake.errors import (
+    ConflictError,
+    ConstraintViolatedError,
+    InvalidArgumentError,
+    UnsupportedExpressionError,
+)
+
+#: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
+FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
+
+_ATTEMPTS = 20
+
+
+class Alter:
+    """Changes one table.  Each method is one commit and returns the version it made.
+
+    Where nothing would change, nothing is committed and the newest version is returned.
+
+    Parameters
+    ----------
+    log: the table's log.
+    runtime: clock, ids and waiting.
+    run: who writes files again that use a feature which is dropped.
+    find_violation: evaluates conditions that the embedded engine cannot, as Spark does; without it such conditions are
+        refused.
+
+    Raises, besides what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may not
+    be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> trilake.write(pa.table({"n": [1, 2]}), "memory://doc-alter", mode="overwrite").version
+    0
+    >>> table = Alter(DeltaLog(open_store("memory://doc-alter")))
+    >>> table.add_columns({"note": "string"}), table.add_constraint("positive", "n > 0")
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        *,
+        runtime: Runtime | None = None,
+        find_violation: FindViolation | None = None,
+        run: Runner = run_here,
+    ) -> None:
+        self.log, self.runtime, self.find_violation, self.run = log, runtime or Runtime(), find_violation, run
+
+    # --- columns -----------------------------------------------------------------------------------------------------
+
+    def add_columns(self, columns: ColumnsLike, *, first: bool = False, after: str | None = None) -> int:
+        """Add columns; rows that are there read as null in them.
+
+        Parameters
+        ----------
+        columns: a schema, fields, or types by path: ``{"note": "string", "address.zip": "varchar(10)"}``.
+        first, after: where the columns go among their neighbours, in the order given; at the end by default.
+
+        Raises ``InvalidArgumentError`` for names that are taken and columns that old rows have no value for.
+        """
+        fields = new_columns(columns)
+        placed, position = [], _position(first, after)
+        for c in fields:
+            placed.append(NewColumn(c.field, c.parent, position))
+            position = Position(c.field.name) if position is not None else None
+        return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, placed, new_id=self.runtime.new_id))
+
+    def rename_column(self, path: PathLike, new_name: str) -> int:
+        """Rename a column, nested or not; no file is rewritten.
+
+        Raises ``InvalidArgumentError`` without column mapping, for a name that is taken, and where a constraint or
+        generated column mentions the column.
+        """
+        return self._run(lambda h: alter.rename_column(h.protocol, h.metadata, path, new_name))
+
+    def drop_columns(self, *paths: PathLike) -> int:
+        """Drop columns, nested or not; no file is rewritten.  Raises as :meth:`rename_column`."""
+        return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
+
+    def move_column(self, path: PathLike, *, first: bool = False, after: str | None = None) -> int:
+        """Put a column first, or after one of its neighbours."""
+        position = _position(first, after)
+        if position is None:
+            raise InvalidArgumentError("say first=True, or after which column")
+        return self._run(lambda h: alter.move_column(h.protocol, h.metadata, path, position))
+
+    def change_type(self, path: PathLike, type: TypeLike) -> int:
+        """Widen the type of a column, element, key or value; no file is rewritten.
+
+        Raises ``InvalidArgumentError`` where the one type cannot become the other, or without
+        ``delta.enableTypeWidening``.
+        """
+        field = new_field("", type)
+        limit = field.metadata.get("__CHAR_VARCHAR_TYPE_STRING")
+        return self._run(
+            lambda h: alter.change_type(h.protocol, h.metadata, path, field.type, version=h.version + 1, limit=limit)
+        )
+
+    def set_nullable(self, path: PathLike) -> int:
+        """Allow nulls in a column (``DROP NOT NULL``)."""
+        return self._run(lambda h: alter.set_nullable(h.protocol, h.metadata, path))
+
+    def set_not_null(self, path: PathLike) -> int:
+        """Forbid nulls in a column.  Raises ``ConstraintViolatedError`` where a row holds one."""
+        return self._run(lambda h: alter.set_not_null(h.protocol, h.metadata, path))
+
+    def comment(self, comment: str | None, path: PathLike | None = None) -> int:
+        """Describe a column, or the table where no column is named; ``None`` removes the text."""
+        if path is None:
+            return self._run(lambda h: alter_properties.set_description(h.protocol, h.metadata, comment))
+        return self._run(lambda h: alter.comment_column(h.protocol, h.metadata, path, comment))
+
+    def set_default(self, column: PathLike, expression: str) -> int:
+        """Give a column a default, which rows to come take where they leave the column out.
+
+        Raises ``ExpressionError`` for an expression that reads columns or does not fit the column.
+        """
+        now = self._now()
+        return self._run(lambda h: alter.set_default(h.protocol, h.metadata, column, expression, now=now))
+
+    def drop_default(self, column: PathLike) -> int:
+        """Take a column's default away."""
+        return self._run(lambda h: alter.drop_default(h.protocol, h.metadata, column))
+
+    def cluster_by(self, *columns: PathLike) -> int:
+        """Set the columns by which an optimization keeps rows near each other; none ends clustering.
+
+        Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
+        """
+
+        def change(h: Head) -> Change:
+            return alter_properties.cluster_by(h.protocol, h.metadata, columns, before=clustering_columns(h))
+
+        return self._run(change)
+
+    # --- properties and constraints ----------------------------------------------------------------------------------
+
+    def set_properties(self, properties: Mapping[str, object]) -> int:
+        """Set table properties, with the table features that they need.
+
+        Turning on ``delta.enableRowTracking`` gives row ids to the files that are there first, which takes up to two
+        commits more.  Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace,
+        ``InvalidArgumentError`` for a value that cannot be.
+        """
+
+        def change(h: Head) -> Change:
+            return alter_properties.set_properties(h.protocol, h.metadata, properties, new_id=self.runtime.new_id)
+
+        head = self._head()
+        wanted = change(head).metadata.configuration
+        key = row_tracking.ENABLED
+        if wanted.get(key) == "true" and head.property(key, "false").lower() != "true":
+            self._give_row_ids()
+        return self._run(change)
+
+    def unset_properties(self, *keys: str, if_exists: bool = False) -> int:
+        """Remove table properties.  Raises ``InvalidArgumentError`` for one that is not set."""
+        return self._run(lambda h: alter_properties.unset_properties(h.protocol, h.metadata, keys, if_exists=if_exists))
+
+    def add_constraint(self, name: str, expression: str) -> int:
+        """Add a CHECK constraint.
+
+        Raises ``ConstraintViolatedError`` with the values of the first row that breaks it, ``InvalidArgumentError`` for
+        a name that is taken, ``ExpressionError`` for an expression that is no condition over the table's columns.
+        """
+        now = self._now()
+        return self._run(lambda h: alter_properties.add_constraint(h.protocol, h.metadata, name, expression, now=now))
+
+    def drop_constraint(self, name: str, *, if_exists: bool = False) -> int:
+        """Remove a CHECK constraint."""
+        return self._run(lambda h: alter_properties.drop_constraint(h.protocol, h.metadata, name, if_exists=if_exists))
+
+    # --- protocol ----------------------------------------------------------------------------------------------------
+
+    def add_feature(self, name: str) -> int:
+        """Add a table feature and those it needs.  Raises ``UnsupportedProtocolError`` for an unknown one."""
+        return self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, name))
+
+    def upgrade_protocol(self, reader: int, writer: int) -> int:
+        """Raise the protocol's versions.  Raises ``InvalidArgumentError`` for versions that do not exist."""
+        return self._run(lambda h: alter_properties.raise_versions(h.protocol, h.metadata, reader, writer))
+
+    def drop_feature(self, name: str, *, truncate_history: bool = False) -> int:
+        """Take a table feature away.
+
+        A feature that readers must know is turned off first, in a commit of its own, and goes once no version that can
+        still be read needs it; ``truncate_history`` removes what is older than a day from the log for that.
+
+        Raises ``FeatureInUseError`` that says what is left to do.
+        """
+        return self._again(lambda: self._drop(name, truncate_history))
+
+    def _drop(self, name: str, truncate_history: bool) -> int:
+        snapshot = self._snapshot()
+        spelled, row = feature_removal.removal(snapshot.protocol, name)
+        if row.in_history is not None:
+            snapshot, changed = self._turned_off(snapshot, spelled, row)
+            if truncate_history or changed:
+                # Log cleanup can cut off the history only where a checkpoint is.
+                write_checkpoint(self.log, snapshot, self.runtime)
+            if truncate_history:
+                cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
+        trace = row.in_use(self.log, snapshot) or feature_removal.history_trace(self.log, spelled, row)
+        if trace is not None:
+            raise feature_removal.in_use(spelled, trace)
+        change = feature_removal.removed(
+            snapshot.protocol, snapshot.metadata, spelled, row, truncate_history=truncate_history
+        )
+        files = feature_removal.bare_files(snapshot, row)
+        return self._commit(snapshot, change, files=files, whole=True)
+
+    def _turned_off(self, snapshot: Snapshot, name: str, row: feature_removal.Removal) -> tuple[Snapshot, bool]:
+        """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
+        commit."""
+        before = snapshot.version
+        for rewritten in (False, True):
+            # Judged on the very version that the commit stands on: a rename in between is a conflict.
+            used = row.in_use(self.log, snapshot) is not None
+            off = _turn_off(snapshot, row, used=used)
+            if off.changes(snapshot.protocol, snapshot.metadata):
+                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
+            if not used or rewritten:
+                break
+            done = feature_removal.rewrite_files(self.log, snapshot, name, row, runtime=self.runtime, run=self.run)
+            snapshot = snapshot if done is None else self.log.snapshot(done)
+        changed = snapshot.version > before
+        if (
+            changed
+            and row.in_history is not None
+            and row.in_history(self.log.parse(self.log.commits(snapshot.version)))
+        ):
+            # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
+            same = Change(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
+            snapshot = self.log.snapshot(self._commit(snapshot, same))
+        return snapshot, changed
+
+    # --- how a change happens ----------------------------------------------------------------------------------------
+
+    def _now(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.runtime.clock_ms() / 1000, dt.UTC)
+
+    def _head(self) -> Head:
+        head = self.log.head()
+        check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+        return head
+
+    def _snapshot(self) -> Snapshot:
+        snapshot = self.log.snapshot()
+        check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+        return snapshot
+
+    def _run(self, work_out: Callable[[Head], Change]) -> int:
+        """Work a change out on the newest version and commit it."""
+        return self._again(lambda: self._once(work_out))
+
+    def _again(self, attempt: Callable[[], int]) -> int:
+        """Try again where others changed first what this change was worked out on."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return attempt()
+            except ConflictError as e:
+                if not left or type(e) is ConflictError:  # one that lost a thousand times will lose again
+                    raise
+                self.runtime.sleep(0.002 * (_ATTEMPTS - left))
+        raise AssertionError("the last attempt raises")
+
+    def _once(self, work_out: Callable[[Head], Change]) -> int:
+        head = self._head()
+        change = work_out(head)
+        if not change.changes(head.protocol, head.metadata):
+            return head.version
+        if not change.conditions:
+            return self._commit(head, change)
+        snapshot = self._snapshot()
+        change = work_out(snapshot)
+        for condition in change.conditions:
+            self._check(snapshot, condition)
+        return self._commit(snapshot, change, whole=True)
+
+    def _commit(
+        self, base: Head, change: Change, *, files: Sequence[Mapping[str, Any]] = (), whole: bool = False
+    ) -> int:
+        plan = CommitPlan(
+            operation=change.operation,
+            parameters=change.parameters,
+            file_actions=files,
+            metadata=change.metadata if change.metadata != base.metadata else None,
+            protocol=change.protocol if change.protocol != base.protocol else None,
+            read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
+            domains=change.domains,
+        )
+        return commit(self.log, base, plan, self.runtime).version
+
+    def _check(self, snapshot: Snapshot, condition: Condition) -> None:
+        """Raise ``ConstraintViolatedError`` where a row of the table does not satisfy a condition."""
+        what = f"{condition.kind} {condition.name} ({condition.text})"
+        check = parse_check(condition.kind, condition.name, condition.text, snapshot.schema, self._now())
+        if check.condition is None:
+            if self.find_violation is None:
+                raise UnsupportedExpressionError(
+                    f"only Spark can evaluate {what} on the rows that are there",
+                    help="make this change through Spark",
+                )
+            row = self.find_violation(snapshot, condition.text)
+            if row is not None:
+                raise ConstraintViolatedError(
+                    f"{what} is violated by a row with {describe_row(row)}",
+                    help="correct or delete such rows first; nothing was committed",
+                    constraint=condition.name,
+                )
+            return
+        columns = [f.name for f in snapshot.schema.fields if f.name in check.condition.columns]
+        scan = plan_scan(snapshot, columns or None)
+        for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
+            verify_checks([check], batch)
+
+    def _give_row_ids(self) -> None:
+        """Make the table one whose files all have row ids, as the property promises: feature first, then the files."""
+        self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, row_tracking.FEATURE))
+        self._again(self._backfill)
+
+    def _backfill(self) -> int:
+        snapshot = self.log.snapshot()
+        files = feature_removal.without_row_ids(snapshot)
+        if not files:
+            return snapshot.version
+        same = Change(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
+        return self._commit(snapshot, same, files=files, whole=True)
+
+
+def _turn_off(head: Head, row: feature_removal.Removal, *, used: bool) -> Change:
+    """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
+    off = row.turned_off(head.metadata)
+    if not used:
+        off = row.metadata(off)
+    keys = sorted(set(head.metadata.configuration) - set(off.configuration))
+    parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
+    return Change(head.protocol, off, "UNSET TBLPROPERTIES", parameters)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _position(first: bool, after: str | None) -> Position | None:
+    if first and after is not None:
+        raise InvalidArgumentError("a column goes first, or after another, not both")
+    return FIRST if first else None if after is None else Position(after)

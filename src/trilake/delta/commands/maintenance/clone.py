@@ -1,0 +1,243 @@
+"""CLONE: a new table, or a new version of one, with the rows of another table at some version.
+
+A shallow clone names the source's files where they are: it costs a commit, and depends on them for ever.  A deep clone
+copies them.  Properties, schema, constraints, partitioning and clustering come along; the history does not, nor do row
+ids.  A target that is replaced keeps its history, its id and the features of its protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trilake.delta.commands.maintenance.carried_files import total_size, with_marks_of
+from trilake.delta.commands.maintenance.clone_files import DeepPlan, copy_all, not_kept, plan_copies, shallow_adds
+from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.log.clustering import DOMAIN
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.metadata.property_changes import prepared
+from trilake.delta.protocol import in_commit_timestamps
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
+from trilake.delta.protocol.properties import PropertyChange, parse_properties
+from trilake.delta.runtime import Runtime
+from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
+
+
+@dataclass(frozen=True)
+class CloneResult:
+    """What a clone did; sizes in bytes.
+
+    ``version`` is the version of the target, ``source_version`` that of the source.  Files that a repeated deep clone
+    found in place count as neither copied nor removed.
+    """
+
+    version: int
+    source_version: int
+    source_table_size: int
+    source_num_of_files: int
+    num_removed_files: int
+    num_copied_files: int
+    removed_files_size: int
+    copied_files_size: int
+
+
+def clone(
+    source: Snapshot,
+    from_log: DeltaLog,
+    into: DeltaLog,
+    *,
+    shallow: bool = False,
+    replace_target: bool = False,
+    properties: Mapping[str, str] | None = None,
+    runtime: Runtime | None = None,
+    run: Runner = run_here,
+) -> CloneResult:
+    """Make the table ``into`` hold what ``source`` holds.
+
+    Parameters
+    ----------
+    source: the version to clone.
+    from_log: the log that it is of.
+    into: the log of the target.
+    shallow: name the source's files instead of copying them.
+    replace_target: clone over a table that is there; its rows and schema go, its history stays.
+    properties: table properties that the target gets besides or instead of the source's.
+    runtime: clock and ids.
+    run: who copies.
+
+    Raises ``TableExistsError`` where a table is there and may not be replaced, ``MissingFileError`` where files of the
+    source are gone, ``InvalidArgumentError`` for properties that no table can have and for places that one table cannot
+    share with another, ``ConflictError`` where another writer changed the target meanwhile.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-clone", mode="overwrite")
+    >>> log = DeltaLog(open_store("memory://doc-clone"))
+    >>> copy = DeltaLog(open_store("memory://doc-clone-copy"))
+    >>> clone(log.snapshot(), log, copy, replace_target=True).num_copied_files
+    1
+    >>> trilake.open("memory://doc-clone-copy").count()
+    2
+    """
+    runtime = runtime or Runtime()
+    _check_places(source.uri, into.store.uri)
+    base = _target(into, replace_target)
+    asked = parse_properties(properties or {})
+    metadata = cloned_metadata(source.metadata, None if base is None else base.metadata, asked, runtime)
+    protocol = _protocol(source.protocol, base, metadata, asked)
+    version = 0 if base is None else base.version + 1
+    check_writable(protocol, metadata, uri=into.store.uri, version=version)
+    if shallow:
+        deep = DeepPlan((), tuple(shallow_adds(source)), frozenset())
+    else:
+        # Files without row ids cannot stay where the table begins to need them.
+        stays = base is not None and row_tracking.supported(protocol) == row_tracking.supported(base.protocol)
+        deep = plan_copies(source, into.store, base if stays else None, runtime.new_id)
+        copy_all(from_log.store, into.store, deep.copies, run)
+    result = CloneResult(
+        version=version,
+        source_version=source.version,
+        source_table_size=total_size(source.adds),
+        source_num_of_files=source.adds.num_rows,
+        num_removed_files=0 if base is None else not_kept(base, deep.kept).num_rows,
+        num_copied_files=len(deep.sizes),
+        removed_files_size=0 if base is None else total_size(not_kept(base, deep.kept)),
+        copied_files_size=sum(deep.sizes),
+    )
+    plan = _plan(source, base, metadata, protocol, deep, result, shallow=shallow, runtime=runtime)
+    try:
+        return replace(result, version=commit(into, base, plan, runtime).version)
+    except (ConflictError, TableExistsError, InvalidArgumentError):
+        into.store.delete([c.target for c in deep.copies])
+        raise
+
+
+def _check_places(source: str, target: str) -> None:
+    a, b = source.rstrip("/") + "/", target.rstrip("/") + "/"
+    if a.startswith(b) or b.startswith(a):
+        raise InvalidArgumentError(
+            f"a table cannot be cloned into {'itself' if a == b else 'a folder inside of the other table'}",
+            help="name a place of its own: vacuum would take files of one table for garbage of the other",
+            source=source,
+            target=target,
+        )
+
+
+def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
+    try:
+        base = into.snapshot()
+    except TableNotFoundError:
+        return None
+    if not replace_target:
+        raise TableExistsError(
+            "a Delta table is there already",
+            help="pass replace=True to clone over it; its history stays",
+            file=into.store.uri,
+            version=base.version,
+        )
+    check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+    if base.adds.num_rows and base.property("delta.appendOnly", "false").lower() == "true":
+        raise InvalidArgumentError(
+            "the target is append-only (delta.appendOnly=true), so it cannot be replaced",
+            help="unset the property first",
+            file=base.uri,
+        )
+    return base
+
+
+def cloned_metadata(source: Metadata, base: Metadata | None, asked: PropertyChange, runtime: Runtime) -> Metadata:
+    """The target's metadata: the source's, with what is the target's own.
+
+    Raises ``InvalidArgumentError`` where column mapping would change on the way.
+    """
+    # Columns of row ids in the source's files must not be read here: they hold ids of the source.
+    ids = {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN}
+    times = {in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME}
+    own = {PROTECTED_BEFORE, *ids, *times}
+    configuration = {k: v for k, v in source.configuration.items() if k not in own} | dict(asked.values)
+    metadata = replace(
+        source,
+        id=runtime.new_id() if base is None else base.id,
+        name=None if base is None else base.name,
+        description=source.description if base is None else base.description,
+        created_time=runtime.clock_ms() if base is None else base.created_time,
+        configuration=configuration,
+    )
+    if base is not None:
+        metadata = replace(metadata, schema_string=with_marks_of(source.schema, base.schema).json())
+        both = in_commit_timestamps.enabled(base) and in_commit_timestamps.enabled(metadata)
+        kept = {k: v for k, v in base.configuration.items() if k in own and (both or k not in times)}
+        metadata = replace(metadata, configuration={**configuration, **kept})
+    for other in (source, *([base] if base is not None else [])):
+        if other.column_mapping_mode != metadata.column_mapping_mode:
+            raise InvalidArgumentError(
+                f"column mapping cannot change from {other.column_mapping_mode} to {metadata.column_mapping_mode} by a"
+                " clone",
+                help="change it in a step of its own, or clone to another place",
+            )
+    return prepared(source, metadata, new_id=runtime.new_id)
+
+
+def _protocol(source: Protocol, base: Snapshot | None, metadata: Metadata, asked: PropertyChange) -> Protocol:
+    protocol = source
+    if base is not None:
+        protocol = with_features(base.protocol, features_of(source) - features_of(base.protocol))
+    protocol = upgraded(protocol, metadata, asked.features)
+    if asked.reader is not None or asked.writer is not None:
+        protocol = upgrade_protocol(protocol, asked.reader or 1, asked.writer or 2)
+    return protocol
+
+
+def _plan(
+    source: Snapshot,
+    base: Snapshot | None,
+    metadata: Metadata,
+    protocol: Protocol,
+    deep: DeepPlan,
+    result: CloneResult,
+    *,
+    shallow: bool,
+    runtime: Runtime,
+) -> CommitPlan:
+    now = runtime.clock_ms()
+    gone = [] if base is None else not_kept(base, deep.kept).to_pylist()
+    # Where nothing was read, nothing can have changed: another writer who makes the table wins.
+    read = ReadSet()
+    if base is not None:
+        removed = frozenset(row["path"] for row in gone)
+        read = ReadSet(whole_table=True, removed=removed, isolation="Serializable", changes_metadata=True)
+    return CommitPlan(
+        operation="CLONE",
+        parameters={
+            "source": f"delta.`{source.uri}`",
+            "sourceVersion": source.version,
+            "isShallow": shallow,
+        },
+        file_actions=[*(remove_action(row, now) for row in gone), *deep.adds],
+        metadata=metadata if base is None or metadata != base.metadata else None,
+        protocol=protocol if base is None or protocol != base.protocol else None,
+        metrics={
+            "sourceTableSize": result.source_table_size,
+            "sourceNumOfFiles": result.source_num_of_files,
+            "numRemovedFiles": result.num_removed_files,
+            "numCopiedFiles": result.num_copied_files,
+            "removedFilesSize": result.removed_files_size,
+            "copiedFilesSize": result.copied_files_size,
+        },
+        read=read,
+        domains=_domains(source, base),
+    )
+
+
+def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
+    """The source's clustering columns; gone where only the target had some."""
+    found: Any = source.state.domains.get(DOMAIN)
+    if found is not None and not found.get("removed"):
+        return {DOMAIN: str(found.get("configuration") or "")}
+    return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}

@@ -1,0 +1,238 @@
+"""The files of a clone: named where they are (shallow), or copied (deep).
+
+A deep clone that is repeated copies only what is new: a file that the target has already, under the same path and with
+the same size, time, statistics and vector, stays as it is.  A copy never takes the place of anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.maintenance.carried_files import add_action
+from trilake.delta.commands.maintenance.vacuum_listing import list_files
+from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.files.file_plan import encode_path
+from trilake.delta.log.log import Snapshot
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z85_encode
+from trilake.delta.protocol.partitions import hive_directory
+from trilake.delta.scan.read import locate
+from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError
+from trilake.progress import progress
+from trilake.storage.base import Store
+from trilake.storage.uri import is_absolute
+
+#: Bytes of a file that are copied at a time.
+_PIECE = 8 << 20
+#: A clone gives its rows ids of its own.
+_FRESH = {"baseRowId": None, "defaultRowCommitVersion": None, "dataChange": True}
+
+
+def shallow_adds(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The snapshot's files for a table elsewhere: every path, also of a vector, is absolute."""
+    root = snapshot.uri.rstrip("/")
+    paths = decoded_paths(snapshot.adds["path"]).to_pylist()
+    out = []
+    for row, path in zip(snapshot.adds.to_pylist(), paths, strict=True):
+        absolute = row["path"] if is_absolute(path) else f"{root}/{encode_path(path)}"
+        vector = DeletionVectorDescriptor.from_json(row["deletionVector"])
+        if vector is not None and vector.storage_type == "u":
+            place = f"{root}/{encode_path(vector.relative_path())}"
+            out.append(add_action(row, **_FRESH, path=absolute, deletionVector=_moved(row, "p", place)))
+        else:
+            out.append(add_action(row, **_FRESH, path=absolute))
+    return out
+
+
+def _moved(row: Mapping[str, Any], kind: str, place: str) -> dict[str, Any]:
+    vector = {k: v for k, v in row["deletionVector"].items() if v is not None}
+    return {**vector, "storageType": kind, "pathOrInlineDv": place}
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One file to copy: ``source`` is a decoded path of the source's log, ``target`` a key of the target.
+
+    ``size`` in bytes is what the log says, ``None`` where it does not.
+    """
+
+    source: str
+    target: str
+    size: int | None
+
+
+@dataclass(frozen=True)
+class DeepPlan:
+    """What a deep clone copies, the actions that name the copies, and which files of the target stay."""
+
+    copies: tuple[Copy, ...]
+    adds: tuple[Mapping[str, Any], ...]
+    kept: frozenset[str]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of the data files that are copied."""
+        return [c.size for c in self.copies if c.size is not None]
+
+
+@dataclass
+class _Planner:
+    """Finds places for copies."""
+
+    there: Mapping[str, int]
+    new_id: Callable[[], str]
+    copies: dict[str, Copy] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    vectors: dict[str, str] = field(default_factory=dict)
+
+    def place(self, source: str, wanted: str, size: int | None) -> str:
+        """The key that a file is copied to."""
+        if wanted in self.there or wanted in self.taken:
+            folder, _, name = wanted.rpartition("/")
+            wanted = f"{folder}/{self.new_id()}-{name}" if folder else f"{self.new_id()}-{name}"
+        self.taken.add(wanted)
+        self.copies[wanted] = Copy(source, wanted, size)
+        return wanted
+
+    def vector(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The descriptor of a vector in the target; its file is copied once."""
+        found = DeletionVectorDescriptor.from_json(row["deletionVector"])
+        if found is None or found.storage_type not in ("u", "p"):
+            return None if found is None else {k: v for k, v in row["deletionVector"].items() if v is not None}
+        source = found.relative_path() if found.storage_type == "u" else _decoded(found.path_or_inline_dv)
+        if source not in self.vectors:
+            self.vectors[source] = self._vector_path(source, found)
+        return _moved(row, "u", self.vectors[source])
+
+    def _vector_path(self, source: str, found: DeletionVectorDescriptor) -> str:
+        if found.storage_type == "u":
+            prefix, made = found.path_or_inline_dv[:-20], _vector_uuid(source)
+        else:
+            prefix, made = "", uuid.uuid5(uuid.NAMESPACE_URL, source)
+        key = "/".join(p for p in (prefix, f"deletion_vector_{made}.bin") if p)
+        # Files of vectors are named by random numbers and never change: one that is there is this one.
+        if key not in self.there and key not in self.copies:
+            self.copies[key] = Copy(source, key, None)
+        return prefix + z85_encode(made.bytes)
+
+
+def _vector_uuid(path: str) -> uuid.UUID:
+    return uuid.UUID(path.rpartition("deletion_vector_")[2].removesuffix(".bin"))
+
+
+def _decoded(path: str) -> str:
+    text: str = decoded_paths(pa.chunked_array([[path]], pa.string()))[0].as_py()
+    return text
+
+
+def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: Callable[[], str]) -> DeepPlan:
+    """Decide what a deep clone of ``source`` into ``target``, which is at version ``base``, must copy."""
+    listing = list_files(target)
+    there = dict(zip(listing["path"].to_pylist(), listing["size"].to_pylist(), strict=True))
+    planner = _Planner(there, new_id)
+    known = {} if base is None else {_identity(r, r["path"]): r for r in base.adds.to_pylist()}
+    adds, kept = [], set()
+    paths = decoded_paths(source.adds["path"]).to_pylist()
+    for row, path in zip(source.adds.to_pylist(), paths, strict=True):
+        wanted, vector = _below(row, path), planner.vector(row)
+        same = known.get(_identity(row, encode_path(wanted)))
+        if same is None or there.get(wanted) != row["size"]:
+            key = planner.place(path, wanted, row["size"])
+            adds.append(add_action(row, **_FRESH, path=encode_path(key), deletionVector=vector))
+        elif _mark(same["deletionVector"]) == _mark(vector) and same["stats"] == row["stats"]:
+            kept.add(same["path"])
+        else:  # the same rows, of which others are deleted now: they keep their ids
+            ids = {k: same[k] for k in ("baseRowId", "defaultRowCommitVersion")}
+            adds.append(add_action(row, **{**_FRESH, **ids}, path=same["path"], deletionVector=vector))
+    return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(kept))
+
+
+def _below(row: Mapping[str, Any], path: str) -> str:
+    """Where a file belongs in a table that holds its own files."""
+    if not is_absolute(path):
+        return path
+    mark = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    folder = hive_directory(dict(row["partitionValues"] or ()))
+    name = f"{mark}-{path.rpartition('/')[2]}"
+    return f"{folder}/{name}" if folder else name
+
+
+def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
+    """What two data files have in common that are copies of one."""
+    statistics = row["stats"]
+    with suppress(orjson.JSONDecodeError):
+        # A vector makes bounds loose and changes nothing else.
+        parsed = orjson.loads(statistics or "null")
+        if isinstance(parsed, dict):
+            statistics = orjson.dumps({k: v for k, v in parsed.items() if k != "tightBounds"})
+    partition = tuple(sorted(dict(row["partitionValues"] or ()).items(), key=str))
+    return (path, row["size"], row["modificationTime"], statistics, partition)
+
+
+def _mark(vector: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A vector's descriptor without the fields that are not there."""
+    return None if vector is None else {k: v for k, v in vector.items() if v is not None}
+
+
+@dataclass(frozen=True)
+class _Copying:
+    """Copies some files, wherever it runs."""
+
+    source: Store
+    target: Store
+
+    def __call__(self, copies: Sequence[Copy]) -> int:
+        for copy in copies:
+            copy_file(self.source, self.target, copy)
+        return len(copies)
+
+
+def copy_file(source: Store, target: Store, copy: Copy) -> None:
+    """Copy one file from store to store.
+
+    Raises ``MissingFileError`` where it is not there, ``CorruptFileError`` where it is not as long as the log says.
+    """
+    store, key = locate(source, copy.source)
+    try:
+        with store.open_input(key) as file, target.open_output(copy.target) as out:
+            done = 0
+            while piece := file.read_buffer(_PIECE):
+                out.write(memoryview(piece))
+                done += piece.size
+            if copy.size is not None and done != copy.size:
+                raise CorruptFileError(
+                    f"the file has {done} bytes, the log says {copy.size}",
+                    help="restore the file, or clone a version without it",
+                    file=f"{store.uri}/{key}",
+                )
+    except ObjectNotFoundError as e:
+        raise MissingFileError(
+            "a file of the table to be cloned is missing", file=f"{store.uri}/{key}", path=copy.source
+        ) from e
+
+
+def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) -> None:
+    """Copy files, several at a time.  What was copied of a clone that fails is deleted again."""
+    # The largest first, so that no worker is left with one when the others are done.
+    ordered = sorted(copies, key=lambda c: -(c.size or 0))
+    try:
+        with progress("clone", len(ordered)) as bar:
+            for count in run(_Copying(source, target), [[c] for c in ordered]):
+                bar.advance(count)
+    except Exception:  # whatever a worker met
+        target.delete([c.target for c in ordered])  # nobody else knows these names
+        raise
+
+
+def not_kept(base: Snapshot, kept: frozenset[str]) -> pa.Table:
+    """The files of a version that are not among ``kept``, paths as its log spells them."""
+    return base.adds.filter(pc.invert(pc.is_in(base.adds["path"], pa.array(sorted(kept), pa.string()))))

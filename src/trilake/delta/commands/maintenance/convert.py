@@ -1,0 +1,205 @@
+"""CONVERT TO DELTA: a folder of Parquet files becomes a table where it is; no file is rewritten.
+
+The life of a conversion::
+
+    a log is there: nothing to do
+    files listed, hidden ones left out --> partition columns from folder names --> footers read, in parallel
+      --> one schema over all --> one commit that names every file
+
+Until the commit nothing is there but what was there before.  Files that others write into the folder meanwhile may or
+may not become part of the table: stop them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader, merged_schema
+from trilake.delta.commands.maintenance.convert_partitions import Partitions, discover, with_partition_columns
+from trilake.delta.commands.maintenance.vacuum_files import nested_tables
+from trilake.delta.commands.maintenance.vacuum_listing import list_files
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.files.file_plan import encode_path
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.metadata.write_schema import new_table
+from trilake.delta.protocol.column_mapping import check_names
+from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.schema import StructField, parse_schema
+from trilake.delta.runtime import Runtime
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.progress import progress
+from trilake.storage.base import Store
+
+#: What Spark passes over when it looks for data: names that begin with a dot, or with an underscore unless they are a
+#: partition column's, and files under way.
+_HIDDEN = r"(^|/)\.|(^|/)_[^=/]*(/|$)|\._COPYING_$"
+#: Footers that one task reads.
+_CHUNK = 32
+
+
+@dataclass(frozen=True)
+class ConvertResult:
+    """What a conversion did: the version that there is now, whether it is new, and how many files and rows it has.
+
+    ``num_records`` and ``size`` (bytes) are 0 where the table was there already.
+    """
+
+    version: int
+    converted: bool
+    num_files: int
+    num_records: int = 0
+    size: int = 0
+
+
+def convert_to_delta(
+    store: Store,
+    *,
+    partition_by: Sequence[str | StructField] | None = None,
+    into: Store | None = None,
+    collect_stats: bool = True,
+    properties: Mapping[str, str] | None = None,
+    timezone: str = "UTC",
+    user_metadata: str | None = None,
+    runtime: Runtime | None = None,
+    run: Runner = run_here,
+) -> ConvertResult:
+    """Make a table of the Parquet files below the root of ``store``.
+
+    Parameters
+    ----------
+    store: where the files are.
+    partition_by: the partition columns, in the order of the folders: fields, or names whose types are inferred.  All is
+        inferred where it is left out.
+    into: another place for the log, whose table then names the files where they are.
+    collect_stats: whether footers' statistics go into the log.
+    properties: table properties.
+    timezone: the zone of timestamps in folder names that name none.
+    user_metadata: a text kept in the table's history.
+    runtime: clock and ids.
+    run: who reads the footers.
+
+    Where a Delta table is there already, nothing happens.  Raises ``TableNotFoundError`` where there is no file,
+    ``CorruptFileError`` for one that is not Parquet, ``SchemaMismatchError`` for files that cannot be one table,
+    ``InvalidArgumentError`` for folders that contradict each other.
+
+    >>> import pyarrow as pa, pyarrow.parquet as pq, trilake
+    >>> from trilake.storage import open_store
+    >>> store = open_store("memory://doc-convert")
+    >>> for p in 1, 2:
+    ...     with store.open_output(f"p={p}/x.parquet") as out:
+    ...         pq.write_table(pa.table({"n": [p * 10]}), out)
+    >>> convert_to_delta(store).num_files
+    2
+    >>> trilake.open("memory://doc-convert").to_arrow(filter="p = 2").to_pylist()
+    [{'n': 20, 'p': 2}]
+    """
+    runtime = runtime or Runtime()
+    if into is not None and into.uri == store.uri:
+        into = None
+    log = DeltaLog(into or store, user_metadata=user_metadata)
+    if (found := _already(log)) is not None:
+        return found
+    files = _data_files(store)
+    folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
+    partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
+    footers = _footers(FooterReader(store, dict(properties or {}), collect_stats), files["path"], run)
+    distinct: dict[str, str] = {}
+    for f in footers:
+        distinct.setdefault(f.schema, f.key)
+    data = merged_schema([(key, parse_schema(text)) for text, key in distinct.items()])
+    protocol, metadata = new_table(
+        with_partition_columns(data, partitions.fields),
+        partition_by=[f.name for f in partitions.fields],
+        properties=properties,
+        provider="parquet",
+        runtime=runtime,
+    )
+    if metadata.column_mapping_mode != "none":
+        raise InvalidArgumentError(
+            f"the files' columns have no ids, as column mapping by {metadata.column_mapping_mode} needs",
+            help="convert without delta.columnMapping.mode and set it on the table afterwards",
+        )
+    check_names(metadata.schema, "none")
+    check_writable(protocol, metadata, uri=log.store.uri, version=0)
+    names = [f.name for f in partitions.fields]
+    plan = CommitPlan(
+        operation="CONVERT",
+        parameters={
+            "numFiles": files.num_rows,
+            "partitionedBy": names if partition_by is not None else [],
+            "collectStats": collect_stats,
+            "sourceFormat": "parquet",
+        },
+        file_actions=_adds(files, folders, partitions, footers, None if into is None else store.uri),
+        metadata=metadata,
+        protocol=protocol,
+        metrics={"numConvertedFiles": files.num_rows},
+    )
+    try:
+        version = commit(log, None, plan, runtime).version
+    except TableExistsError:
+        return _already(log) or ConvertResult(0, False, 0)
+    rows = sum(f.rows for f in footers)
+    return ConvertResult(version, True, files.num_rows, rows, int(pc.sum(files["size"]).as_py() or 0))
+
+
+def _already(log: DeltaLog) -> ConvertResult | None:
+    try:
+        snapshot = log.snapshot()
+    except TableNotFoundError:
+        return None
+    return ConvertResult(snapshot.version, False, snapshot.adds.num_rows)
+
+
+def _data_files(store: Store) -> pa.Table:
+    listing = list_files(store)
+    inside = nested_tables(listing["path"])
+    if inside:
+        raise InvalidArgumentError(
+            f"the folder {inside[0]!r} is a Delta table: its files cannot be told from those it removed",
+            help="move the table out, or convert the other folders apart",
+            file=store.uri,
+        )
+    files = listing.filter(pc.invert(pc.match_substring_regex(listing["path"], _HIDDEN)))
+    if not files.num_rows:
+        raise TableNotFoundError(
+            "there is no file to convert", help="check the path: Parquet files are looked for below it", file=store.uri
+        )
+    return files
+
+
+def _footers(reader: FooterReader, paths: pa.ChunkedArray, run: Runner) -> list[Footer]:
+    """The footers of files, in the order of ``paths``."""
+    chunks = [paths.slice(i, _CHUNK).to_pylist() for i in range(0, len(paths), _CHUNK)]
+    found: dict[str, Footer] = {}
+    with progress("convert", len(paths)) as bar:
+        for footers in run(reader, chunks):
+            found.update((f.key, f) for f in footers)
+            bar.advance(len(footers))
+    return [found[p] for p in paths.to_pylist()]
+
+
+def _adds(
+    files: pa.Table, folders: pa.ChunkedArray, partitions: Partitions, footers: Sequence[Footer], root: str | None
+) -> list[Mapping[str, Any]]:
+    columns = [files[n].to_pylist() for n in files.column_names]
+    out: list[Mapping[str, Any]] = []
+    for path, size, modified, folder, footer in zip(*columns, folders.to_pylist(), footers, strict=True):
+        encoded = encode_path(path) if root is None else f"{root.rstrip('/')}/{encode_path(path)}"
+        add: dict[str, Any] = {
+            "path": encoded,
+            "partitionValues": dict(partitions.values[folder]),
+            "size": size,
+            "modificationTime": modified,
+            "dataChange": True,
+        }
+        if footer.stats is not None:
+            add["stats"] = footer.stats
+        out.append({"add": add})
+    return out

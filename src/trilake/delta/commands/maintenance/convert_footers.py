@@ -1,0 +1,250 @@
+"""What the footers of Parquet files say: columns, rows and statistics.  No row is read.
+
+Protocol: *Per-file Statistics*.  A bound that a footer does not state soundly is left out: Parquet's bounds of floating
+point columns say nothing about NaN, which is greater than all else, so those columns get no upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    all_nullable,
+    from_arrow,
+    parse_schema,
+)
+from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
+from trilake.storage.base import Store
+
+#: Key of a footer under which Spark keeps the schema of its rows.
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What one file says of itself; ``schema`` is the JSON of its columns, ``stats`` that of an ``add`` action."""
+
+    key: str
+    rows: int
+    schema: str
+    stats: str | None
+
+
+@dataclass(frozen=True)
+class FooterReader:
+    """Reads the footers of some files, wherever it runs.
+
+    ``configuration`` are the properties of the table to be, which say which columns get statistics.
+    """
+
+    store: Store
+    configuration: Mapping[str, str]
+    statistics: bool = True
+
+    def __call__(self, keys: Sequence[str]) -> list[Footer]:
+        footers: list[Footer] = []
+        shape: _Shape | None = None
+        for key in keys:
+            footer, shape = self._read(key, shape)
+            footers.append(footer)
+        return footers
+
+    def _read(self, key: str, last: _Shape | None) -> tuple[Footer, _Shape]:
+        """One footer, and the columns it states; ``last`` are those of the file before, most often the same.
+
+        Raises ``CorruptFileError`` where the file is not Parquet, ``SchemaMismatchError`` for types that no Delta table
+        has.
+        """
+        where = f"{self.store.uri}/{key}"
+        try:
+            with self.store.open_input(key) as source:
+                file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
+                shape = last if last is not None and last.is_of(file) else _Shape.of(file, where, self.configuration)
+                stats = shape.stats(file.metadata) if self.statistics else None
+                return Footer(key, file.metadata.num_rows, shape.text, stats), shape
+        except ObjectNotFoundError as e:
+            raise MissingFileError("a file vanished while it was being looked at", file=where) from e
+        except (pa.ArrowException, OSError) as e:
+            if isinstance(e, TrilakeError):
+                raise
+            raise CorruptFileError(
+                f"this is not a Parquet file: {e}",
+                help="move it out of the folder, or give it a name that begins with '_' or '.', then convert again",
+                file=where,
+            ) from e
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The columns of a file, with what is worked out of them once for all files that have the same."""
+
+    parquet: pq.ParquetSchema
+    notes: Mapping[bytes, bytes]
+    text: str
+    arrow: pa.Schema
+    floats: frozenset[tuple[str, ...]]
+    which: StatisticsPlan
+    #: Whether the columns of statistics can be told.
+    aligned: bool
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile, where: str, configuration: Mapping[str, str]) -> _Shape:
+        schema = _columns(file, where)
+        arrow = schema.to_arrow_schema()
+        paths = leaf_paths(arrow)
+        floats = frozenset(p for p in paths if p is not None and pa.types.is_floating(_type_at(arrow, p)))
+        which = StatisticsPlan.of(configuration, schema)
+        aligned = len(paths) == file.metadata.num_columns
+        return cls(file.schema, _notes(file), schema.json(), arrow, floats, which, aligned)
+
+    def is_of(self, file: pq.ParquetFile) -> bool:
+        """Whether another file has the same columns."""
+        return bool(self.parquet.equals(file.schema)) and self.notes == _notes(file)
+
+    def stats(self, metadata: pq.FileMetaData) -> str:
+        """The statistics of a file, as the log has them."""
+        if not self.aligned:
+            return f'{{"numRecords":{metadata.num_rows}}}'
+        return file_statistics(metadata, self.arrow, with_nan=self.floats, which=self.which)
+
+
+def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
+    """What a footer says of its columns besides their Parquet types."""
+    notes = dict(file.metadata.metadata or ())
+    return {k: notes[k] for k in (_SPARK_SCHEMA, b"ARROW:schema") if k in notes}
+
+
+def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    t = schema.field(path[0]).type
+    for name in path[1:]:
+        t = t.field(name).type
+    return t
+
+
+def _columns(file: pq.ParquetFile, where: str) -> StructType:
+    """The columns of a file: as Spark noted them, where it wrote the file, else as the file's own types say."""
+    try:
+        found = from_arrow(file.schema_arrow)
+    except SchemaMismatchError as e:
+        raise SchemaMismatchError(e.message, help=e.help, **{**e.context, "file": where}) from e
+    leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
+    for leaf in leaves:
+        if "nanoseconds" in str(leaf.logical_type) or str(leaf.logical_type).startswith("Float16"):
+            raise SchemaMismatchError(
+                f"column {leaf.path} is of the Parquet type {leaf.logical_type}, which no Delta table has",
+                help="write the file again with timestamps in microseconds, or with 32-bit floats",
+                column=leaf.path,
+                file=where,
+            )
+    found = _struct(_instants(found, iter([leaf.physical_type for leaf in leaves])))
+    noted = _notes(file).get(_SPARK_SCHEMA)
+    if noted is not None:
+        try:
+            spark = parse_schema(noted.decode())
+        except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or of its user's own
+            return found
+        if _shape(spark) == _shape(found):
+            return spark
+    return found
+
+
+def _struct(t: DataType) -> StructType:
+    assert isinstance(t, StructType)
+    return t
+
+
+def _instants(t: DataType, physical: Iterator[str]) -> DataType:
+    """The type with instants where Parquet has its old INT96, whose zone no footer states."""
+    if isinstance(t, StructType):
+        return StructType(tuple(replace(f, type=_instants(f.type, physical)) for f in t.fields))
+    if isinstance(t, ArrayType):
+        return replace(t, element=_instants(t.element, physical))
+    if isinstance(t, MapType):
+        return replace(t, key=_instants(t.key, physical), value=_instants(t.value, physical))
+    return PrimitiveType("timestamp") if next(physical, "") == "INT96" else t
+
+
+def _shape(t: DataType) -> object:
+    """Names and nesting alone."""
+    if isinstance(t, StructType):
+        return tuple((f.name, _shape(f.type)) for f in t.fields)
+    if isinstance(t, ArrayType):
+        return ("array", _shape(t.element))
+    if isinstance(t, MapType):
+        return ("map", _shape(t.key), _shape(t.value))
+    if t.name == "variant":
+        return _shape(from_arrow(pa.schema(list(t.arrow))))
+    return ""
+
+
+# --- one schema for many files ---------------------------------------------------------------------------------------
+
+
+def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
+    """The columns of all files, given with their names, each nullable; columns are told apart without regard to case.
+
+    Raises ``SchemaMismatchError`` where a column is of two types.
+    """
+    merged: DataType = StructType(())
+    for file, schema in schemas:
+        _check_names(schema, "", file)
+        merged = _merge(merged, schema, "", file)
+    nullable = all_nullable(merged)
+    assert isinstance(nullable, StructType)
+    return nullable
+
+
+def _check_names(t: DataType, path: str, file: str) -> None:
+    """Refuse two columns of one name: one of them would be lost."""
+    if isinstance(t, ArrayType):
+        _check_names(t.element, f"{path}element.", file)
+    elif isinstance(t, MapType):
+        _check_names(t.key, f"{path}key.", file)
+        _check_names(t.value, f"{path}value.", file)
+    elif isinstance(t, StructType):
+        names = [f.name.lower() for f in t.fields]
+        twice = [f.name for f in t.fields if names.count(f.name.lower()) > 1]
+        if twice:
+            raise SchemaMismatchError(
+                f"the file has columns {', '.join(path + n for n in twice)}, which differ by case at most",
+                help="write the file again with other names",
+                file=file,
+            )
+        for f in t.fields:
+            _check_names(f.type, f"{path}{f.name}.", file)
+
+
+def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
+    if isinstance(a, StructType) and isinstance(b, StructType):
+        given = {f.name.lower(): f for f in b.fields}
+        fields: list[StructField] = []
+        for f in a.fields:
+            other = given.pop(f.name.lower(), None)
+            fields.append(f if other is None else replace(f, type=_merge(f.type, other.type, f"{path}{f.name}.", file)))
+        return StructType((*fields, *given.values()))
+    if isinstance(a, ArrayType) and isinstance(b, ArrayType):
+        return replace(a, element=_merge(a.element, b.element, f"{path}element.", file))
+    if isinstance(a, MapType) and isinstance(b, MapType):
+        key = _merge(a.key, b.key, f"{path}key.", file)
+        return replace(a, key=key, value=_merge(a.value, b.value, f"{path}value.", file))
+    if a == b or (isinstance(b, PrimitiveType) and b.name == "void"):
+        return a
+    if isinstance(a, PrimitiveType) and a.name == "void":
+        return b
+    raise SchemaMismatchError(
+        f"the files cannot become one table: column {path.rstrip('.')} is {a} in some and {b} in this one",
+        help="write the files again with one type, or convert them apart",
+        column=path.rstrip("."),
+        file=file,
+    )

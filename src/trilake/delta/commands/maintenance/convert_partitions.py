@@ -1,0 +1,241 @@
+"""Partition columns of a folder of files: names and values out of folder names such as ``day=2024-05-01``.
+
+The rules are Spark's, so that a folder means the same before and after it becomes a table: names and values are
+unescaped, ``__HIVE_DEFAULT_PARTITION__`` is null, and a column whose type is not given gets the narrowest of int, long,
+decimal, double, date, timestamp and string that all of its values have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.metadata.column_definitions import TypeLike, new_columns
+from trilake.delta.protocol.partitions import HIVE_NULL, format_values, parse_values
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.sql_types import parse_sql_type
+from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
+
+_ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The partition columns of some folders, and for each folder its values as the log writes them."""
+
+    fields: tuple[StructField, ...]
+    values: Mapping[str, Mapping[str, str | None]]
+
+
+def unescape(text: str) -> str:
+    """A name or value of a folder without the escapes that Hive's convention puts in.
+
+    >>> unescape("a%2Fb%3D %")
+    'a/b= %'
+    """
+    return _ESCAPED.sub(_plain, text) if "%" in text else text
+
+
+def _plain(match: re.Match[str]) -> str:
+    data = bytes.fromhex(match[0].replace("%", ""))
+    try:
+        return data.decode()
+    except UnicodeDecodeError:  # Hive's escapes are of characters, not of bytes
+        return data.decode("latin-1")
+
+
+def discover(
+    folders: Sequence[str],
+    given: Sequence[str | StructField] | None = None,
+    *,
+    timezone: str = "UTC",
+    uri: str | None = None,
+) -> Partitions:
+    """The partition columns of the folders that files are in, as paths below the root; empty for the root itself.
+
+    Parameters
+    ----------
+    folders: distinct folders.
+    given: the columns that there must be: fields, or names alone, whose types are inferred; ``None`` infers all.
+    timezone: the zone of timestamps in folder names that name none.
+    uri: where the folders are, for errors.
+
+    Raises ``InvalidArgumentError`` for folders that contradict each other or the columns given, and for values that are
+    not of a column's type.
+    """
+    parsed = {f: _columns(f, uri) for f in folders}
+    names = _one_set_of_names(parsed, uri)
+    if given is not None:
+        _check_given([g if isinstance(g, str) else g.name for g in given], names, uri)
+    types = {g.name.lower(): g for g in given or () if isinstance(g, StructField)}
+    fields, texts = [], {}
+    for i, name in enumerate(names):
+        raw = sorted({columns[i][1] for columns in parsed.values()})
+        distinct = pa.array([None if v == HIVE_NULL else unescape(v) for v in raw], pa.string())
+        f = types.get(name.lower()) or StructField(name, PrimitiveType(_inferred(distinct)))
+        fields.append(f)
+        texts[i] = dict(zip(raw, _as_logged(distinct, f, timezone, uri), strict=True))
+    values = {
+        folder: {f.name: texts[i][columns[i][1]] for i, f in enumerate(fields)} for folder, columns in parsed.items()
+    }
+    return Partitions(tuple(fields), values)
+
+
+def _columns(folder: str, uri: str | None) -> list[tuple[str, str]]:
+    """Names, unescaped, and raw values of the columns in one folder's path."""
+    parts = folder.split("/") if folder else []
+    columns = [p.partition("=") for p in parts]
+    if any(sep and (not name or not value) for name, sep, value in columns):
+        raise _conflict(f"folder {folder!r} has a partition column without a name or value", uri)
+    if not any(sep for _, sep, _ in columns):
+        return []
+    if not all(sep for _, sep, _ in columns):
+        raise _conflict(f"folder {folder!r} mixes partition columns with other folders", uri)
+    return [(unescape(name), value) for name, _, value in columns]
+
+
+def _conflict(what: str, uri: str | None) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"conflicting partition folders: {what}",
+        help="move the files so that all are in folders column=value of the same columns in the same order",
+        file=uri,
+    )
+
+
+def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | None) -> list[str]:
+    known: dict[tuple[str, ...], str] = {}
+    for folder, columns in parsed.items():
+        known.setdefault(tuple(name for name, _ in columns), folder)
+    if len(known) > 1:
+        (a, x), (b, y) = list(known.items())[:2]
+        raise _conflict(f"{list(a)} in {x!r} and {list(b)} in {y!r}", uri)
+    names = list(next(iter(known), ()))
+    if len({n.lower() for n in names}) < len(names):
+        raise _conflict(f"a column of {names} is there twice", uri)
+    return names
+
+
+def _check_given(given: Sequence[str], names: Sequence[str], uri: str | None) -> None:
+    if [n.lower() for n in given] != [n.lower() for n in names]:
+        raise InvalidArgumentError(
+            f"expecting {len(given)} partition column(s): {list(given)}, but found {len(names)} partition column(s):"
+            f" {list(names)} from parsing the folder names",
+            help="name the columns that the folders have, in their order, or leave them out",
+            file=uri,
+        )
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+_INTEGER = r"^[+-]?[0-9]+$"
+# No trailing d or f: such texts are numbers in Java, and names to everybody else.
+_DOUBLE = r"^[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)$"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
+
+
+def _inferred(values: pa.Array) -> str:
+    """The narrowest type of all values that are not null."""
+    texts = values.drop_null()
+    if not len(texts):
+        return "string"
+    if _all(texts, _INTEGER):
+        digits = pc.replace_substring_regex(texts, r"^([+-]?)0+([0-9])", r"\1\2")
+        longest = pc.max(pc.utf8_length(pc.utf8_ltrim(digits, "+-"))).as_py()
+        if longest > 38:
+            return "double"
+        numbers = digits.cast(pa.decimal128(38, 0))
+        low, high = pc.min(numbers).as_py(), pc.max(numbers).as_py()
+        for name, bits in (("integer", 31), ("long", 63)):
+            if -(1 << bits) <= low and high < 1 << bits:
+                return name
+        return f"decimal({longest},0)"
+    if _all(texts, _DOUBLE):
+        return "double"
+    if _all(texts, _DATE) and _casts(texts, pa.date32()):
+        return "date"
+    moments = pc.if_else(
+        pc.match_substring_regex(texts, _DATE), pc.binary_join_element_wise(texts, "00:00:00", " "), texts
+    )
+    return "timestamp" if _all(moments, _TIMESTAMP) and _casts(moments, pa.timestamp("us")) else "string"
+
+
+def _all(texts: pa.Array, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _casts(texts: pa.Array, type_: pa.DataType) -> bool:
+    try:
+        texts.cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | None) -> list[str | None]:
+    """Values in the spelling of the log.  Raises ``InvalidArgumentError``."""
+    if not isinstance(field.type, PrimitiveType) or field.type.name in ("void", "variant"):
+        raise InvalidArgumentError(
+            f"a table cannot be partitioned by a column of type {field.type}", column=field.name, file=uri
+        )
+    try:
+        parsed = parse_values(pa.chunked_array([values]), field)
+        if field.type.name == "timestamp" and timezone != "UTC":
+            parsed = _local(values, timezone)
+    except (CorruptLogError, pa.ArrowInvalid) as e:
+        text = e.message if isinstance(e, CorruptLogError) else str(e)
+        raise InvalidArgumentError(
+            f"a folder's value cannot be cast to the type {field.type} of its partition column: {text}",
+            help="give the column another type, such as string",
+            column=field.name,
+            file=uri,
+        ) from e
+    return format_values(parsed, field.type)
+
+
+def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
+    """Timestamps as instants, where those that name no zone are of this one."""
+    zoned = pc.match_substring_regex(values, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
+    plain = pc.if_else(zoned, None, values).cast(pa.timestamp("us"))
+    there = pc.assume_timezone(plain, timezone, ambiguous="earliest", nonexistent="latest")
+    instants = pc.if_else(zoned, values, None).cast(pa.timestamp("us", "UTC"))
+    return pa.chunked_array([pc.coalesce(there.cast(pa.timestamp("us", "UTC")), instants)])
+
+
+def with_partition_columns(data: StructType, partitions: Sequence[StructField]) -> StructType:
+    """The table's schema: the files' columns, a partition column in the place of one of its name, else behind them.
+
+    Raises ``SchemaMismatchError`` where nothing but partition columns would be left.
+    """
+    by_name = {f.name.lower(): f for f in partitions}
+    fields = [by_name.pop(f.name.lower(), f) for f in data.fields]
+    if all(f.name.lower() in {p.name.lower() for p in partitions} for f in data.fields):
+        raise SchemaMismatchError("the files hold no column besides the partition columns")
+    return StructType((*fields, *by_name.values()))
+
+
+def given_columns(
+    columns: str | Sequence[str] | Mapping[str, TypeLike] | pa.Schema | StructType | None,
+) -> list[str | StructField] | None:
+    """Partition columns as callers may give them: names, types by name, a schema, or SQL such as ``"day date, n int"``.
+
+    Raises ``InvalidArgumentError`` for a text that is neither a name nor a list of columns with types.
+
+    >>> given_columns("day"), [str(f.type) for f in given_columns("day date, n int")]
+    (['day'], ['date', 'integer'])
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        if not re.search(r"[\s,:`]", columns.strip()):
+            return [columns.strip()] if columns.strip() else []
+        parsed, _ = parse_sql_type(f"struct<{columns}>")
+        assert isinstance(parsed, StructType)
+        return list(parsed.fields)
+    if isinstance(columns, pa.Schema | StructType | Mapping):
+        return [c.field for c in new_columns(columns)]
+    return list(columns)

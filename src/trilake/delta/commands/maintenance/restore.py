@@ -1,0 +1,202 @@
+"""RESTORE: a new version whose rows, schema and properties are those of an older one.
+
+Files that both versions have stay as they are; those that only the older one has are added again, those that only the
+newest one has are removed.  What may never go back does not: the protocol keeps its features, identity columns and row
+ids go on from their high-water marks, column ids are not given out twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trilake.delta.commands.maintenance.carried_files import (
+    add_action,
+    missing_files,
+    total_size,
+    with_marks_of,
+    without,
+)
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.log.clustering import DOMAIN
+from trilake.delta.log.log import DeltaLog, Snapshot, timestamp_text
+from trilake.delta.protocol import in_commit_timestamps
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
+from trilake.delta.protocol.features import check_writable, features_of, with_features
+from trilake.delta.runtime import Runtime
+from trilake.errors import InvalidArgumentError, MissingFileError
+
+#: Missing files that an error names.
+_NAMED = 100
+#: Table property: before which version the log is cleaned up as a whole or not at all.
+PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+
+
+@dataclass(frozen=True)
+class RestoreResult:
+    """What a restore did; sizes in bytes.
+
+    ``version`` is the one it committed, ``restored_version`` the one whose rows the table has again.
+    """
+
+    version: int
+    restored_version: int
+    table_size_after_restore: int
+    num_of_files_after_restore: int
+    num_removed_files: int
+    num_restored_files: int
+    removed_files_size: int
+    restored_files_size: int
+
+
+def restore(
+    log: DeltaLog,
+    *,
+    version: int | None = None,
+    timestamp_ms: int | None = None,
+    ignore_missing: bool = False,
+    known: Snapshot | None = None,
+    runtime: Runtime | None = None,
+    run: Runner = run_here,
+) -> RestoreResult:
+    """Bring an older version back, as a new one.
+
+    Parameters
+    ----------
+    log: the table's log.
+    version: the version to restore.
+    timestamp_ms: or the version that was the newest one at that time (ms since the epoch).
+    ignore_missing: go on where files of the older version were deleted; reading the table will fail on them.
+    known: a version that was read already; only what came after it is read then.
+    runtime: clock and ids.
+    run: who looks for files, where there are many.
+
+    Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` that lists
+    files which were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
+    that would lose rows, ``ConflictError`` where another writer changed the table meanwhile.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> for n in 1, 2:
+    ...     _ = trilake.write(pa.table({"n": [n]}), "memory://doc-restore", mode="overwrite")
+    >>> restore(DeltaLog(open_store("memory://doc-restore")), version=0).version
+    2
+    >>> trilake.open("memory://doc-restore").to_arrow()["n"].to_pylist()
+    [1]
+    """
+    runtime = runtime or Runtime()
+    if (version is None) == (timestamp_ms is None):
+        raise InvalidArgumentError("either the version or the timestamp to restore must be given")
+    wanted = version if version is not None else log.version_at(_given(timestamp_ms))
+    base = log.snapshot() if known is None else log.update(known)
+    check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+    if wanted == base.version:
+        raise InvalidArgumentError(
+            f"version {wanted} is the newest one: there is nothing to restore",
+            help=f"the version to restore should be less than {base.version}",
+            file=base.uri,
+        )
+    old = known if known is not None and known.version == wanted else log.snapshot(wanted)
+    added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
+    if removed.num_rows and base.property("delta.appendOnly", "false").lower() == "true":
+        raise InvalidArgumentError(
+            "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
+            help="unset the property first",
+            file=base.uri,
+        )
+    if not ignore_missing:
+        _check_present(log, added, wanted, run)
+    result = RestoreResult(
+        version=base.version + 1,
+        restored_version=wanted,
+        table_size_after_restore=total_size(old.adds),
+        num_of_files_after_restore=old.adds.num_rows,
+        num_removed_files=removed.num_rows,
+        num_restored_files=added.num_rows,
+        removed_files_size=total_size(removed),
+        restored_files_size=total_size(added),
+    )
+    now = runtime.clock_ms()
+    metadata = restored_metadata(base.metadata, old.metadata)
+    protocol = with_features(base.protocol, features_of(old.protocol) - features_of(base.protocol))
+    parameters: dict[str, Any] = (
+        {"version": wanted} if version is not None else {"timestamp": timestamp_text(_given(timestamp_ms))}
+    )
+    plan = CommitPlan(
+        operation="RESTORE",
+        parameters=parameters,
+        file_actions=[
+            *(add_action(row, dataChange=True) for row in added.to_pylist()),
+            *(remove_action(row, now) for row in removed.to_pylist()),
+        ],
+        metadata=metadata if metadata != base.metadata else None,
+        protocol=protocol if features_of(protocol) != features_of(base.protocol) else None,
+        metrics={
+            "tableSizeAfterRestore": result.table_size_after_restore,
+            "numOfFilesAfterRestore": result.num_of_files_after_restore,
+            "numRemovedFiles": result.num_removed_files,
+            "numRestoredFiles": result.num_restored_files,
+            "removedFilesSize": result.removed_files_size,
+            "restoredFilesSize": result.restored_files_size,
+        },
+        # Whatever changed the table meanwhile would be undone without having been seen.
+        read=ReadSet(
+            whole_table=True,
+            removed=frozenset(removed["path"].to_pylist()),
+            isolation="Serializable",
+            changes_metadata=True,
+        ),
+        domains=_domains(base, old),
+    )
+    return replace(result, version=commit(log, base, plan, runtime).version)
+
+
+def _given(timestamp_ms: int | None) -> int:
+    assert timestamp_ms is not None
+    return timestamp_ms
+
+
+def _check_present(log: DeltaLog, added: Any, version: int, run: Runner) -> None:
+    absent = missing_files(log.store, added, run)
+    if not absent:
+        return
+    more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+    raise MissingFileError(
+        f"version {version} cannot be restored, {len(absent)} of its files were deleted:"
+        f" {', '.join(absent[:_NAMED])}{more}",
+        help="bring the files back from a copy, or restore a newer version; to have what is left of this one, ignore"
+        " missing files (ignore_missing=True, on Spark spark.sql.files.ignoreMissingFiles)",
+        file=log.store.uri,
+        version=version,
+    )
+
+
+def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
+    """The older metadata, without what may not go back."""
+    schema = with_marks_of(old.schema, now.schema)
+    metadata = replace(old, id=now.id, schema_string=schema.json() if schema is not old.schema else old.schema_string)
+    configuration = dict(old.configuration)
+    kept = [PROTECTED_BEFORE]
+    if in_commit_timestamps.enabled(now) and in_commit_timestamps.enabled(old):
+        kept += [in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME]
+    for key in kept:
+        configuration.pop(key, None)
+        if key in now.configuration:
+            configuration[key] = now.configuration[key]
+    if MAX_COLUMN_ID in configuration:
+        configuration[MAX_COLUMN_ID] = str(max(max_column_id(now), max_column_id(old)))
+    return replace(metadata, configuration=configuration)
+
+
+def _domains(base: Snapshot, old: Snapshot) -> dict[str, str | None]:
+    """The clustering columns as they were; other domains are their owners' business."""
+    now, then = (_configuration(s) for s in (base, old))
+    return {} if now == then else {DOMAIN: then}
+
+
+def _configuration(snapshot: Snapshot) -> str | None:
+    domain = snapshot.state.domains.get(DOMAIN)
+    return None if domain is None or domain.get("removed") else str(domain.get("configuration") or "")

@@ -1,0 +1,307 @@
+"""VACUUM: files that no version within the retention needs are deleted.
+
+The life of a vacuum::
+
+    retention checked --> files listed (or, lite, taken from the log) --> newest version read, after the listing
+      --> what may go (:mod:`trilake.delta.commands.maintenance.vacuum_files`) --> VACUUM START committed
+      --> what was committed meanwhile is spared --> files deleted --> empty folders removed --> VACUUM END committed
+
+What must stay: files of the newest version; files that a tombstone within the retention names; every file that a commit
+within the retention names, its change files included; files younger than the retention, whoever wrote them; hidden
+files; deletion vectors of all of these.  So each version that was current within the retention stays readable, and a
+process that dies anywhere leaves a sound table: only garbage is ever deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.maintenance.vacuum_files import (
+    LISTING,
+    References,
+    garbage,
+    named_for_removal,
+    partition_names,
+    references,
+)
+from trilake.delta.commands.maintenance.vacuum_listing import (
+    Folders,
+    from_inventory,
+    list_files,
+    list_folders,
+    list_unfinished,
+    remove_empty,
+)
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.segment import LOG
+from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.properties import duration_ms
+from trilake.delta.runtime import Runtime
+from trilake.errors import ConflictError, InvalidArgumentError, ObjectNotFoundError, TrilakeError, VersionNotFoundError
+from trilake.progress import progress
+from trilake.storage.base import Store
+
+_log = logging.getLogger("trilake.delta")
+
+RETENTION = "delta.deletedFileRetentionDuration"
+#: Where a vacuum says up to which commit everything removed is gone; other Delta libraries read it too.
+LAST_VACUUM = f"{LOG}/_last_vacuum_info"
+_BOUNDARY = "latestCommitVersionOutsideOfRetentionWindow"
+_HOUR_MS = 3_600_000
+#: Files of one call to the store.
+_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """What a vacuum deleted, or, as a dry run, would delete.
+
+    ``files`` has the columns ``path`` (below the table), ``size`` in bytes and ``modified_ms`` (ms since the epoch; 0
+    in lite mode, which looks at no file).  ``folders`` are those removed because they were empty.  ``cutoff_ms`` is the
+    time before which files had to be written and removed to go, ``version`` that of the VACUUM END commit.
+    """
+
+    files: pa.Table
+    dry_run: bool
+    cutoff_ms: int
+    folders: tuple[str, ...] = ()
+    version: int | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files, below the table."""
+        paths: list[str] = self.files["path"].to_pylist()
+        return paths
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return int(pc.sum(self.files["size"]).as_py() or 0)
+
+    def __repr__(self) -> str:
+        at = "" if self.version is None else f" version {self.version}"
+        what = "would be deleted" if self.dry_run else "deleted"
+        return f"<VACUUM{at}: {self.files.num_rows:,} files, {self.size / 1e6:,.1f} MB {what}>"
+
+
+def retention_hours_ms(hours: Any) -> int | None:
+    """Hours as ms.  Raises ``InvalidArgumentError`` for less than none and for what is no number of hours."""
+    if hours is None:
+        return None
+    if not isinstance(hours, int | float) or isinstance(hours, bool) or not math.isfinite(hours):
+        raise InvalidArgumentError(f"{hours!r} is no number of hours", help="pass one, such as 168")
+    if hours < 0:
+        raise InvalidArgumentError("the retention for vacuum can't be less than 0", retention_hours=hours)
+    return round(hours * _HOUR_MS)
+
+
+def vacuum(
+    log: DeltaLog,
+    *,
+    retention_hours: float | None = None,
+    dry_run: bool = False,
+    lite: bool = False,
+    enforce_retention: bool = True,
+    inventory: pa.Table | None = None,
+    record: bool = True,
+    known: Snapshot | None = None,
+    runtime: Runtime | None = None,
+    run: Runner = run_here,
+) -> VacuumResult:
+    """Delete the files that no version within the retention needs.
+
+    Parameters
+    ----------
+    log: the table's log.
+    retention_hours: how long removed files are kept; the table's ``delta.deletedFileRetentionDuration`` by default.
+    dry_run: say what would be deleted, and change nothing.
+    lite: take the files from the log alone, without a listing: those that commits removed since the last vacuum.
+        Files that no commit ever named stay.
+    enforce_retention: refuse a retention shorter than the table's: writers at work may lose their files to it.
+    inventory: the files as a table, in place of a listing; see :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
+    record: commit entries for the history, ``VACUUM START`` and ``VACUUM END``.
+    known: a version that was read already; only what came after it is read then.
+    runtime: clock and ids.
+    run: who deletes.
+
+    Raises ``InvalidArgumentError`` for a retention that is refused, ``UnsupportedProtocolError`` for a table that this
+    library may not write, ``VersionNotFoundError`` where the log no longer holds what a lite vacuum needs, and what
+    reading the log raises.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> _ = trilake.write(pa.table({"n": [1]}), "memory://doc-vacuum", mode="overwrite")
+    >>> vacuum(DeltaLog(open_store("memory://doc-vacuum")), dry_run=True).paths
+    []
+    """
+    runtime = runtime or Runtime()
+    head = log.snapshot() if known is None else log.update(known)
+    check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+    default = duration_ms(head.property(RETENTION, "interval 1 week"))
+    given = retention_hours_ms(retention_hours)
+    if enforce_retention and given is not None and given < default:
+        raise _too_short(given, default)
+    retention = default if given is None else given
+    cutoff = runtime.clock_ms() - retention
+    boundary = _last_commit_before(log, head, cutoff)
+    names = partition_names(head.schema, head.metadata.partition_columns)
+    # Listed before the newest version is looked up: a file of the listing that was committed by then is in it.
+    folders = Folders(0)
+    if lite:
+        listing = _removed_since_last_vacuum(log, head, cutoff, boundary)
+    elif inventory is not None:
+        listing = from_inventory(log.store, inventory)
+    else:
+        listing = list_files(log.store)
+    if not lite:
+        folders = list_folders(log.store, listing, cutoff, names)
+    snapshot = log.update(head)
+    files = garbage(listing, cutoff, _needed(log, snapshot, cutoff), names)
+    if not lite and inventory is None:
+        files = pa.concat_tables([files, list_unfinished(log.store, cutoff, names)])
+    files = folders.own(files)
+    if dry_run:
+        return VacuumResult(files, True, cutoff)
+    if record:
+        parameters: dict[str, Any] = {"retentionCheckEnabled": enforce_retention, "defaultRetentionMillis": default}
+        if given is not None:
+            parameters["specifiedRetentionMillis"] = given
+        size = int(pc.sum(files["size"]).as_py() or 0)
+        metrics = {"numFilesToDelete": files.num_rows, "sizeOfDataToDelete": size}
+        _record(log, snapshot, "VACUUM START", parameters, metrics, runtime)
+    files = _still_garbage(log, snapshot, files)
+    try:
+        _delete(log.store, files, run)
+        gone = remove_empty(log.store, folders)
+        if boundary is not None:
+            log.store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: boundary}))
+    except BaseException:
+        if record:
+            with suppress(TrilakeError):  # what broke the vacuum may break this as well, and is what must be told
+                _record_end(log, {"status": "FAILED"}, {}, runtime)
+        raise
+    version = None
+    if record:
+        metrics = {"numDeletedFiles": files.num_rows, "numVacuumedDirectories": folders.count + 1}
+        version = _record_end(log, {"status": "COMPLETED"}, metrics, runtime)
+    return VacuumResult(files, False, cutoff, gone, version)
+
+
+def _too_short(given: int, default: int) -> InvalidArgumentError:
+    least = -(-default // _HOUR_MS)
+    return InvalidArgumentError(
+        f"a retention of {given / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
+        " writers that are at work, and readers of older versions, may lose their files",
+        help=f"keep at least {least} hours; or, where nobody else writes, pass enforce_retention=False (on Spark set"
+        " spark.databricks.delta.retentionDurationCheck.enabled to false)",
+    )
+
+
+# --- what stays ------------------------------------------------------------------------------------------------------
+
+
+def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int) -> References:
+    """The files of the newest version, and of every version that was current at the cut-off time or later."""
+    tombstones = log.tombstones(snapshot)
+    kept = tombstones.filter(pc.greater_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+    # A writer states a tombstone's time before it commits, and checkpoints forget tombstones: the commits are asked
+    # too.
+    commits = log.commits(end=snapshot.version)
+    times = log.commit_times(commits, snapshot.metadata)
+    recent = [c for c, t in zip(commits, times, strict=True) if t >= cutoff]
+    batch = log.parse(recent)
+    return references(snapshot.adds, kept, batch.add, batch.remove, batch.cdc)
+
+
+def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Table:
+    """The files without those that were committed since: a restore or a clone may have brought old ones back."""
+    batch = log.parse(log.commits(snapshot.version + 1))
+    stay = references(batch.add, batch.remove, batch.cdc)
+    return files.filter(pa.array(~stay.name(files["path"])))
+
+
+# --- lite ------------------------------------------------------------------------------------------------------------
+
+
+def _last_commit_before(log: DeltaLog, head: Head, cutoff: int) -> int | None:
+    """The newest commit before the cut-off time."""
+    commits = log.commits(end=head.version)
+    times = log.commit_times(commits, head.metadata)
+    return max((v for (v, _), t in zip(commits, times, strict=True) if t < cutoff), default=None)
+
+
+def _removed_since_last_vacuum(log: DeltaLog, head: Head, cutoff: int, boundary: int | None) -> pa.Table:
+    commits = log.commits(end=head.version)
+    last = _last_boundary(log.store)
+    first = commits[0][0] if commits else head.version
+    if boundary is None:
+        return LISTING.empty_table()
+    if first != 0 and (last is None or last + 1 < first):
+        raise VersionNotFoundError(
+            "a lite vacuum cannot find all files that may go: commits since the last vacuum were cleaned up",
+            help="run a full vacuum once (lite=False, VACUUM FULL)",
+            file=head.uri,
+            version=0 if last is None else last + 1,
+        )
+    start = 0 if last is None else last + 1
+    return named_for_removal(log.parse([c for c in commits if start <= c[0] <= boundary]), cutoff)
+
+
+def _last_boundary(store: Store) -> int | None:
+    try:
+        value = orjson.loads(bytes(store.read(LAST_VACUUM))).get(_BOUNDARY)
+    except (ObjectNotFoundError, orjson.JSONDecodeError, AttributeError):
+        return None  # as if there had been none: the whole log is asked
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+# --- deleting --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Deletion:
+    """Deletes some files, wherever it runs."""
+
+    store: Store
+
+    def __call__(self, keys: Sequence[str]) -> int:
+        self.store.delete(keys)
+        return len(keys)
+
+
+def _delete(store: Store, files: pa.Table, run: Runner) -> None:
+    paths = files["path"]
+    chunks = [paths.slice(i, _CHUNK).to_pylist() for i in range(0, len(paths), _CHUNK)]
+    with progress("vacuum", len(paths)) as bar:
+        for count in run(_Deletion(store), chunks):
+            bar.advance(count)
+
+
+def _record(
+    log: DeltaLog, base: Head, operation: str, parameters: dict[str, Any], metrics: dict[str, int], runtime: Runtime
+) -> int:
+    """Commit an entry of the history that changes nothing."""
+    plan = CommitPlan(operation, parameters, (), metrics=metrics, read=ReadSet(isolation="SnapshotIsolation"))
+    return commit(log, base, plan, runtime).version
+
+
+def _record_end(log: DeltaLog, parameters: dict[str, Any], metrics: dict[str, int], runtime: Runtime) -> int | None:
+    for _ in range(5):
+        try:
+            return _record(log, log.head(), "VACUUM END", parameters, metrics, runtime)
+        except ConflictError:
+            continue  # the table's metadata changed under it, which is nothing to this entry
+    _log.warning("the end of the vacuum of %s is not in its history: other writers were faster", log.store.uri)
+    return None

@@ -1,0 +1,176 @@
+"""Which files vacuum may delete: pure functions over columns.
+
+A file goes only if all of this is certain: it lies in the table's folder and is not hidden, it is older than the
+retention, and nothing that must stay readable names it.  What the log says in a way that cannot be compared with a
+listing (absolute paths, odd spellings, damaged vectors) protects every file that it might mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.actions import ActionBatch
+from trilake.delta.protocol.deletion_vectors import z85_decode
+from trilake.delta.protocol.partitions import hive_directory
+from trilake.delta.protocol.schema import StructType
+
+#: Columns of a listing.
+LISTING = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
+
+# A path that is no plain key below the table: absolute, or with parts that stores spell differently.
+_ODD = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|(^|/)\.{1,2}(/|$)|//|/$|\x00|^$"
+_VECTOR_FILE = r"(^|/)deletion_vector_[^/]*\.bin$"
+_UUID_TEXT = 36
+#: Where the 32 hexadecimal digits of a UUID stand in its text.
+_DIGIT_AT = np.array([i for i in range(_UUID_TEXT) if i not in (8, 13, 18, 23)])
+
+
+@dataclass(frozen=True)
+class References:
+    """Files that must stay.
+
+    ``keys`` are paths below the table.  ``names`` are names of files that are meant by a path which cannot be compared
+    with a listing: any file of such a name stays.  ``every_vector`` says the same of all deletion-vector files.
+    """
+
+    keys: pa.ChunkedArray
+    names: pa.ChunkedArray
+    every_vector: bool = False
+
+    def name(self, paths: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which of some paths below the table must stay."""
+        stay = pc.is_in(paths, self.keys)
+        if len(self.names):
+            stay = pc.or_(stay, pc.is_in(_base_names(paths), self.names))
+        if self.every_vector:
+            stay = pc.or_(stay, pc.match_substring_regex(paths, _VECTOR_FILE))
+        mask: np.ndarray[Any, np.dtype[np.bool_]] = stay.to_numpy()
+        return mask
+
+
+def references(*actions: pa.Table) -> References:
+    """The files that file actions name, with their deletion vectors."""
+    plain, names, every = [], [], False
+    for table in actions:
+        paths = table["path"]
+        # Some writers do not encode paths: what one might mean, with and without decoding, stays.
+        both = [*paths.chunks, *decoded_paths(paths).chunks]
+        if "deletionVector" in table.schema.names:
+            vectors, absolute, damaged = vector_files(table["deletionVector"])
+            both += [*vectors.chunks, *absolute.chunks, *decoded_paths(absolute).chunks]
+            every = every or damaged
+        found = pc.unique(pa.chunked_array(both, pa.string()))
+        odd = pc.match_substring_regex(found, _ODD)
+        plain.append(found.filter(pc.invert(odd)))
+        names.append(_base_names(found.filter(odd)))
+    return References(pa.chunked_array(plain, pa.string()), pa.chunked_array(names, pa.string()), every)
+
+
+def _base_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    return pc.replace_substring_regex(paths, r"^.*/", "")
+
+
+def vector_files(vectors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, bool]:
+    """The files of deletion vectors: those below the table, absolute references, and whether one cannot be told."""
+    kind = pc.struct_field(vectors, "storageType")
+    path = pc.struct_field(vectors, "pathOrInlineDv")
+    there = pc.is_valid(kind)
+    if not pc.any(there).as_py():
+        return pa.chunked_array([], pa.string()), pa.chunked_array([], pa.string()), False
+    absolute = path.filter(pc.fill_null(pc.equal(kind, "p"), False))
+    relative = pc.unique(path.filter(pc.fill_null(pc.equal(kind, "u"), False)))
+    unknown = pc.any(pc.and_(there, pc.invert(pc.is_in(kind, pa.array(["u", "p", "i"]))))).as_py()
+    files, damaged = _relative_vector_files(relative)
+    missing = absolute.null_count + relative.null_count
+    return pa.chunked_array([files]), absolute.drop_null(), bool(unknown or damaged or missing)
+
+
+def _relative_vector_files(paths: pa.Array) -> tuple[pa.Array, bool]:
+    """Paths of vectors of storage type ``u``; the second value says that one of them is damaged.
+
+    Protocol: *Deletion Vector Descriptor Schema*: a prefix, then a UUID in 20 characters of Z85.  One damaged vector
+    leaves all in doubt.
+    """
+    paths = paths.drop_null()
+    if not len(paths):
+        return pa.array([], pa.string()), False
+    encoded = pc.utf8_slice_codeunits(paths, -20)
+    if not pc.all(pc.equal(pc.binary_length(encoded), 20)).as_py():
+        return pa.array([], pa.string()), True
+    try:
+        raw = np.frombuffer(z85_decode("".join(encoded.to_pylist())), dtype=np.uint8).reshape(-1, 16)
+    except ValueError:
+        return pa.array([], pa.string()), True
+    names = np.full((len(raw), _UUID_TEXT), ord("-"), dtype=np.uint8)
+    halves = np.stack([raw >> 4, raw & 15], axis=2).reshape(-1, 32)
+    names[:, _DIGIT_AT] = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)[halves]
+    buffers = [None, pa.py_buffer(names.tobytes())]
+    uuids = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_UUID_TEXT), len(raw), buffers)
+    files = pc.binary_join_element_wise("deletion_vector_", uuids.cast(pa.binary()).cast(pa.string()), "")
+    files = pc.binary_join_element_wise(files, ".bin", "")
+    prefix = pc.utf8_slice_codeunits(paths, 0, -20)
+    return pc.if_else(pc.equal(prefix, ""), files, pc.binary_join_element_wise(prefix, files, "/")), False
+
+
+def hidden(paths: pa.Array | pa.ChunkedArray, names: Iterable[str]) -> pa.Array | pa.ChunkedArray:
+    """Which paths are none of vacuum's business: a part of them begins with ``_`` or ``.``.
+
+    Folders of partition columns (``names``) that are named so do not count, nor does the folder of the change feed.
+    """
+    shown = pc.replace_substring_regex(paths, r"^_change_data/", "x/")
+    odd = sorted({hive_directory({n: "x"})[:-1] for n in names if n[:1] in ("_", ".")})
+    if odd:
+        pattern = "(^|/)(" + "|".join(re.escape(n) for n in odd) + ")"
+        shown = pc.replace_substring_regex(shown, pattern, r"\1x=")
+    # The file's own name is looked at as it is.
+    return pc.or_(pc.match_substring_regex(shown, r"(^|/)[._]"), pc.match_substring_regex(paths, r"(^|/)[._][^/]*$"))
+
+
+def partition_names(schema: StructType, columns: Sequence[str]) -> list[str]:
+    """What folders of partition columns may be called: by the column's name or by its physical name."""
+    fields = [schema.field(c) for c in columns]
+    return [name for f in fields for name in (f.name, f.physical_name)]
+
+
+def nested_tables(paths: pa.ChunkedArray) -> list[str]:
+    """The folders below the table that hold a Delta log of their own."""
+    logs = paths.filter(pc.match_substring(paths, "/_delta_log/"))
+    return sorted(set(pc.replace_substring_regex(logs, r"/_delta_log/.*$", "").to_pylist()))
+
+
+def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_columns: Iterable[str]) -> pa.Table:
+    """The files of a listing that may be deleted; those of a table inside of this one are that table's."""
+    found = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
+    for folder in nested_tables(listing["path"]):
+        found = found.filter(pc.invert(pc.starts_with(found["path"], f"{folder}/")))
+    seen = found.filter(pc.invert(hidden(found["path"], partition_columns)))
+    return seen.filter(pa.array(~stay.name(seen["path"])))
+
+
+def named_for_removal(batch: ActionBatch, cutoff_ms: int) -> pa.Table:
+    """The files that commits took out of the table, as a listing: removed before the cut-off time, and change files.
+
+    Only plain paths below the table: whatever else a log may say is not taken for a file to delete.
+    """
+    removed = batch.remove.filter(pc.less(pc.fill_null(batch.remove["deletionTimestamp"], 0), cutoff_ms))
+    vectors, _, _ = vector_files(removed["deletionVector"])
+    paths = [decoded_paths(removed["path"]), vectors, decoded_paths(batch.cdc["path"])]
+    sizes = [removed["size"], pa.chunked_array([pa.nulls(len(vectors), pa.int64())]), batch.cdc["size"]]
+    table = pa.table(
+        {
+            "path": pa.chunked_array([c for p in paths for c in p.chunks], pa.string()),
+            "size": pc.fill_null(pa.chunked_array([c for s in sizes for c in s.chunks], pa.int64()), 0),
+        }
+    )
+    table = table.filter(pc.invert(pc.match_substring_regex(table["path"], _ODD)))
+    table = table.group_by("path", use_threads=False).aggregate([("size", "max")]).select(["path", "size_max"])
+    columns = [table["path"], table["size_max"], pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int64))])]
+    return pa.Table.from_arrays(columns, schema=LISTING)

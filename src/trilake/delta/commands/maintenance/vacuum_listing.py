@@ -1,0 +1,166 @@
+"""What lies in a table's folder, as columns: the files that the store lists, those of an inventory, and folders."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.maintenance.vacuum_files import LISTING, hidden
+from trilake.errors import InvalidArgumentError
+from trilake.progress import progress
+from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.local import TEMP_PREFIX, TEMP_SUFFIX
+
+#: Objects of a listing that become columns at a time.
+_BATCH = 50_000
+_FIELDS = attrgetter("key", "size", "modified_ms")
+#: A temporary name, and what lies below it where it is a folder's.
+_STAGED = rf"(^|/){re.escape(TEMP_PREFIX)}[^/]*{re.escape(TEMP_SUFFIX)}(/.*)?$"
+
+
+def list_files(store: Store) -> pa.Table:
+    """Every file below the table, without the log."""
+    with progress("list") as bar:
+        table = pa.Table.from_batches(_columns(store.list(), bar.advance), schema=LISTING)
+    return table.filter(pc.invert(pc.starts_with(table["path"], "_delta_log/")))
+
+
+def list_unfinished(store: Store, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:
+    """What writers left that died before the cut-off time, wherever a data file could have come to be."""
+    table = pa.Table.from_batches(_columns(store.unfinished(), lambda _: None), schema=LISTING)
+    old = table.filter(pc.less(table["modified_ms"], cutoff_ms))
+    # Their own names are hidden ones; what counts is the folder that they, or the folder they were staged in, lie in.
+    places = pc.replace_substring_regex(old["path"], _STAGED, r"\1x")
+    return old.filter(pc.invert(hidden(places, partition_columns)))
+
+
+def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    while chunk := list(islice(objects, _BATCH)):
+        keys, sizes, times = zip(*map(_FIELDS, chunk), strict=True)
+        advance(len(chunk))
+        try:
+            paths = pa.array(keys, pa.string())
+        except UnicodeEncodeError:  # names that are no text: none of a log's, and not to be judged here
+            kept = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
+            keys, sizes, times = zip(*kept, strict=True) if kept else ((), (), ())
+            paths = pa.array(keys, pa.string())
+        arrays = [paths, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())]
+        yield pa.RecordBatch.from_arrays(arrays, schema=LISTING)
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+#: Columns of an inventory, as object stores report them.
+INVENTORY = {
+    "path": pa.string(),
+    "length": pa.int64(),
+    "isDir": pa.bool_(),
+    "modificationTime": pa.int64(),
+}
+
+
+def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
+    """The files of an inventory that lie below the table.
+
+    ``inventory`` has the columns ``path`` (absolute), ``length``, ``isDir`` and ``modificationTime`` (ms since the
+    epoch).  Of a file that is there twice the newest time counts.  Raises ``InvalidArgumentError`` for other columns.
+    """
+    try:
+        columns = {n: inventory[n].cast(t) for n, t in INVENTORY.items()}
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        wanted = ", ".join(f"{n} {t}" for n, t in INVENTORY.items())
+        raise InvalidArgumentError(
+            f"the inventory lacks a column, or its type is wrong: {e}", help=f"give {wanted}"
+        ) from e
+    files = pa.table(columns).filter(pc.invert(pc.fill_null(columns["isDir"], True)))
+    local = _local_root(store)
+    roots = [store.uri, *([local, f"file:{local}"] if local is not None else [])]
+    paths = files["path"]
+    below = pa.nulls(len(paths), pa.string())
+    for root in roots:
+        inside = pc.starts_with(paths, f"{root}/")
+        below = pc.coalesce(below, pc.if_else(inside, pc.utf8_slice_codeunits(paths, len(root) + 1), None))
+    found = pa.table({"path": below, "size": files["length"], "modified_ms": files["modificationTime"]}).drop_null()
+    grouped = found.group_by("path", use_threads=False).aggregate([("size", "max"), ("modified_ms", "max")])
+    newest = grouped.select(["path", "size_max", "modified_ms_max"]).rename_columns(LISTING.names)
+    return newest.filter(pc.invert(pc.starts_with(newest["path"], "_delta_log/"))).cast(LISTING)
+
+
+# --- folders of local disks -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders below a table that existed when it was listed.
+
+    ``old`` are those that may go when they are empty, the innermost first.  ``linked`` are links to folders: what lies
+    there may be anybody's.
+    """
+
+    count: int
+    old: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+
+    def own(self, files: pa.Table) -> pa.Table:
+        """The files of a listing that lie in the table's own folders."""
+        for folder in self.linked:
+            files = files.filter(pc.invert(pc.starts_with(files["path"], f"{folder}/")))
+        return files
+
+
+def _local_root(store: Store) -> str | None:
+    path = store.local_path("x")
+    return None if path is None else path[: -len("/x")]
+
+
+def list_folders(store: Store, listing: pa.Table, cutoff_ms: int, partition_columns: Sequence[str]) -> Folders:
+    """The folders below the table.  Only local disks have such that hold no file, and only those can be removed."""
+    root = _local_root(store)
+    if root is None:
+        parents = pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")
+        return Folders(len(pc.unique(parents.filter(pc.not_equal(parents, "")))))
+    found, old, linked = [], [], []
+    for path, names, _ in os.walk(root):
+        if Path(path) == Path(root):
+            names[:] = [n for n in names if n != "_delta_log"]
+        found += [os.path.relpath(os.path.join(path, n), root) for n in names]
+    texts = pa.array([f for f in found if _is_text(f)], pa.string())
+    places = pc.binary_join_element_wise(pc.replace_substring_regex(texts, _STAGED, r"\1x"), "x", "/")
+    seen = texts.filter(pc.invert(hidden(places, partition_columns)))
+    for folder in seen.to_pylist():
+        full = os.path.join(root, folder)
+        with suppress(FileNotFoundError):  # gone meanwhile
+            if os.path.islink(full):
+                linked.append(folder)
+            elif os.stat(full).st_mtime_ns // 1_000_000 < cutoff_ms:
+                old.append(folder)
+    return Folders(len(found), tuple(sorted(old, key=len, reverse=True)), tuple(linked))
+
+
+def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
+    """Remove the old folders that hold nothing any more, the innermost first; those that are gone."""
+    root, gone = _local_root(store), []
+    if root is None:
+        return ()
+    for folder in folders.old:
+        try:
+            os.rmdir(os.path.join(root, folder))  # refuses a folder that holds anything
+        except OSError:
+            continue
+        gone.append(folder)
+    return tuple(gone)

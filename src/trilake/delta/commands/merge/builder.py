@@ -1,0 +1,141 @@
+"""``MergeBuilder``: a MERGE described clause by clause, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trilake.delta.commands.merge.clauses import Action, Clause, Kind
+from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class MergeBuilder:
+    """Says what happens to rows that match, rows of the source that do not, and rows of the table that do not.
+
+    Any number of clauses can be given of each kind; of those of one kind the first whose predicate is true for a row
+    decides.  Only the last of a kind may have no predicate.  Builders do not change: every call returns a new one.
+
+    Expressions are Spark SQL.  Names of columns may carry the alias of their table, and must where both tables have
+    such a column; clauses for rows that do not match see the columns of one table only.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"id": [1, 2], "n": [10, 20]}), "memory://doc-merge", mode="overwrite")
+    >>> result = (
+    ...     trilake.open("memory://doc-merge")
+    ...     .merge(pa.table({"id": [2, 3], "n": [21, 30]}), "target.id = source.id")
+    ...     .when_matched_update({"n": "target.n + source.n"})
+    ...     .when_not_matched_insert_all()
+    ...     .execute()
+    ... )
+    >>> result.num_updated_rows, result.num_inserted_rows
+    (1, 1)
+    >>> trilake.open("memory://doc-merge").to_arrow().sort_by("id").to_pydict()
+    {'id': [1, 2, 3], 'n': [10, 41, 30]}
+    """
+
+    log: DeltaLog
+    source: Any
+    request: MergeRequest
+
+    def when_matched_update(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
+        """Update matched rows of the table.
+
+        Parameters
+        ----------
+        updates: SQL expressions over both tables by the column that gets their value; ``"a.b"`` is a nested field.
+        predicate: which of the matched rows, by a condition over both tables.
+        """
+        return self._with("matched", "update", predicate, _values(updates))
+
+    def when_matched_update_all(
+        self, predicate: str | None = None, except_cols: Sequence[str] | None = None
+    ) -> MergeBuilder:
+        """Update all columns of matched rows from the source's columns of the same names, but for ``except_cols``."""
+        return self._with("matched", "update", predicate, excluded=except_cols)
+
+    def when_matched_delete(self, predicate: str | None = None) -> MergeBuilder:
+        """Delete matched rows."""
+        return self._with("matched", "delete", predicate)
+
+    def when_not_matched_insert(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
+        """Insert rows of the source that match no row of the table.
+
+        Parameters
+        ----------
+        updates: SQL expressions over the source by column.  Other columns get their default, the value that is
+            generated for them, or null.
+        predicate: which of the rows, by a condition over the source.
+        """
+        return self._with("not_matched", "insert", predicate, _values(updates))
+
+    def when_not_matched_insert_all(
+        self, predicate: str | None = None, except_cols: Sequence[str] | None = None
+    ) -> MergeBuilder:
+        """Insert rows with all columns from the source's columns of the same names, but for ``except_cols``."""
+        return self._with("not_matched", "insert", predicate, excluded=except_cols)
+
+    def when_not_matched_by_source_update(
+        self, updates: Mapping[str, str], predicate: str | None = None
+    ) -> MergeBuilder:
+        """Update rows of the table that no row of the source matches; expressions see the table alone."""
+        return self._with("not_matched_by_source", "update", predicate, _values(updates))
+
+    def when_not_matched_by_source_delete(self, predicate: str | None = None) -> MergeBuilder:
+        """Delete rows of the table that no row of the source matches."""
+        return self._with("not_matched_by_source", "delete", predicate)
+
+    def with_schema_evolution(self) -> MergeBuilder:
+        """Add columns that the source has and the table lacks, and widen types where the table allows that."""
+        return replace(self, request=replace(self.request, evolve=True))
+
+    def execute(self, *, user_metadata: str | None = None) -> MergeResult:
+        """Run the merge on the newest version of the table and commit it.
+
+        ``user_metadata`` is a text of the caller's own that is kept with the commit.  Where nothing changes, nothing is
+        committed.
+
+        Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
+        ``AmbiguousMergeError`` where several source rows would change one row, ``ConstraintViolatedError`` for a new
+        row that breaks a rule of the table, and a ``ConflictError`` where another commit got in the way.
+        """
+        from trilake.delta.commands.merge.merge import (
+            merge,  # late: it needs the parser, which takes a third of a second to load
+        )
+
+        return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata))
+
+    def _with(
+        self,
+        kind: Kind,
+        action: Action,
+        condition: str | None,
+        values: Mapping[str, str] | None = None,
+        excluded: Sequence[str] | None = None,
+    ) -> MergeBuilder:
+        if condition is not None and not isinstance(condition, str):
+            raise InvalidArgumentError(f"predicate is a {type(condition).__name__}, not SQL text")
+        if isinstance(excluded, str):
+            raise InvalidArgumentError("except_cols is a text", help="pass a list of column names")
+        clause = Clause(kind, action, condition, values, tuple(excluded or ()))
+        return replace(self, request=replace(self.request, clauses=(*self.request.clauses, clause)))
+
+    def __repr__(self) -> str:
+        clauses = " ".join(map(str, self.request.clauses))
+        return f"<MERGE INTO {self.log.store.uri} ON {self.request.on} {clauses}>"
+
+
+def _values(updates: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(updates, Mapping):
+        raise InvalidArgumentError(f"the values are a {type(updates).__name__}, not a mapping of columns to SQL texts")
+    pairs: list[tuple[object, object]] = list(updates.items())
+    wrong = [k for k, v in pairs if not isinstance(k, str) or not isinstance(v, str)]
+    if wrong:
+        raise InvalidArgumentError(
+            f"the value of {wrong[0]!r} is a {type(dict(pairs)[wrong[0]]).__name__}, not SQL text",
+            help='write literals as SQL: "\'text\'", "1"',
+        )
+    return dict(updates)

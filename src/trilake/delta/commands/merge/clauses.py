@@ -1,0 +1,380 @@
+"""The clauses of a MERGE, what they mean for each column, and what schema evolution makes of them.  Pure functions.
+
+A clause holds expressions of whatever kind an engine has: SQL texts without Spark, texts or columns on Spark.  Nothing
+here looks into them; names of columns, stars and nested fields are settled here, for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeVar
+
+from trilake.delta.protocol import type_widening
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema_edit import Path, parse_path, path_text
+from trilake.delta.rules.defaults import default_text
+from trilake.delta.rules.identity import identity_columns
+from trilake.delta.rules.schema_merge import merged_metadata
+from trilake.delta.scan.generated import generation_text
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+E = TypeVar("E")
+Kind = Literal["matched", "not_matched", "not_matched_by_source"]
+Action = Literal["update", "delete", "insert"]
+
+_WORDS: dict[Kind, str] = {
+    "matched": "WHEN MATCHED",
+    "not_matched": "WHEN NOT MATCHED",
+    "not_matched_by_source": "WHEN NOT MATCHED BY SOURCE",
+}
+
+
+@dataclass(frozen=True)
+class Clause(Generic[E]):
+    """One WHEN clause as the caller wrote it.
+
+    ``values`` are the expressions by the name of their column, ``None`` for all columns (``*``) and for a delete;
+    ``excluded`` are columns that the star leaves out.
+    """
+
+    kind: Kind
+    action: Action
+    condition: E | None = None
+    values: Mapping[str, E] | None = None
+    excluded: tuple[str, ...] = ()
+
+    def excludes(self, name: str) -> bool:
+        """Whether the star leaves a column out."""
+        return any(name.lower() == e.lower() for e in self.excluded)
+
+    @property
+    def star(self) -> bool:
+        """Whether all columns are assigned from the source's columns of the same names."""
+        return self.action != "delete" and self.values is None
+
+    def __str__(self) -> str:
+        return f"{_WORDS[self.kind]} THEN {self.action.upper()}{' *' if self.star else ''}"
+
+
+# --- what a column becomes -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given(Generic[E]):
+    """The value of an expression of the clause."""
+
+    expression: E
+
+
+@dataclass(frozen=True)
+class FromSource:
+    """The source's column, or nested field, at this path."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the row has already."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Nothing is said: a default, an identity value, a generated value, or null."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A struct of which some fields change: the others are kept.  Null where the source's struct at ``null_with`` is
+    null, if that is given."""
+
+    fields: Mapping[str, Any]
+    null_with: Path | None = None
+
+
+Value = Given[E] | FromSource | Kept | Absent | Parts
+
+
+@dataclass(frozen=True)
+class ResolvedClause(Generic[E]):
+    """A clause with a value for every column of the table as it will be; none for a delete."""
+
+    kind: Kind
+    action: Action
+    condition: E | None
+    values: Mapping[str, Value[E]]
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """The columns that the clause itself gives a value."""
+        return frozenset(n for n, v in self.values.items() if not isinstance(v, Kept | Absent))
+
+
+# --- the clauses together --------------------------------------------------------------------------------------------
+
+
+def check_clauses(clauses: Sequence[Clause[E]]) -> None:
+    """Raise ``InvalidArgumentError`` where there are no clauses, or one could never be reached."""
+    if not clauses:
+        raise InvalidArgumentError(
+            "there must be at least one WHEN clause in a MERGE",
+            help="add a clause, such as whenMatchedUpdateAll() or when_matched_update_all()",
+        )
+    for kind, words in _WORDS.items():
+        same = [c for c in clauses if c.kind == kind]
+        if any(c.condition is None for c in same[:-1]):
+            raise InvalidArgumentError(
+                f"when there are several {words} clauses in a MERGE, only the last one can omit the condition",
+                help=f"give every {words} clause but the last a condition",
+            )
+
+
+def insert_only(clauses: Sequence[Clause[Any]]) -> bool:
+    """Whether no row of the target can change."""
+    return all(c.kind == "not_matched" for c in clauses)
+
+
+def lenient_duplicates(clauses: Sequence[Clause[Any] | ResolvedClause[Any]]) -> bool:
+    """Whether several source rows may match one target row: where all that can happen to it is to be deleted."""
+    matched = [c for c in clauses if c.kind == "matched"]
+    return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
+
+
+# --- schema evolution ------------------------------------------------------------------------------------------------
+
+
+def evolved(
+    protocol: Protocol,
+    metadata: Metadata,
+    source: StructType,
+    clauses: Sequence[Clause[Any]],
+    *,
+    alias: str | None,
+    version: int,
+    uri: str,
+    new_id: Any = None,
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of the table after a merge with schema evolution.
+
+    A clause for all columns brings all of the source's columns in, an explicit one those it assigns that the source
+    has under the same name.  Types become wider where the table allows that.  ``version`` is the one to be committed.
+
+    Raises ``SchemaMismatchError`` where nested types cannot be brought together.
+    """
+    table, widen = metadata.schema, type_widening.enabled(metadata)
+    paths: list[Path] = []
+    for clause in clauses:
+        if clause.kind == "not_matched_by_source" or clause.action == "delete":
+            continue
+        if clause.values is None:
+            paths += [(f.name,) for f in source.fields if not clause.excludes(f.name)]
+        else:
+            paths += [_without_alias(parse_path(key), table, alias, source) for key in clause.values]
+    rows = _subset(source, paths)
+    # Flat columns whose type stays are left out: their values are converted when they are stored.
+    fields = [f for f in rows.fields if _evolves(f, table.find(f.name), widen)]
+    if not fields:
+        return protocol, metadata
+    return merged_metadata(protocol, metadata, StructType(tuple(fields)), version=version, uri=uri, new_id=new_id)
+
+
+def _evolves(new: StructField, old: StructField | None, widen: bool) -> bool:
+    if old is None:
+        return True
+    nested = hasattr(old.type, "to_json") and not isinstance(old.type.to_json(), str)
+    nested = not isinstance(old.type, PrimitiveType)
+    return nested or str(old.type) == "void" or (widen and type_widening.widens_by_itself(old.type, new.type))
+
+
+def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:
+    """The fields of a schema that lie on one of ``paths``, whole where a path ends; unknown paths are passed over."""
+    out: list[StructField] = []
+    for f in schema.fields:
+        below = [p[1:] for p in paths if p[0].lower() == f.name.lower()]
+        if not below:
+            continue
+        if () in below or not isinstance(f.type, StructType):
+            out.append(f)
+        else:
+            inner = _subset(f.type, below)
+            if inner.fields:
+                out.append(replace(f, type=inner))
+    return StructType(tuple(out))
+
+
+# --- one clause ------------------------------------------------------------------------------------------------------
+
+
+def _without_alias(path: Path, table: StructType, alias: str | None, source: StructType | None = None) -> Path:
+    """A name of a column to assign, without the target's alias in front."""
+    if alias is None or len(path) < 2 or path[0].lower() != alias.lower():
+        return path
+    known = table.find(path[1]) or (source.find(path[1]) if source is not None else None)
+    return path[1:] if known is not None or table.find(path[0]) is None else path
+
+
+def resolve(
+    clause: Clause[E],
+    table: StructType,
+    source: StructType,
+    *,
+    alias: str | None,
+    evolve: bool,
+    before: StructType | None = None,
+) -> ResolvedClause[E]:
+    """What a clause makes of every column of ``table``, which is the schema after evolution.
+
+    ``before`` is the schema before it.  Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is
+    unknown, assigned twice, missing in the source or not to be assigned.
+    """
+    if clause.action == "delete":
+        return ResolvedClause(clause.kind, clause.action, clause.condition, {})
+    rest: Value[E] = Kept() if clause.action == "update" else Absent()
+    values: dict[str, Value[E]] = dict.fromkeys(table.names, rest)
+    if clause.values is None:
+        for f in table.fields:
+            values[f.name] = _star(clause, f, source, rest, evolve)
+    else:
+        values.update(_explicit(clause, clause.values, table, alias))
+    resolved = ResolvedClause(clause.kind, clause.action, clause.condition, values)
+    _check_identity(clause, resolved, table)
+    return resolved
+
+
+def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value[E], evolve: bool) -> Value[E]:
+    if clause.excludes(field.name):
+        return rest
+    found = source.find(field.name)
+    if found is None:
+        made_up = generation_text(field) is not None or bool(identity_columns(StructType((field,))))
+        made_up = made_up or (clause.action == "insert" and default_text(field) is not None)
+        if evolve or made_up:
+            return rest
+        raise SchemaMismatchError(
+            f"cannot resolve {field.name} in {clause.action.upper()} * clause given columns {', '.join(source.names)}",
+            help="name the columns to assign, or use schema evolution, which leaves out what the source lacks",
+            column=field.name,
+        )
+    _unique(source, field.name)
+    value: Value[E] = _by_field(field, found, (found.name,), evolve and clause.action == "update")
+    if not evolve:
+        _check_whole(field, found, field.name)
+    return value
+
+
+def _unique(source: StructType, name: str) -> None:
+    same = [f.name for f in source.fields if f.name.lower() == name.lower()]
+    if len(same) > 1:
+        raise InvalidArgumentError(
+            f"the source has {len(same)} columns {', '.join(same)}, so the reference to {name} is ambiguous",
+            help="rename or drop one of them",
+            column=name,
+        )
+
+
+def _by_field(target: StructField, source: StructField, path: Path, keep: bool) -> Value[E]:
+    """A column from the source's; with ``keep``, nested fields that the source lacks are kept."""
+    if not keep or not isinstance(target.type, StructType) or not isinstance(source.type, StructType):
+        return FromSource(path)
+    inner: dict[str, Value[E]] = {
+        f.name: _by_field(f, g, (*path, g.name), keep)
+        for f in target.type.fields
+        if (g := source.type.find(f.name)) is not None
+    }
+    whole = len(inner) == len(target.type.fields) and all(isinstance(v, FromSource) for v in inner.values())
+    return FromSource(path) if whole else Parts(inner, null_with=path)
+
+
+def _check_whole(target: StructField, source: StructField, path: str) -> None:
+    """Without evolution a struct must have all fields: what it lacks would become null without a word."""
+    if not isinstance(target.type, StructType) or not isinstance(source.type, StructType):
+        return
+    for f in target.type.fields:
+        g = source.type.find(f.name)
+        if g is None:
+            raise SchemaMismatchError(
+                f"the source's column {path} has no field {f.name}, the table's has",
+                help="assign the nested fields one by one, or use schema evolution",
+                column=f"{path}.{f.name}",
+            )
+        _check_whole(f, g, f"{path}.{f.name}")
+
+
+def _explicit(clause: Clause[E], given: Mapping[str, E], table: StructType, alias: str | None) -> dict[str, Value[E]]:
+    found: dict[Path, E] = {}
+    for key, expression in given.items():
+        path = _spelled(_without_alias(parse_path(key), table, alias), table, clause)
+        if clause.action == "insert" and len(path) > 1:
+            raise InvalidArgumentError(
+                f"nested field {path_text(path)} is not supported in the INSERT clause of a MERGE",
+                help="give the whole column, as named_struct('field', value, ...)",
+                column=path_text(path),
+            )
+        for other in found:
+            if path[: len(other)] == other or other[: len(path)] == path:
+                raise InvalidArgumentError(
+                    f"there is a conflict between the assignments of {path_text(other)} and {path_text(path)}",
+                    help="assign a column, or a part of it, once in a clause",
+                    column=path_text(path),
+                )
+        found[path] = expression
+    return _tree(found)
+
+
+def _tree(found: Mapping[Path, E]) -> dict[str, Value[E]]:
+    out: dict[str, Value[E]] = {}
+    for name in dict.fromkeys(p[0] for p in found):
+        below = {p[1:]: e for p, e in found.items() if p[0] == name}
+        out[name] = Given(below[()]) if () in below else Parts(_tree(below))
+    return out
+
+
+def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
+    """A path in the table's spelling.  Raises for what is no column, nor a field of structs alone."""
+    out: list[str] = []
+    here: StructType | None = table
+    for part in path:
+        if here is None:
+            raise InvalidArgumentError(
+                f"{path_text(tuple(out))} is no struct, so its part {part} cannot be assigned in {clause}",
+                help="assign the whole column",
+                column=path_text(path),
+            )
+        field = here.find(part)
+        if field is None:
+            raise InvalidArgumentError(
+                f"cannot resolve {path_text(path)} in {clause} given columns {', '.join(here.names)}",
+                help="assign columns of the target table; with schema evolution, also those that the source has under"
+                " the same name",
+                column=path_text(path),
+            )
+        out.append(field.name)
+        here = field.type if isinstance(field.type, StructType) else None
+    return tuple(out)
+
+
+def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: StructType) -> None:
+    for column in identity_columns(table):
+        if column.name not in resolved.assigned:
+            continue
+        if clause.action == "update" or not column.explicit:
+            raise SchemaMismatchError(
+                f"column {column.name!r} is an identity column, whose values the table makes up: it cannot be assigned"
+                f" in {clause}",
+                help="leave the column out: name the others",
+                column=column.name,
+            )
+
+
+# --- the commit's words ----------------------------------------------------------------------------------------------
+
+
+def predicates(clauses: Sequence[Clause[Any]], kind: Kind, text: Any) -> list[dict[str, str]]:
+    """The clauses of one kind as a commit's ``operationParameters`` tell them; ``text`` makes a text of a condition."""
+    return [
+        {"actionType": c.action} if c.condition is None else {"predicate": text(c.condition), "actionType": c.action}
+        for c in clauses
+        if c.kind == kind
+    ]

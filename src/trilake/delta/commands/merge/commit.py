@@ -1,0 +1,206 @@
+"""What a MERGE came to, and the commit that says it: for every engine that has moved the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta.commands.merge.clauses import Clause, predicates
+from trilake.delta.commands.rows.change_commit import commit_changes
+from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.rows.row_changes import TakenRows, row_columns
+from trilake.delta.commands.write.write import moved_on
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class MergeRequest:
+    """What the caller asks for: ``on`` is the condition that joins ``target_alias`` and ``source_alias``."""
+
+    on: str
+    clauses: tuple[Clause[str], ...]
+    source_alias: str = "source"
+    target_alias: str = "target"
+    evolve: bool = False
+    user_metadata: str | None = None
+
+
+class MergeResult(ChangeResult):
+    """What a merge did: the counts that Spark's users know, beside the metrics of the commit."""
+
+    @property
+    def num_updated_rows(self) -> int:
+        """Rows of the table that were updated."""
+        return self.metrics.get("numTargetRowsUpdated", 0)
+
+    @property
+    def num_deleted_rows(self) -> int:
+        """Rows that were deleted."""
+        return self.metrics.get("numTargetRowsDeleted", 0)
+
+    @property
+    def num_inserted_rows(self) -> int:
+        """Rows that were inserted."""
+        return self.metrics.get("numTargetRowsInserted", 0)
+
+    @property
+    def num_affected_rows(self) -> int:
+        """All of them."""
+        return self.num_updated_rows + self.num_deleted_rows + self.num_inserted_rows
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows by what happened to them; sums are of all parts of a merge."""
+
+    source: int = 0
+    updated_matched: int = 0
+    updated_unmatched: int = 0
+    deleted_matched: int = 0
+    deleted_unmatched: int = 0
+    inserted: int = 0
+
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return RowCounts(*(getattr(self, n) + getattr(other, n) for n in self.__dataclass_fields__))
+
+    @property
+    def changed(self) -> int:
+        """Rows of the target that are no longer what they were."""
+        return self.updated_matched + self.updated_unmatched + self.deleted_matched + self.deleted_unmatched
+
+
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds: in all, to hold the source, to find the rows, and to write them."""
+
+    execution: int = 0
+    materialize: int = 0
+    scan: int = 0
+    rewrite: int = 0
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """A merge whose rows have been moved, but for the commit.
+
+    ``on`` and the clauses' conditions are texts.  ``metadata`` and ``protocol`` are those after schema evolution.
+    """
+
+    on: str
+    clauses: Sequence[Clause[str]]
+    metadata: Metadata
+    protocol: Protocol
+    read: ReadSet
+    job_id: str
+    user_metadata: str | None = None
+    #: An application id and the version of it that the merge stands for.
+    txn: tuple[str, int] | None = None
+
+
+def merge_files(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan:
+    """How new rows of a merge are written: images of updated rows keep their row ids in columns at the end."""
+    schema = metadata.schema
+    return FilePlan(
+        schema,
+        tuple(schema.field(c).name for c in metadata.partition_columns),
+        job_id,
+        metadata.configuration,
+        provider=metadata.provider.lower(),
+        extra=tuple(pa.field(f.name, pa.int64()) for f in row_columns(snapshot)),
+    )
+
+
+def finish_merge(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    plan: MergePlan,
+    written: Sequence[WrittenFiles],
+    changes: Sequence[Mapping[str, Any]],
+    taken: TakenRows,
+    counts: RowCounts,
+    times: Times,
+    runtime: Runtime,
+) -> MergeResult:
+    """Commit the rows of a merge: ``written`` are its new files, ``changes`` its change files and ``taken`` what was
+    taken from the table.
+
+    Nothing is committed where nothing changes, unless the merge stands for a version of an application.  Raises as
+    :func:`~trilake.delta.commands.rows.row_changes.commit_changes`.
+    """
+    adds = [a for part in written for a in part.actions]
+    metrics = _metrics(adds, changes, taken, counts, times)
+    metadata = moved_on(plan.metadata, written)
+    actions = [*taken.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
+    if actions or metadata != snapshot.metadata or plan.txn is not None:
+        done = commit_changes(
+            log,
+            snapshot,
+            "MERGE",
+            _parameters(plan),
+            actions,
+            replace(plan.read, removed=taken.removed),
+            metrics,
+            job_id=plan.job_id,
+            runtime=runtime,
+            user_metadata=plan.user_metadata,
+            metadata=metadata if metadata != snapshot.metadata else None,
+            protocol=plan.protocol if plan.protocol != snapshot.protocol else None,
+            txns={} if plan.txn is None else dict([plan.txn]),
+        )
+        return MergeResult("MERGE", done.version, metrics)
+    return MergeResult("MERGE", snapshot.version, metrics, committed=False)
+
+
+def _parameters(plan: MergePlan) -> dict[str, Any]:
+    def text(condition: str) -> str:
+        return condition
+
+    return {
+        "predicate": [plan.on],
+        "matchedPredicates": predicates(plan.clauses, "matched", text),
+        "notMatchedPredicates": predicates(plan.clauses, "not_matched", text),
+        "notMatchedBySourcePredicates": predicates(plan.clauses, "not_matched_by_source", text),
+    }
+
+
+def _metrics(
+    adds: Sequence[Mapping[str, Any]],
+    changes: Sequence[Mapping[str, Any]],
+    taken: TakenRows,
+    counts: RowCounts,
+    times: Times,
+) -> dict[str, int]:
+    updated = counts.updated_matched + counts.updated_unmatched
+    written = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
+    return {
+        "numSourceRows": counts.source,
+        "numTargetRowsInserted": counts.inserted,
+        "numTargetRowsUpdated": updated,
+        "numTargetRowsMatchedUpdated": counts.updated_matched,
+        "numTargetRowsNotMatchedBySourceUpdated": counts.updated_unmatched,
+        "numTargetRowsDeleted": counts.deleted_matched + counts.deleted_unmatched,
+        "numTargetRowsMatchedDeleted": counts.deleted_matched,
+        "numTargetRowsNotMatchedBySourceDeleted": counts.deleted_unmatched,
+        "numTargetRowsCopied": taken.copied,
+        "numOutputRows": written + taken.copied,
+        "numTargetFilesAdded": len(adds) + taken.files_added,
+        "numTargetFilesRemoved": taken.files_removed,
+        "numTargetBytesAdded": sum(int(a["size"]) for a in adds) + taken.bytes_added,
+        "numTargetBytesRemoved": taken.bytes_removed,
+        "numTargetChangeFilesAdded": len(changes),
+        "numTargetDeletionVectorsAdded": taken.vectors_added,
+        "numTargetDeletionVectorsUpdated": taken.vectors_updated,
+        "numTargetDeletionVectorsRemoved": taken.vectors_removed,
+        "executionTimeMs": times.execution,
+        "materializeSourceTimeMs": times.materialize,
+        "scanTimeMs": times.scan,
+        "rewriteTimeMs": times.rewrite,
+    }

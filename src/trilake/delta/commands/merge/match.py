@@ -1,0 +1,179 @@
+"""Finding the rows of a MERGE that belong together: the target's keys are read in groups of files and joined.
+
+Of each group only the columns of the join condition are read, and only the pairs of rows that match stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.merge.scope import Join, Scope
+from trilake.delta.commands.rows.row_changes import TouchedFile
+from trilake.delta.log.log import Snapshot
+from trilake.delta.scan.read import Positions, read_positions
+from trilake.delta.scan.scan import ReadPlan, read_plan
+from trilake.errors import ExpressionError
+from trilake.expr import engine
+from trilake.expr.datatypes import normalise
+from trilake.expr.evaluate import Rows, duckdb_table
+from trilake.storage.base import Store
+
+#: Rows of the target whose keys are joined at a time.
+_JOIN_ROWS = 4 << 20
+#: Bytes of files that make a group: what is known of matches is known of a whole group, and of no more.
+_GROUP_BYTES = 2 << 30
+
+Indexes = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows of the target that match rows of the source, ordered by file and row of the target.
+
+    ``files`` are positions in the group, ``rows`` numbers in the file and ``source`` numbers of source rows.
+    """
+
+    files: Indexes
+    rows: Indexes
+    source: Indexes
+
+    @classmethod
+    def of(cls, parts: Sequence[Pairs]) -> Pairs:
+        """Pairs found apart, together."""
+        files, rows, source = (
+            np.concatenate([getattr(p, n) for p in parts] or [np.zeros(0, np.int64)])
+            for n in ("files", "rows", "source")
+        )
+        order = np.lexsort((source, rows, files))
+        return cls(files[order], rows[order], source[order])
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def where(self, which: Any) -> Pairs:
+        """Some of the pairs."""
+        return Pairs(self.files[which], self.rows[which], self.source[which])
+
+    def of_file(self, file: int) -> Pairs:
+        """The pairs of one file."""
+        lo, hi = np.searchsorted(self.files, [file, file + 1])
+        return self.where(slice(int(lo), int(hi)))
+
+    @cached_property
+    def repeated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether the pair's row of the target is that of the pair before it."""
+        same = np.zeros(len(self), bool)
+        same[1:] = (self.files[1:] == self.files[:-1]) & (self.rows[1:] == self.rows[:-1])
+        return same
+
+
+def groups(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
+    """Files cut into groups of a size that can be looked at together."""
+    group: list[TouchedFile] = []
+    size = 0
+    for f in files:
+        group.append(f)
+        size += f.file.size
+        if size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def read_fields(snapshot: Snapshot, columns: Sequence[str]) -> ReadPlan:
+    """How to read some columns of live rows; one at least, or nobody would know how many rows there are."""
+    names = list(columns) or snapshot.schema.names[:1]
+    return replace(read_plan(snapshot, names, None), filter=None)
+
+
+def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[Any]:
+    """``map`` in threads that are never more than a few items ahead of who takes the results."""
+    if workers <= 1 or len(items) <= 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        todo = iter(items)
+        running = [pool.submit(function, i) for i in islice(todo, workers + 1)]
+        while running:
+            done = running.pop(0).result()
+            running += [pool.submit(function, i) for i in islice(todo, 1)]
+            yield done
+
+
+class Matcher:
+    """Joins groups of files with the source."""
+
+    def __init__(
+        self, store: Store, snapshot: Snapshot, scope: Scope, join: Join, source: pa.Table, workers: int
+    ) -> None:
+        self.store, self.scope, self.join, self.workers = store, scope, join, workers
+        sides = {side: [p for p in join.paths if scope.side(p) == side] for side in ("target", "source")}
+        self.paths = sides["target"]
+        self.columns = sorted({p[1] for p in self.paths})
+        self.plan = read_fields(snapshot, self.columns)
+        self.source = self._numbered(source, sides["source"], {"n": pa.array(np.arange(source.num_rows))})
+        self.chunk = max(_JOIN_ROWS, min(source.num_rows, 4 * _JOIN_ROWS))
+
+    def _numbered(self, rows: pa.Table, paths: Sequence[tuple[str, ...]], numbers: dict[str, pa.Array]) -> pa.Table:
+        """The columns that the join reads, under its names for them, beside the numbers of rows."""
+
+        def column(path: tuple[str, ...]) -> pa.ChunkedArray:
+            values = rows.column(path[1])
+            for name in path[2:]:
+                values = pc.struct_field(values, name)
+            return normalise(values)
+
+        table = duckdb_table(Rows(rows.num_rows, column), tuple(paths))
+        for name, values in numbers.items():
+            table = table.append_column(name, values)
+        return table
+
+    def match(self, group: Sequence[TouchedFile]) -> Pairs:
+        """The pairs of a group.  Raises ``ExpressionError`` where the condition fails on a row, and what reading files
+        raises."""
+        if not self.source.num_rows:
+            return Pairs.of([])
+        parts: list[Pairs] = []
+        waiting: list[tuple[int, Positions, pa.RecordBatch]] = []
+        count = 0
+
+        def read(item: tuple[int, TouchedFile]) -> list[tuple[int, Positions, pa.RecordBatch]]:
+            number, touched = item
+            return [(number, at, batch) for at, batch in read_positions(self.store, touched.file, self.plan)]
+
+        for found in ordered_map(read, list(enumerate(group)), self.workers):
+            waiting += found
+            count += sum(len(at) for _, at, _ in found)
+            if count >= self.chunk:
+                parts.append(self._joined(waiting))
+                waiting, count = [], 0
+        if waiting:
+            parts.append(self._joined(waiting))
+        return Pairs.of(parts)
+
+    def _joined(self, waiting: Sequence[tuple[int, Positions, pa.RecordBatch]]) -> Pairs:
+        rows = pa.Table.from_batches([b for _, _, b in waiting])
+        numbers = {
+            "f": pa.array(np.concatenate([np.full(len(at), f, np.int32) for f, at, _ in waiting])),
+            "r": pa.array(np.concatenate([at for _, at, _ in waiting])),
+        }
+        target = self._numbered(rows, self.paths, numbers)
+        sql = f"SELECT t.f, t.r, s.n FROM target t JOIN source s ON {self.join.sql}"
+        try:
+            found = engine.query(sql, target=target, source=self.source)
+        except engine.QueryError as error:
+            raise ExpressionError(
+                f"the merge condition {self.join.text} fails on a row: {error.message}",
+                help="correct the row, or guard the condition with CASE or a try_ function",
+            ) from error
+        return Pairs(*(found[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))

@@ -1,0 +1,406 @@
+"""MERGE without Spark: rows of a source change, remove and add rows of a table, as one commit.
+
+The source is held, its keys choose the files to look into, and each group of files is joined with it once::
+
+    source --keys--> files that can match --join columns--> pairs --the columns that clauses read--> new rows
+       |                                                      |                                      rows taken away
+       +---------------- rows without a pair ---------------------------------------------------->   new rows
+
+Protocol: *Deletion Vectors*, *Add CDC File*, *Row Tracking*.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from trilake.delta.commands.merge.clauses import check_clauses, evolved, insert_only, lenient_duplicates, resolve
+from trilake.delta.commands.merge.commit import (
+    MergePlan,
+    MergeRequest,
+    MergeResult,
+    RowCounts,
+    Times,
+    finish_merge,
+    merge_files,
+)
+from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, ordered_map, read_fields
+from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
+from trilake.delta.commands.merge.rows import RowClause, Rows, choose
+from trilake.delta.commands.merge.scope import Scope
+from trilake.delta.commands.merge.source import held
+from trilake.delta.commands.rows.row_changes import (
+    TakenRows,
+    TouchedFile,
+    change_file_plan,
+    check_changeable,
+    records_changes,
+    row_columns,
+    take_rows,
+    touched_files,
+    with_change_type,
+)
+from trilake.delta.commit import row_tracking
+from trilake.delta.files.file_plan import WrittenFiles
+from trilake.delta.files.write_files import TaskWriter
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.rules.row_rules import RowPipeline
+from trilake.delta.rules.store_assignment import assign_batch
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.read import Positions, read_positions
+from trilake.delta.scan.scan import ReadPlan, read_schema
+from trilake.errors import AmbiguousMergeError
+from trilake.expr import Filter
+from trilake.progress import progress
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: Source rows that are inserted at a time.
+_INSERT_ROWS = 1 << 17
+
+
+def merge(log: DeltaLog, source: Any, request: MergeRequest, runtime: Runtime | None = None) -> MergeResult:
+    """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
+
+    Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
+    ``AmbiguousMergeError`` where several source rows would change one row, what the table's rules raise for new rows
+    that break them, and a ``ConflictError`` where another commit got in the way.
+    """
+    runtime = runtime or Runtime()
+    started = runtime.clock_ms()
+    check_clauses(request.clauses)
+    snapshot = log.snapshot()
+    check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
+    with held(source) as rows:
+        held_at = runtime.clock_ms()
+        work = _Work.of(log, snapshot, rows, request, runtime)
+        pruned = work.pruned()
+        scanned_at = runtime.clock_ms()
+        return work.run(pruned, (started, held_at, scanned_at))
+
+
+class _Work:
+    """One merge on its way."""
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        snapshot: Snapshot,
+        source: pa.Table,
+        request: MergeRequest,
+        protocol: Protocol,
+        metadata: Metadata,
+        clauses: Sequence[RowClause],
+        scope: Scope,
+        runtime: Runtime,
+    ) -> None:
+        self.log, self.snapshot, self.source, self.request = log, snapshot, source, request
+        self.protocol, self.metadata, self.scope, self.runtime = protocol, metadata, scope, runtime
+        self.join = scope.join(request.on)
+        self.matched = [c for c in clauses if c.clause.kind == "matched"]
+        self.unmatched = [c for c in clauses if c.clause.kind == "not_matched_by_source"]
+        self.inserts = [c for c in clauses if c.clause.kind == "not_matched"]
+        self.feed = records_changes(snapshot) and bool(self.matched or self.unmatched)
+        self.lenient = lenient_duplicates(request.clauses)
+        self.job_id = runtime.new_id()
+        self.workers = os.cpu_count() or 1
+        self.tracked = row_columns(snapshot)
+
+    @classmethod
+    def of(cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime) -> _Work:
+        """Settle what the clauses mean."""
+        given, uri = from_arrow(source.schema), snapshot.uri
+        protocol, metadata = snapshot.protocol, snapshot.metadata
+        if request.evolve:
+            protocol, metadata = evolved(
+                protocol,
+                metadata,
+                given,
+                request.clauses,
+                alias=request.target_alias,
+                version=snapshot.version + 1,
+                uri=uri,
+                new_id=runtime.new_id,
+            )
+        now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())
+        aliases = {"target": request.target_alias, "source": request.source_alias}
+        scope = Scope.of(target_schema(snapshot), source.schema, aliases, now)  # type: ignore[arg-type]
+        clauses = [
+            RowClause.of(
+                resolve(c, metadata.schema, given, alias=request.target_alias, evolve=request.evolve),
+                scope,
+                metadata,
+                given,
+                uri=uri,
+                now=now,
+            )
+            for c in request.clauses
+        ]
+        return cls(log, snapshot, source, request, protocol, metadata, clauses, scope, runtime)
+
+    # --- which files -------------------------------------------------------------------------------------------------
+
+    def pruned(self) -> Pruned:
+        """The files to look into."""
+        alone = self.scope.only("source")
+        rows = Rows(self.source.num_rows, {"source": self.source})
+        keys, hints = [], self.scope.hints(self.request.on)
+        for key in hints.keys:
+            expression = alone.parse(key.source)
+            found = expression.evaluate(rows.view(alone, [expression]))
+            keys.append(key_values(key.column, found, key.null_safe))
+        others = [f for text in hints.alone if (f := self.scope.only("target").target_filter(text)) is not None]
+        match = key_filter(keys, others, self.scope.schemas["target"])
+        return prune(self.snapshot, match, [self._condition(c) for c in self.unmatched])
+
+    def _condition(self, clause: RowClause) -> Filter | None:
+        text = clause.clause.condition
+        return None if text is None else self.scope.only("target").target_filter(text)
+
+    # --- the pass ----------------------------------------------------------------------------------------------------
+
+    def run(self, pruned: Pruned, times: tuple[int, int, int]) -> MergeResult:
+        """Move the rows and commit."""
+        files = touched_files(self.snapshot, pruned.numbers)
+        plan = merge_files(self.snapshot, self.metadata, self.job_id)
+        touched: dict[int, BitMap64] = {}
+        counts = RowCounts(source=self.source.num_rows)
+        seen = np.zeros(self.source.num_rows, bool)
+        started, held_at, scanned_at = times
+        finding = 0
+        with ExitStack() as stack:
+            writer = stack.enter_context(TaskWriter(self.log.store, plan, 0, self.runtime))
+            changes = stack.enter_context(TaskWriter(self.log.store, change_file_plan(plan), 0, self.runtime))
+            bar = stack.enter_context(progress("merging", total=len(files), unit="files"))
+            matcher = Matcher(self.log.store, self.snapshot, self.scope, self.join, self.source, self.workers)
+            for group in groups(files):
+                before = self.runtime.clock_ms()
+                pairs = matcher.match(group)
+                finding += self.runtime.clock_ms() - before
+                seen[pairs.source] = True
+                for piece in self._pieces(group, pairs, matcher):
+                    counts += self._put(piece, touched, writer, changes)
+                bar.advance(len(group))
+            inserted, marks = self._insert(np.flatnonzero(~seen), writer, changes if touched else None)
+            counts += RowCounts(inserted=inserted)
+            written = WrittenFiles(tuple(writer.close()), marks)
+            new_changes = changes.close()
+            taken = self._taken(touched)
+        now = self.runtime.clock_ms()
+        spent = Times(now - started, held_at - started, scanned_at - held_at + finding, now - scanned_at - finding)
+        request = self.request
+        done = MergePlan(
+            request.on, request.clauses, self.metadata, self.protocol, pruned.read, self.job_id, request.user_metadata
+        )
+        return finish_merge(self.log, self.snapshot, done, [written], new_changes, taken, counts, spent, self.runtime)
+
+    def _taken(self, touched: Mapping[int, BitMap64]) -> TakenRows:
+        return take_rows(self.log, self.snapshot, touched, job_id=self.job_id, runtime=self.runtime)
+
+    # --- rows of the target ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def needs(self) -> list[str]:
+        """The columns of the target that clauses read, and all of them for a change feed."""
+        if self.feed:
+            return self.snapshot.schema.names
+        return sorted({n for c in (*self.matched, *self.unmatched) for n in c.needs})
+
+    @cached_property
+    def _updates(self) -> bool:
+        return any(c.clause.action == "update" for c in (*self.matched, *self.unmatched))
+
+    def _pieces(self, group: Sequence[TouchedFile], pairs: Pairs, matcher: Matcher) -> Iterator[_Piece]:
+        if not self.unmatched and not (self.matched and len(pairs)):
+            return
+        columns = self.needs
+        tracked = self.tracked if self._updates else ()
+        if not columns and not tracked and not self.unmatched:
+            # Nothing of the target is read: the source says all that rows become.
+            yield from self._of_pairs(group, pairs, Rows(len(pairs), {"source": self._source(pairs.source)}), None)
+            return
+        plan = read_fields(self.snapshot, columns or matcher.columns)
+        plan = replace(plan, fields=(*plan.fields, *tracked))
+        todo = [(n, f, pairs.of_file(n)) for n, f in enumerate(group)]
+        todo = [item for item in todo if self.unmatched or len(item[2])]
+
+        def work(item: tuple[int, TouchedFile, Pairs]) -> list[_Piece]:
+            return list(self._of_file(group, item[1], item[2], plan))
+
+        for pieces in ordered_map(work, todo, self.workers):
+            yield from pieces
+
+    def _source(self, which: Indexes) -> pa.Table:
+        names = self.source.schema.names
+        return self.source.select(range(len(names))).take(pa.array(which))
+
+    def _of_file(
+        self, group: Sequence[TouchedFile], file: TouchedFile, pairs: Pairs, plan: ReadPlan
+    ) -> Iterator[_Piece]:
+        for positions, batch in read_positions(self.log.store, file.file, plan):
+            rows = pa.Table.from_batches([batch])
+            if self.matched:
+                lo, hi = np.searchsorted(pairs.rows, [positions[0], positions[-1] + 1])
+                here = pairs.where(slice(int(lo), int(hi)))
+                if len(here):
+                    at = np.searchsorted(positions, here.rows)
+                    old = rows.take(pa.array(at))
+                    both = Rows(len(here), {"target": old, "source": self._source(here.source)})
+                    yield from self._of_pairs(group, here, both, old)
+            if self.unmatched:
+                alone = ~np.isin(positions, pairs.rows)
+                old = rows.filter(pa.array(alone))
+                if old.num_rows:
+                    yield from self._of_clauses(self.unmatched, file, positions[alone], Rows(len(old), {"target": old}))
+
+    def _of_pairs(
+        self, group: Sequence[TouchedFile], pairs: Pairs, rows: Rows, old: pa.Table | None
+    ) -> Iterator[_Piece]:
+        chosen = choose(self.matched, rows)
+        taken = np.flatnonzero(chosen >= 0)
+        if len(taken) < len(chosen):
+            pairs, rows = pairs.where(taken), rows.take(taken)
+        if pairs.repeated.any():
+            if not self.lenient:
+                raise self._ambiguous(group, pairs)
+            first = np.flatnonzero(~pairs.repeated)
+            pairs, rows = pairs.where(first), rows.take(first)
+        for number in np.unique(pairs.files):
+            lo, hi = np.searchsorted(pairs.files, [number, number + 1])
+            which = np.arange(lo, hi)
+            yield from self._of_clauses(
+                self.matched, group[int(number)], pairs.rows[which], rows.take(which), chosen[taken][which]
+            )
+
+    def _of_clauses(
+        self,
+        clauses: Sequence[RowClause],
+        file: TouchedFile,
+        positions: Positions,
+        rows: Rows,
+        chosen: Indexes | None = None,
+    ) -> Iterator[_Piece]:
+        """What clauses make of rows of one file."""
+        if chosen is None:
+            chosen = choose(clauses, rows)
+        for number, clause in enumerate(clauses):
+            which = np.flatnonzero(chosen == number)
+            if not len(which):
+                continue
+            mine, at = rows.take(which), positions[which]
+            new = clause.make(mine, clause.start()) if clause.rules is not None else None
+            old = mine.sides.get("target")
+            yield _Piece(clause, file, at, new, old)
+
+    def _ambiguous(self, group: Sequence[TouchedFile], pairs: Pairs) -> AmbiguousMergeError:
+        second = int(np.flatnonzero(pairs.repeated)[0])
+        row = int(pairs.rows[second])
+        number = int(pairs.files[second])
+        same = pairs.source[(pairs.files == number) & (pairs.rows == row)][:3]
+        shown = self._source(same).to_pylist()
+        return ambiguous(shown, file=group[number].file.path, row=row)
+
+    # --- rows into files ---------------------------------------------------------------------------------------------
+
+    def _put(self, piece: _Piece, touched: dict[int, BitMap64], writer: TaskWriter, changes: TaskWriter) -> RowCounts:
+        rows = BitMap64(piece.positions.astype(np.uint64))
+        number = piece.file.number
+        touched[number] = touched[number] | rows if number in touched else rows
+        clause = piece.clause.clause
+        matched, count = clause.kind == "matched", len(piece.positions)
+        if self.feed:
+            assert piece.old is not None
+            kind = "delete" if piece.new is None else "update_preimage"
+            self._feed(piece.old, kind, changes)
+        if piece.new is None:
+            return RowCounts(deleted_matched=count) if matched else RowCounts(deleted_unmatched=count)
+        if self.feed:
+            changes.write(with_change_type(piece.new, "update_postimage"))
+        writer.write(self._with_ids(piece))
+        return RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
+
+    def _feed(self, old: pa.Table, kind: str, changes: TaskWriter) -> None:
+        wanted: StructType = read_schema(self.metadata.schema)
+        for batch in old.select(self.snapshot.schema.names).to_batches():
+            changes.write(with_change_type(assign_batch(batch, wanted), kind))
+
+    def _with_ids(self, piece: _Piece) -> pa.RecordBatch:
+        """The new images of rows with the ids that the rows have; their version is that of this commit."""
+        assert piece.new is not None
+        conf, rows = self.snapshot.metadata.configuration, piece.new
+        for f in self.tracked:
+            values = pa.nulls(rows.num_rows, pa.int64())
+            if f.name == conf.get(row_tracking.ID_COLUMN):
+                if piece.file.base_row_id is not None:
+                    values = pa.array(piece.positions + piece.file.base_row_id)
+                if piece.old is not None:
+                    values = pc.coalesce(piece.old.column(f.name).combine_chunks(), values)
+            rows = rows.append_column(f.name, values)
+        return rows
+
+    def _insert(self, which: Indexes, writer: TaskWriter, changes: TaskWriter | None) -> tuple[int, dict[str, int]]:
+        """Insert rows of the source; how many there were, and how far identity columns moved."""
+        pipelines = [c.start(i, tasks=len(self.inserts)) for i, c in enumerate(self.inserts)]
+        inserted = 0
+        for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
+            part = which[lo : lo + _INSERT_ROWS]
+            rows = Rows(len(part), {"source": self._source(part)})
+            chosen = choose(self.inserts, rows)
+            for number, (clause, pipeline) in enumerate(zip(self.inserts, pipelines, strict=True)):
+                mine = rows.take(np.flatnonzero(chosen == number))
+                if not mine.count:
+                    continue
+                new = clause.make(mine, pipeline)
+                inserted += new.num_rows
+                if changes is not None and self.feed:
+                    changes.write(with_change_type(new, "insert"))
+                for f in self.tracked:
+                    new = new.append_column(f.name, pa.nulls(new.num_rows, pa.int64()))
+                writer.write(new)
+        return inserted, _marks(pipelines)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows of one file that one clause changes: where they are, what they become (``None``: they go) and were."""
+
+    clause: RowClause
+    file: TouchedFile
+    positions: Positions
+    new: pa.RecordBatch | None
+    old: pa.Table | None
+
+
+def _marks(pipelines: Sequence[RowPipeline]) -> dict[str, int]:
+    """How far identity columns moved in all."""
+    found: dict[str, int] = {}
+    for pipeline in pipelines:
+        columns = {c.name: c for c in pipeline.rules.identities}
+        for name, mark in pipeline.marks.items():
+            further = columns[name].further(mark, found.get(name))
+            assert further is not None
+            found[name] = further
+    return found
+
+
+def ambiguous(source_rows: Sequence[Mapping[str, Any]], **where: Any) -> AmbiguousMergeError:
+    """The error for a row of the target that several rows of the source would change; some of them are shown."""
+    shown = " and ".join(str(dict(r))[:500] for r in source_rows)
+    return AmbiguousMergeError(
+        "cannot perform MERGE: multiple source rows matched and attempted to modify the same target row. The source"
+        f" rows are {shown}",
+        help="make the source unique by the merge condition, for example with dropDuplicates or GROUP BY, or give the"
+        " clauses conditions of which one row at most meets any",
+        **where,
+    )

@@ -1,0 +1,152 @@
+"""Which files of the target a MERGE must look into, told from the source's join keys before anything is joined.
+
+A row of the target can only match where its key is among the source's: files are left out whose partition values or
+statistics say that none is.  What was read is what concurrent commits are checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.log.log import Snapshot
+from trilake.delta.scan.scan import read_schema
+from trilake.delta.scan.skipping import skip_files
+from trilake.errors import FilterError
+from trilake.expr import Conjunct, Filter
+from trilake.expr import datatypes as types
+from trilake.expr.bind import quote_name, resolve
+from trilake.expr.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
+
+#: So many distinct keys are looked up in the statistics one by one; of more, only the least and the greatest.
+MOST_KEYS = 1 << 17
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """The values that the source has for a column of the target.
+
+    ``column`` are the parts of its name.  ``values`` hold every value but null, or with ``bounds`` alone the least and
+    the greatest of them.  ``null`` says that rows with null match those without a value.
+    """
+
+    column: tuple[str, ...]
+    values: pa.Array
+    bounds: bool = False
+    null: bool = False
+
+
+def key_values(column: tuple[str, ...], found: pa.Array | pa.ChunkedArray, null_safe: bool) -> KeyValues:
+    """What ``found``, the keys of all rows of the source, say of the target's column that must equal them."""
+    null = null_safe and found.null_count > 0
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    kind = types.normal_type(found.type)
+    if not types.is_ordered(kind):
+        return KeyValues(column, pa.nulls(0), null=null)
+    found = types.normalise(pa.chunked_array([found])).combine_chunks()
+    if len(found) > MOST_KEYS and not types.is_float(kind):
+        ends = pc.min_max(found)
+        return KeyValues(column, pa.array([ends["min"].as_py(), ends["max"].as_py()], kind), bounds=True, null=null)
+    return KeyValues(column, pc.drop_null(pc.unique(found)), null=null)
+
+
+def key_filter(keys: Sequence[KeyValues], others: Sequence[Filter], schema: pa.Schema) -> Filter | None:
+    """A condition that every row of the target meets which matches a row of the source; ``None`` where none is known.
+
+    ``others`` are conditions on the target alone that the join has.
+    """
+    conjuncts = [c for f in others for c in f.conjuncts]
+    for key in keys:
+        predicate = _predicate(key, schema)
+        if predicate is not None:
+            name = ".".join(map(quote_name, key.column))
+            conjuncts.append(Conjunct(f"{name} among the source's keys", predicate))
+    if not conjuncts:
+        return None
+    return Filter(" AND ".join(c.text for c in conjuncts), schema, tuple(conjuncts))
+
+
+def _predicate(key: KeyValues, schema: pa.Schema) -> Predicate | None:
+    try:
+        column, rest = resolve(key.column, schema)
+    except FilterError:
+        return None
+    if rest or not types.is_ordered(column.type):
+        return None
+    values = _as_type(key.values, column.type, key.bounds)
+    if values is None:
+        return None
+    if not len(values):
+        found: Predicate = Constant(False)
+    elif key.bounds:
+        found = all_of([Compare(column.path, ">=", values[0]), Compare(column.path, "<=", values[-1])])
+    else:
+        found = In(column.path, values)
+    return any_of([found, IsNull(column.path)]) if key.null else found
+
+
+def _as_type(values: pa.Array, wanted: pa.DataType, bounds: bool) -> pa.Array | None:
+    """Keys as values of the target's column; ``None`` where the two are compared as a third type."""
+    if pa.types.is_null(values.type):
+        return None
+    if values.type == wanted:
+        return values
+    if not (pa.types.is_integer(values.type) and pa.types.is_integer(wanted)):
+        return None
+    if values.type.bit_width > wanted.bit_width:
+        limit = 1 << (wanted.bit_width - 1)
+        low, high = pa.scalar(-limit, values.type), pa.scalar(limit - 1, values.type)
+        # What does not fit is no key of the target; as a bound it is as good as the end of the type.
+        if bounds:
+            values = pc.max_element_wise(pc.min_element_wise(values, high), low)
+        else:
+            values = values.filter(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)))
+    return values.cast(wanted)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The files to look into, as positions in ``snapshot.adds``, and what the transaction has read by that."""
+
+    numbers: np.ndarray[Any, np.dtype[np.int64]]
+    read: ReadSet
+
+
+def prune(snapshot: Snapshot, match: Filter | None, unmatched: Sequence[Filter | None]) -> Pruned:
+    """Choose the files that can hold a row which matches, or one that a clause for rows without a match may change.
+
+    ``match`` is that of :func:`key_filter`; ``unmatched`` the conditions of the clauses for unmatched rows of the
+    target, ``None`` for one without.
+    """
+    wanted = [match, *unmatched]
+    if any(f is None for f in wanted):
+        numbers = np.arange(snapshot.adds.num_rows, dtype=np.int64)
+        return Pruned(numbers, ReadSet(whole_table=True, files=_paths(snapshot, numbers)))
+    keep = np.zeros(snapshot.adds.num_rows, bool)
+    for f in wanted:
+        kept = skip_files(snapshot, f).keep
+        assert kept is not None
+        keep |= kept
+    numbers = np.flatnonzero(keep).astype(np.int64)
+    predicates = tuple(PartitionPredicate.of(snapshot, f) for f in wanted if f is not None)
+    return Pruned(numbers, ReadSet(predicates=predicates, files=_paths(snapshot, numbers)))
+
+
+def _paths(snapshot: Snapshot, numbers: np.ndarray[Any, Any]) -> frozenset[str]:
+    return frozenset(snapshot.adds["path"].take(pa.array(numbers)).to_pylist())
+
+
+def target_schema(snapshot: Snapshot) -> pa.Schema:
+    """The target's columns as expressions see them."""
+    return read_schema(snapshot.schema).to_arrow_schema()

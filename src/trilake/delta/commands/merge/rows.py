@@ -1,0 +1,269 @@
+"""What the clauses of a MERGE make of rows, on Arrow data: which clause a row gets, and the row it becomes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.merge.clauses import FromSource, Given, Kept, Parts, ResolvedClause
+from trilake.delta.commands.merge.scope import Scope, Side
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema_edit import Path, path_text
+from trilake.delta.rules.row_rules import RowPipeline, RowRules, sql_type
+from trilake.delta.rules.store_assignment import assign_array, check_assignable
+from trilake.delta.scan.generated import generation_text
+from trilake.errors import ExpressionError
+from trilake.expr import Expression, evaluate_all
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Indexes = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that clauses look at: ``count`` of them, with the columns of each side that is there."""
+
+    count: int
+    sides: Mapping[Side, pa.Table]
+
+    def take(self, which: Indexes) -> Rows:
+        """Some of the rows."""
+        if len(which) == self.count:
+            return self
+        at = pa.array(which)
+        return Rows(len(which), {s: t.take(at) for s, t in self.sides.items()})
+
+    def column(self, side: Side, path: Path) -> pa.ChunkedArray:
+        """A column, or a nested field, of one side."""
+        values = self.sides[side].column(path[0])
+        for name in path[1:]:
+            values = pc.struct_field(values, name)
+        return values
+
+    def view(self, scope: Scope, expressions: Sequence[Expression]) -> pa.Table:
+        """The rows as expressions see them: each side is one column."""
+        arrays, names = [], []
+        for side in scope.schemas:
+            alias = scope.aliases[side]
+            wanted = sorted({p[1] for e in expressions for p in e.paths if p[0] == alias})
+            if wanted:
+                arrays.append(self.sides[side].select(wanted).to_struct_array())
+                names.append(alias)
+        if not arrays:
+            return pa.table({"": pa.nulls(self.count)})
+        return pa.table(arrays, names=names)
+
+
+@dataclass(frozen=True)
+class RowClause:
+    """A clause ready to run: its expressions are bound to ``scope``.
+
+    ``needs`` are the columns of each side that it reads, ``rules`` what its new rows go through (``None`` for a
+    delete).
+    """
+
+    clause: ResolvedClause[str]
+    scope: Scope
+    condition: Expression | None
+    expressions: Mapping[Path, Expression]
+    fields: tuple[StructField, ...]
+    rules: RowRules | None
+
+    @classmethod
+    def of(
+        cls,
+        clause: ResolvedClause[str],
+        scope: Scope,
+        metadata: Metadata,
+        source: StructType,
+        *,
+        uri: str,
+        now: dt.datetime,
+    ) -> RowClause:
+        """Bind a clause.
+
+        Raises ``ExpressionError`` for expressions that are wrong, ``UnsupportedExpressionError`` for those that need
+        Spark, ``SchemaMismatchError`` for values that columns cannot store.
+        """
+        scope = _visible(clause, scope)
+        condition = None
+        if clause.condition is not None:
+            condition = scope.condition(clause.condition, "the condition of a clause")
+        if clause.action == "delete":
+            return cls(clause, scope, condition, {}, (), None)
+        schema = metadata.schema
+        expressions: dict[Path, Expression] = {}
+        for f in schema.fields:
+            _bind(clause.values[f.name], f.type, (f.name,), scope, source, expressions, uri)
+        # What nobody assigns is kept, filled or generated; a generated column is generated anew.
+        fields = tuple(f for f in schema.fields if f.name in clause.assigned or _carried(clause, f))
+        rules = RowRules.of(
+            metadata,
+            StructType(fields),
+            uri=uri,
+            now_ms=int(now.timestamp() * 1000),
+            rewrite=clause.action == "update",
+        )
+        return cls(clause, scope, condition, expressions, fields, rules)
+
+    @cached_property
+    def needs(self) -> frozenset[str]:
+        """The columns of the target that it reads."""
+        if "target" not in self.scope.schemas:
+            return frozenset()
+        alias, schema = self.scope.aliases["target"], self.scope.schemas["target"]
+        asked = [*self.expressions.values(), *([self.condition] if self.condition is not None else [])]
+        found = {p[1] for e in asked for p in e.paths if p[0] == alias}
+        found |= {f.name for f in self.fields if _keeps(self.clause.values[f.name]) and f.name in schema.names}
+        return frozenset(found)
+
+    def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
+        """The rules for one task."""
+        assert self.rules is not None
+        return self.rules.start(task, tasks=tasks)
+
+    def applies(self, rows: Rows) -> Mask | None:
+        """Which rows the clause takes; ``None`` for all."""
+        if self.condition is None:
+            return None
+        found = self.condition.evaluate(rows.view(self.scope, [self.condition]))
+        mask: Mask = pc.fill_null(found.cast(pa.bool_()), False).to_numpy()
+        return mask
+
+    def make(self, rows: Rows, pipeline: RowPipeline) -> pa.RecordBatch:
+        """The rows that the clause makes of ``rows``, as rows of the table, checked by its rules."""
+        names = list(self.expressions)
+        asked = [self.expressions[n] for n in names]
+        found = evaluate_all(asked, rows.view(self.scope, asked)) if asked else []
+        values = dict(zip(names, found, strict=True))
+        arrays = [self._column(self.clause.values[f.name], f, (f.name,), rows, values) for f in self.fields]
+        if not arrays:  # an insert of nothing but defaults
+            return pipeline.apply(pa.RecordBatch.from_arrays([pa.nulls(rows.count)], names=["__trilake_rows"]))
+        return pipeline.apply(pa.RecordBatch.from_arrays(arrays, names=[f.name for f in self.fields]))
+
+    def _column(
+        self, value: Any, field: StructField, path: Path, rows: Rows, found: Mapping[Path, pa.ChunkedArray]
+    ) -> pa.Array:
+        match value:
+            case Given():
+                return _flat(found[path])
+            case FromSource(at):
+                return _flat(rows.column("source", at))
+            case Kept():
+                return self._kept(field.type, path, rows)
+            case Parts(fields, null_with):
+                return self._struct(fields, null_with, field, path, rows, found)
+        return pa.nulls(rows.count, field.type.arrow)
+
+    def _struct(
+        self,
+        parts: Mapping[str, Any],
+        null_with: Path | None,
+        field: StructField,
+        path: Path,
+        rows: Rows,
+        found: Mapping[Path, pa.ChunkedArray],
+    ) -> pa.Array:
+        assert isinstance(field.type, StructType)
+        children = []
+        for f in field.type.fields:
+            child = self._column(parts.get(f.name, Kept()), f, (*path, f.name), rows, found)
+            children.append(assign_array(child, f.type, path_text((*path, f.name))))
+        mask = None if null_with is None else _flat(rows.column("source", null_with)).is_null()
+        return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
+
+    def _kept(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:
+        """What the target has at a path; null where only the evolved table has it."""
+        here: Any = self.scope.schemas["target"]
+        for name in path:
+            at = here.get_field_index(name) if isinstance(here, pa.Schema | pa.StructType) else -1
+            if at < 0:
+                return pa.nulls(rows.count, type_.arrow)
+            here = here.field(at).type
+        return _flat(rows.column("target", path))
+
+
+def _visible(clause: ResolvedClause[str], scope: Scope) -> Scope:
+    if clause.kind == "not_matched":
+        return scope.only("source")
+    return scope.only("target") if clause.kind == "not_matched_by_source" else scope
+
+
+def _bind(
+    value: Any,
+    type_: DataType,
+    path: Path,
+    scope: Scope,
+    source: StructType,
+    out: dict[Path, Expression],
+    uri: str,
+) -> None:
+    """Bind the expressions of one column, and see that what they give can be stored."""
+    match value:
+        case Given(text):
+            expression = scope.parse(text, f"the value of {path_text(path)}")
+            # Nested values are brought to the column's type when they are stored.
+            simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
+            out[path] = _stored(expression, text, type_, scope) if simple else expression
+        case FromSource(at):
+            found: DataType = source
+            for name in at:
+                assert isinstance(found, StructType)
+                found = found.field(name).type
+            name = path_text(path)
+            check_assignable(StructType((StructField(name, found),)), StructType((StructField(name, type_),)), uri=uri)
+        case Parts(fields):
+            assert isinstance(type_, StructType)
+            for name, part in fields.items():
+                _bind(part, type_.field(name).type, (*path, name), scope, source, out, uri)
+
+
+def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) -> Expression:
+    """An expression with values of a column's type.  Raises ``ExpressionError`` where they cannot be stored."""
+    try:
+        return expression.cast(type_.arrow)
+    except ExpressionError:
+        if not pa.types.is_string(expression.type):
+            raise
+        cast = scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})")  # Spark reads a text as the column's type
+        return replace(cast, text=text)
+
+
+def _carried(clause: ResolvedClause[str], field: StructField) -> bool:
+    """Whether a column that is not assigned goes into the new row from the old one."""
+    return isinstance(clause.values[field.name], Kept) and generation_text(field) is None
+
+
+def _keeps(value: Any) -> bool:
+    return isinstance(value, Kept | Parts)
+
+
+def _flat(values: pa.ChunkedArray) -> pa.Array:
+    found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(found, pa.ChunkedArray):
+        found = found.chunk(0) if found.num_chunks else pa.array([], found.type)
+    return found
+
+
+def choose(clauses: Sequence[RowClause], rows: Rows) -> Indexes:
+    """For each row the index of the first clause that takes it, -1 where none does."""
+    chosen = np.full(rows.count, -1, np.int64)
+    open_rows = np.arange(rows.count)
+    for number, clause in enumerate(clauses):
+        if not len(open_rows):
+            break
+        mask = clause.applies(rows.take(open_rows))
+        if mask is None:
+            chosen[open_rows] = number
+            break
+        chosen[open_rows[mask]] = number
+        open_rows = open_rows[~mask]
+    return chosen

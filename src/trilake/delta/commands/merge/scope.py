@@ -1,0 +1,265 @@
+"""What names mean in the expressions of a MERGE: columns of the target, of the source, or of both.
+
+Both tables are columns of one row, named by their aliases, and hold their own columns as fields.  A name without an
+alias is given the alias of the table that has it before the expression is parsed; one that both have is ambiguous.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Literal, cast
+
+import pyarrow as pa
+from sqlglot import exp
+
+from trilake.delta.protocol.schema_edit import Path
+from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
+from trilake.expr import Expression, Filter, parse_expression, parse_filter
+from trilake.expr.sql import parse_text
+from trilake.expr.translate import Translator, operands, plain
+
+Side = Literal["target", "source"]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The tables that an expression may name columns of.
+
+    ``schemas`` holds the sides that are visible; ``aliases`` the name of each.  ``now`` is what
+    ``current_timestamp()`` means.
+    """
+
+    schemas: Mapping[Side, pa.Schema]
+    aliases: Mapping[Side, str]
+    now: dt.datetime
+
+    @classmethod
+    def of(cls, target: pa.Schema, source: pa.Schema, aliases: Mapping[Side, str], now: dt.datetime) -> Scope:
+        """The scope of both tables.  Raises ``InvalidArgumentError`` where they have one alias."""
+        if aliases["target"].lower() == aliases["source"].lower():
+            raise InvalidArgumentError(
+                f"target and source have the same alias {aliases['target']!r}", help="give them different ones"
+            )
+        return cls({"target": target, "source": source}, aliases, now)
+
+    def only(self, side: Side) -> Scope:
+        """The scope in which nothing but one side is visible."""
+        return Scope({side: self.schemas[side]}, self.aliases, self.now)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The row that expressions see."""
+        return pa.schema([pa.field(self.aliases[s], pa.struct(list(schema))) for s, schema in self.schemas.items()])
+
+    def side(self, path: Path) -> Side:
+        """The side that a path of :attr:`schema` leads to."""
+        return next(s for s in self.schemas if self.aliases[s] == path[0])
+
+    def parse(self, text: str, what: str = "an expression") -> Expression:
+        """An expression of the clauses, bound to :attr:`schema`.
+
+        Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for what only
+        Spark can compute.
+        """
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"{what} is a {type(text).__name__}, not SQL text")
+        return parse_expression(self.qualified(text), self.schema, now=self.now)
+
+    def condition(self, text: str, what: str = "a condition") -> Expression:
+        """An expression that must be boolean."""
+        found = self.parse(text, what)
+        if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
+            raise ExpressionError(f"{what} must be true or false, and {text} is of type {found.type}")
+        return found
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def qualified(self, text: str) -> str:
+        """The text with an alias before every name that has none.
+
+        Raises ``ExpressionError`` for a name that no visible table has, or both have.
+        """
+        insert: dict[int, str] = {}
+        for node in _names(_parsed(text)):
+            parts = tuple(p.name for p in node.parts)
+            if self._by_alias(parts) is None:
+                start = node.parts[0].meta.get("start")
+                side = self._by_name(parts[0], text)
+                assert start is not None
+                insert[int(start)] = _quoted(self.aliases[side]) + "."
+        return _spliced(text, insert)
+
+    def _by_alias(self, parts: tuple[str, ...]) -> Side | None:
+        if len(parts) < 2:
+            return None
+        for side, schema in self.schemas.items():
+            if parts[0].lower() == self.aliases[side].lower() and _has(schema, parts[1]):
+                return side
+        return None
+
+    def _by_name(self, name: str, text: str) -> Side:
+        found = [side for side, schema in self.schemas.items() if _has(schema, name)]
+        if len(found) == 1:
+            return found[0]
+        aliases = " and ".join(self.aliases[s] for s in self.schemas)
+        columns = "; ".join(f"{self.aliases[s]}: {', '.join(schema.names[:50])}" for s, schema in self.schemas.items())
+        if found:
+            raise ExpressionError(
+                f"the reference to {name} is ambiguous: {aliases} both have it",
+                help=f"write {self.aliases[found[0]]}.{name} or {self.aliases[found[1]]}.{name}",
+                expression=text[:200],
+            )
+        raise ExpressionError(
+            f"cannot resolve {name}: there is no such column here", help=f"columns are {columns}", expression=text[:200]
+        )
+
+    # --- the join condition ------------------------------------------------------------------------------------------
+
+    def join(self, text: str) -> Join:
+        """A condition that joins target and source.
+
+        Raises as :meth:`parse` does, and ``ExpressionError`` for a condition that is not boolean.
+        """
+        self.condition(text, "the merge condition")
+        nodes = _conjuncts(_parsed(self.qualified(text)))
+        keys = [n for n in nodes if self._equals(n) is not None]
+        rest = [n for n in nodes if self._equals(n) is None]
+        translator = Translator(self.schema, case_sensitive=False, now=self.now)
+        # Equalities stand alone, where DuckDB finds them as keys; what is left stays together, because a part of it may
+        # guard another one.
+        guarded = [reduce(lambda a, b: exp.And(this=a, expression=b), (n.copy() for n in rest))] if rest else []
+        parts = [translator.condition(n) for n in (*keys, *guarded)]
+        paths = tuple(dict.fromkeys(p for _, columns in parts for p in columns))
+        return Join(text, " AND ".join(f"({sql})" for sql, _ in parts), paths)
+
+    def hints(self, text: str) -> Hints:
+        """What a condition that joins target and source says of the target alone.
+
+        Raises ``ExpressionError`` for unknown and ambiguous names.
+        """
+        nodes = _conjuncts(_parsed(self.qualified(text)))
+        keys = [k for n in nodes if (k := self._key(n)) is not None]
+        return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_text(n)) is not None))
+
+    def _sides(self, node: exp.Expression) -> set[Side]:
+        """The sides that a part of a qualified expression reads."""
+        return {side for n in _names(node) if (side := self._by_alias(tuple(p.name for p in n.parts))) is not None}
+
+    def _equals(self, node: exp.Expression) -> tuple[exp.Expression, exp.Expression] | None:
+        """The target's and the source's side of an equality between them."""
+        if not isinstance(node, exp.EQ | exp.NullSafeEQ):
+            return None
+        a, b = plain(node.this), plain(node.expression)
+        sides = (self._sides(a), self._sides(b))
+        if sides == ({"target"}, {"source"}):
+            return a, b
+        return (b, a) if sides == ({"source"}, {"target"}) else None
+
+    def _key(self, node: exp.Expression) -> Key | None:
+        """What an equality says of a column of the target, where its side is a column and nothing more."""
+        pair = self._equals(node)
+        if pair is None or not isinstance(pair[0], exp.Column | exp.Dot) or next(_names(pair[0]), None) is not pair[0]:
+            return None
+        text = _faithful(pair[1])
+        parts = tuple(p.name for p in pair[0].parts)[1:]
+        return None if text is None else Key(parts, text, isinstance(node, exp.NullSafeEQ))
+
+    def _target_text(self, node: exp.Expression) -> str | None:
+        """A condition on the target alone, without its alias; ``None`` where it is none."""
+        if self._sides(node) - {"target"}:
+            return None
+        return _faithful(node.copy().transform(_without_table))
+
+    def target_filter(self, text: str) -> Filter | None:
+        """A condition on the target alone as a filter over its columns, for finding the files it may be true in;
+        ``None`` where nothing can be said."""
+        found = self._target_text(_parsed(self.qualified(text)))
+        try:
+            return None if found is None else parse_filter(found, self.schemas["target"], now=self.now)
+        except FilterError:
+            return None  # the join will judge by itself
+
+
+@dataclass(frozen=True)
+class Key:
+    """A target's column, by its parts, that must equal an expression of the source."""
+
+    column: tuple[str, ...]
+    source: str
+    null_safe: bool
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a merge's condition says of the target: columns that must equal something of the source, and conditions on
+    the target alone, as texts over its columns."""
+
+    keys: tuple[Key, ...]
+    alone: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Join:
+    """The condition of a merge: ``text`` as written, and ``sql`` for DuckDB over columns named as
+    :func:`~trilake.expr.predicate.duckdb_name` names ``paths``."""
+
+    text: str
+    sql: str
+    paths: tuple[Path, ...]
+
+
+def _faithful(node: exp.Expression) -> str | None:
+    """The text of a part of an expression, ``None`` where it would be read as another one."""
+    text = node.sql(dialect="databricks", comments=False, normalize_functions=False)
+    try:
+        return text if parse_text(text) == node else None
+    except FilterError:
+        return None
+
+
+def _without_table(node: exp.Expression) -> exp.Expression:
+    """A column without the alias in front of it."""
+    if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier) or len(node.parts) < 2:
+        return node
+    rest = [p.copy() for p in node.parts[1:]]
+    names = ("this", "table", "db", "catalog")
+    return exp.Column(**dict(zip(names, reversed(rest), strict=False)))
+
+
+def _parsed(text: str) -> exp.Expression:
+    try:
+        return parse_text(text)
+    except FilterError as e:
+        raise ExpressionError(e.message.replace("the filter", "the expression"), help=e.help, **e.context) from e
+
+
+def _names(root: exp.Expression) -> Iterator[exp.Column]:
+    for node in root.find_all(exp.Column, exp.Dot):
+        inside = isinstance(node.parent, exp.Dot) and node.parent.this is node
+        if inside or not all(isinstance(p, exp.Identifier) for p in node.parts):  # type: ignore[attr-defined]
+            continue
+        yield cast(exp.Column, node)
+
+
+def _conjuncts(node: exp.Expression) -> list[exp.Expression]:
+    node = plain(node)
+    if isinstance(node, exp.And):
+        return [leaf for part in operands(node) for leaf in _conjuncts(part)]
+    return [node]
+
+
+def _spliced(text: str, insert: Mapping[int, str]) -> str:
+    for start in sorted(insert, reverse=True):
+        text = text[:start] + insert[start] + text[start:]
+    return text
+
+
+def _has(schema: pa.Schema, name: str) -> bool:
+    return any(n.lower() == name.lower() for n in schema.names)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

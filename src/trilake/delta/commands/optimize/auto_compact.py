@@ -1,0 +1,128 @@
+"""Automatic compaction: small files are put together after the commit that made them too many.
+
+On where the table says so (``delta.autoOptimize.autoCompact``), or whoever writes (:data:`settings`).  Only the
+partitions that the commit added files to are looked at, and of them only those that have enough small files.  The
+commit that comes before it stands whatever happens here: a compaction that fails is a warning, and a later one tries
+again.
+
+Importing this module is what makes commits do so; everything that writes to tables through this package imports it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.optimize.bins import Numbers, partition_codes, sizes_of
+from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit.transaction import AFTER_COMMIT, CommitPlan
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.runtime import Runtime
+
+_log = logging.getLogger("trilake.delta")
+
+PROPERTY = "delta.autoOptimize.autoCompact"
+#: Older name of that property and of the one for writes, for both at once.
+BOTH = "delta.autoOptimize"
+
+
+@dataclass(frozen=True)
+class AutoCompaction:
+    """How a process compacts after its commits.
+
+    ``enabled`` decides over the table's own property, unless it is ``None``.  A partition is compacted that has at
+    least ``min_files`` files smaller than ``min_size`` bytes (half of ``max_size`` by default), into files of about
+    ``max_size`` bytes.
+    """
+
+    enabled: bool | None = None
+    min_files: int = 50
+    max_size: int = 128 << 20
+    min_size: int | None = None
+    run: Runner = run_here
+
+    @property
+    def small(self) -> int:
+        """Files of fewer bytes are small."""
+        return self.max_size // 2 if self.min_size is None else self.min_size
+
+    def wanted(self, metadata: Metadata) -> bool:
+        """Whether a table with this metadata is compacted after a commit."""
+        if self.enabled is not None:
+            return self.enabled
+        conf = metadata.configuration
+        return conf.get(BOTH, "false").lower() == "true" or conf.get(PROPERTY, "false").lower() in _ON
+
+
+_ON = ("true", "auto", "legacy")
+
+
+def _default(_: Metadata) -> AutoCompaction:
+    return AutoCompaction()
+
+
+#: Asked after each commit how to compact a table with this metadata: the last of these.  A layer that has settings of
+#: its own puts its function in.
+settings: list[Callable[[Metadata], AutoCompaction]] = [_default]
+
+
+def compact_after(log: DeltaLog, plan: CommitPlan, metadata: Metadata, version: int, runtime: Runtime) -> None:
+    """Compact what the commit of ``version`` made too many small files of.  Never raises because of that."""
+    try:
+        chosen = settings[-1](metadata)
+        if chosen.wanted(metadata):
+            partitions = _added_to(plan)
+            if partitions:
+                _compact(log, metadata, partitions, chosen, runtime)
+    except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
+        _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, log.store.uri, e)
+
+
+def _added_to(plan: CommitPlan) -> set[str]:
+    """The partitions that a commit put new rows into."""
+    adds = (a["add"] for a in plan.file_actions if "add" in a)
+    return {_key(a.get("partitionValues") or {}) for a in adds if a.get("dataChange", True)}
+
+
+def _key(values: Mapping[str, Any]) -> str:
+    return orjson.dumps(sorted((k, v or None) for k, v in values.items())).decode()
+
+
+def _compact(
+    log: DeltaLog, metadata: Metadata, partitions: set[str], how: AutoCompaction, runtime: Runtime
+) -> OptimizeResult | None:
+    snapshot = log.snapshot()
+    if not len(due(snapshot, partitions, how)):
+        return None
+    request = OptimizeRequest(target_size=how.max_size, min_file_size=how.small, auto=True)
+    return optimize(
+        log, request, runtime=runtime, run=how.run, snapshot=snapshot, only=lambda s: due(s, partitions, how)
+    )
+
+
+def due(snapshot: Snapshot, partitions: set[str], how: AutoCompaction) -> Numbers:
+    """The small files of those of ``partitions`` that have enough of them, by position."""
+    adds = snapshot.adds
+    # Files of a cube lie as they should; mixed with others they would not.
+    loose = np.asarray(pc.is_null(adds["clusteringProvider"]))
+    small = np.flatnonzero(loose & (sizes_of(adds) < how.small))
+    if len(small) < how.min_files:
+        return small[:0]
+    codes = partition_codes(snapshot, adds)[small]
+    distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    enough = counts >= how.min_files
+    texts = adds["partitionValues"].take(pa.array(small[first[enough]])).to_pylist()
+    wanted = [code for code, v in zip(distinct[enough], texts, strict=True) if _key(dict(v or ())) in partitions]
+    return small[np.isin(codes, wanted)]
+
+
+AFTER_COMMIT.append(compact_after)

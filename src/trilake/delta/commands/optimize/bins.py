@@ -1,0 +1,127 @@
+"""Which files an optimization takes, and which of them go together: pure functions over the files of a snapshot.
+
+A *bin* is a set of files of one partition that are read together and become one new file, or, where rows are put into
+the order of a curve, as many as their size asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.log import Snapshot
+from trilake.delta.scan.statistics import record_counts
+
+#: Positions of files in ``snapshot.adds``.
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def sizes_of(adds: pa.Table) -> Numbers:
+    """Bytes of each file."""
+    found: Numbers = pc.fill_null(adds["size"], 0).to_numpy().astype(np.int64)
+    return found
+
+
+def has_vector(adds: pa.Table) -> Mask:
+    """Files with a deletion vector that deletes rows."""
+    deleted = pc.fill_null(pc.struct_field(adds["deletionVector"], "cardinality"), 0)
+    return np.asarray(pc.greater(deleted, 0).to_numpy(), dtype=bool)
+
+
+def mostly_deleted(adds: pa.Table, share: float) -> Mask:
+    """Files of whose rows a deletion vector takes more than ``share``, and those that do not say how many they have."""
+    chosen = has_vector(adds)
+    at = np.flatnonzero(chosen)
+    if not len(at):
+        return chosen
+    some = adds.take(pa.array(at))
+    deleted = pc.struct_field(some["deletionVector"], "cardinality").to_numpy()
+    rows = record_counts(some).to_numpy().astype(float)  # null becomes NaN, which is no small share of anything
+    chosen[at] = ~(deleted <= share * rows)
+    return chosen
+
+
+def partition_codes(snapshot: Snapshot, adds: pa.Table) -> Numbers:
+    """A number for each file, the same for files of one partition."""
+    codes = np.zeros(adds.num_rows, dtype=np.int64)
+    values = adds["partitionValues"]
+    for name in snapshot.metadata.partition_columns:
+        physical = pa.scalar(snapshot.schema.field(name).physical_name, pa.string())
+        texts = pc.fill_null(pc.map_lookup(values, physical, "first"), "").combine_chunks()
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.chunk(0) if texts.num_chunks else pa.array([], pa.string())
+        encoded = pc.dictionary_encode(texts)
+        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # small again, however many columns
+    return codes
+
+
+def by_partition(codes: Numbers, chosen: Numbers) -> list[Numbers]:
+    """The chosen files, partition by partition."""
+    if not len(chosen):
+        return []
+    order = np.argsort(codes[chosen], kind="stable")
+    ordered = chosen[order]
+    ends = np.flatnonzero(np.diff(codes[ordered])) + 1
+    return [np.asarray(part) for part in np.split(ordered, ends)]
+
+
+def packed(sizes: Numbers, limit: int) -> list[slice]:
+    """Consecutive files in bins of at most ``limit`` bytes; a file that is larger has a bin of its own.
+
+    >>> packed(np.array([1, 2, 3, 10, 1]), 6)
+    [slice(0, 3, None), slice(3, 4, None), slice(4, 5, None)]
+    """
+    # As doubles, since sizes near 2**63 must not wrap around; a file too large for any bin counts as two bins at most,
+    # or the small ones behind it would vanish in the rounding.
+    total = np.cumsum(np.minimum(sizes.astype(np.float64), 2.0 * limit))
+    out: list[slice] = []
+    start, before = 0, 0.0
+    while start < len(sizes):
+        end = max(start + 1, int(np.searchsorted(total, before + limit, side="right")))
+        out.append(slice(start, end))
+        start, before = end, float(total[end - 1])
+    return out
+
+
+def compaction_bins(
+    snapshot: Snapshot,
+    considered: Numbers,
+    *,
+    smaller_than: int,
+    limit: int,
+    share: float,
+) -> list[Numbers]:
+    """Bins of small files, and of those with many deleted rows, of at most ``limit`` bytes.
+
+    A lone file is rewritten only for its deleted rows.
+    """
+    adds = snapshot.adds
+    sizes, wasteful = sizes_of(adds), mostly_deleted(adds, share)
+    chosen = considered[(sizes[considered] < smaller_than) | wasteful[considered]]
+    return _binned(snapshot, chosen, limit, lambda found: len(found) > 1 or bool(wasteful[found[0]]))
+
+
+def purge_bins(snapshot: Snapshot, chosen: Numbers, *, limit: int) -> list[Numbers]:
+    """Bins of files that must all be written again, of at most ``limit`` bytes."""
+    return _binned(snapshot, chosen, limit, lambda _: True)
+
+
+def _binned(snapshot: Snapshot, chosen: Numbers, limit: int, worth: Callable[[Numbers], bool]) -> list[Numbers]:
+    sizes, out = sizes_of(snapshot.adds), list[Numbers]()
+    for part in by_partition(partition_codes(snapshot, snapshot.adds), chosen):
+        ordered = part[np.argsort(sizes[part], kind="stable")]
+        bins = [ordered[piece] for piece in packed(sizes[ordered], limit)]
+        # Files are read in the order in which they were added, so that rows stay about where they were.
+        out += [np.sort(b) for b in bins if worth(b)]
+    return out
+
+
+def whole_partitions(snapshot: Snapshot, considered: Numbers) -> list[Numbers]:
+    """One bin a partition."""
+    return by_partition(partition_codes(snapshot, snapshot.adds), considered)

@@ -1,0 +1,205 @@
+"""Rows in the order of a curve through some of their columns, of any number and with bounded memory.
+
+What fits into memory is sorted there.  Of more rows than that, a sample says which ranges and which stretches of the
+curve hold about equally many; rows go into a temporary file for their stretch, and the files are sorted one by one::
+
+    rows --> all in memory? --> ranges --> index --> sort --> out
+               | no
+               +--> sample of the columns --> stretches --> a file for each --> sort each --> out
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.optimize.hilbert import hilbert_index
+from trilake.delta.commands.optimize.range_ids import Ranges, id_bits, sampled
+from trilake.delta.commands.optimize.zorder import Coordinates, interleave_bits
+
+#: Rows that are brought into order at once.
+_SLICE_ROWS = 1 << 18
+#: Stretches of the curve at most, each of which is a file while rows are sorted.
+_MOST_STRETCHES = 512
+#: Bytes of rows that are divided into stretches at once, so that each gets more than a few.
+_DIVIDED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve through columns, which are paths of names: nested columns have more than one."""
+
+    kind: Literal["zorder", "hilbert"]
+    columns: tuple[tuple[str, ...], ...]
+
+    @property
+    def bits(self) -> int:
+        """Bits of each column's range id."""
+        return id_bits(len(self.columns))
+
+    def values(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array | pa.ChunkedArray]:
+        """The curve's columns of some rows."""
+        out = []
+        for path in self.columns:
+            column = rows.column(path[0])
+            out.append(pc.struct_field(column, list(path[1:])) if len(path) > 1 else column)
+        return out
+
+    def ranges(self, rows: pa.Table) -> tuple[Ranges, ...]:
+        """Ranges of the columns, after these rows."""
+        return sampled(self.values(rows), self.bits)
+
+    def index(self, rows: pa.Table | pa.RecordBatch, ranges: Sequence[Ranges]) -> Coordinates:
+        """The place of each row on the curve."""
+        ids = [r.ids(v) for r, v in zip(ranges, self.values(rows), strict=True)]
+        return (hilbert_index if self.kind == "hilbert" else interleave_bits)(ids, self.bits)
+
+
+def in_curve_order(
+    rows: Iterable[pa.RecordBatch],
+    curve: Curve,
+    *,
+    count: int | None,
+    sample: Callable[[], pa.Table],
+    memory: int,
+) -> Iterator[pa.Table]:
+    """The rows in the order of a curve.
+
+    Parameters
+    ----------
+    rows: batches of one schema.
+    curve: whose columns the batches have.
+    count: how many rows there are, where that is known.
+    sample: gives rows that stand for all, with the curve's columns; asked only where memory does not suffice.
+    memory: bytes of rows that may be held; sorting takes about as much again.
+    """
+    source, held, size = iter(rows), list[pa.RecordBatch](), 0
+    for batch in source:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size > memory:
+            break
+    else:
+        if held:
+            table = pa.Table.from_batches(held)
+            yield from _sorted(table, curve.index(table, curve.ranges(table)))
+        return
+    so_far = sum(b.num_rows for b in held)
+    factor = max(2.0, (count or 16 * so_far) / so_far)
+    stretches = int(min(_MOST_STRETCHES, np.ceil(2 * factor * size / memory)))
+    with tempfile.TemporaryDirectory(prefix="trilake-sort-") as folder:
+        yield from _by_stretches(chain(held, source), curve, sample(), stretches, Path(folder), memory)
+
+
+def _sorted(table: pa.Table, index: Coordinates) -> Iterator[pa.Table]:
+    """The rows by index, those of one index as they come; the next slice is made while one is used."""
+    order = np.argsort(index, kind="stable")
+    table = table.combine_chunks()
+    waiting: deque[Future[pa.Table]] = deque()
+    with ThreadPoolExecutor(2) as pool:
+        for start in range(0, len(order), _SLICE_ROWS):
+            waiting.append(pool.submit(table.take, pa.array(order[start : start + _SLICE_ROWS])))
+            if len(waiting) > 2:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _by_stretches(
+    rows: Iterator[pa.RecordBatch], curve: Curve, sample: pa.Table, stretches: int, folder: Path, memory: int
+) -> Iterator[pa.Table]:
+    ranges = curve.ranges(sample)
+    known = np.sort(curve.index(sample, ranges))
+    ends = np.unique(known[np.linspace(0, len(known) - 1, stretches + 1).astype(np.int64)[1:-1]])
+    parts = _Parts(folder, len(ends) + 1)
+    try:
+        for stretch, table in divided(rows, curve, ranges, ends):
+            parts.add(stretch, table)
+    finally:
+        parts.close()
+    for part in parts.files:
+        # A stretch of which one value makes up the most may be larger than the others: it is sorted in pieces.
+        for table in _pieces(part, memory):
+            yield from _sorted(table, curve.index(table, ranges))
+        part.unlink()
+
+
+def divided(
+    rows: Iterable[pa.RecordBatch], curve: Curve, ranges: Sequence[Ranges], ends: Coordinates
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows by stretch of the curve, as many at once as are worth it; ``ends`` are the first places of all stretches
+    but the first."""
+    for table in _gathered(rows):
+        stretch = np.searchsorted(ends, curve.index(table, ranges), side="right")
+        ordered = table.combine_chunks().take(pa.array(np.argsort(stretch, kind="stable")))
+        counts = np.bincount(stretch, minlength=len(ends) + 1)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        for number in map(int, np.flatnonzero(counts)):
+            yield number, ordered.slice(starts[number], counts[number])
+
+
+def _gathered(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held, size = list[pa.RecordBatch](), 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _DIVIDED_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Parts:
+    """A temporary file of rows for each stretch; one is made when its first rows come."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        self.writers: list[pa.RecordBatchWriter | None] = [None] * count
+
+    def add(self, number: int, table: pa.Table) -> None:
+        """Take rows of one stretch."""
+        writer = self.writers[number]
+        if writer is None:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            writer = pa.ipc.new_stream(str(self._file(number)), table.schema, options=options)
+            self.writers[number] = writer
+        writer.write_table(table)
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"{number:05d}.arrow"
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that have rows, along the curve."""
+        return [self._file(n) for n, w in enumerate(self.writers) if w is not None]
+
+    def close(self) -> None:
+        """Finish all files."""
+        for writer in self.writers:
+            if writer is not None:
+                writer.close()
+
+
+def _pieces(file: Path, memory: int) -> Iterator[pa.Table]:
+    held, size = list[pa.RecordBatch](), 0
+    with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+        for batch in reader:
+            held.append(batch)
+            size += batch.nbytes
+            if size > memory:
+                yield pa.Table.from_batches(held)
+                held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)

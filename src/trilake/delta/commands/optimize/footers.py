@@ -1,0 +1,98 @@
+"""What the footers of Parquet files say of columns, for commands that look for files that must be written again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trilake.delta.commands.optimize.bins import Numbers, has_vector
+from trilake.delta.commands.rows.row_changes import row_columns
+from trilake.delta.log.log import Snapshot
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.column_mapping import max_column_id
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, nested_fields
+from trilake.delta.scan.conform import Resolver
+from trilake.delta.scan.read import locate
+from trilake.errors import ObjectNotFoundError
+from trilake.storage.base import Store
+
+#: Footers that are read at the same time.
+_READERS = 16
+
+
+def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bool]) -> Numbers:
+    """Positions of the files whose schema a test holds for; of a file that is missing nothing is taken for granted."""
+
+    def holds(path: str) -> bool:
+        place, key = locate(store, path)
+        try:
+            with place.open_input(key) as source:
+                return test(pq.read_schema(source))
+        except ObjectNotFoundError:
+            return True
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return np.flatnonzero(list(pool.map(holds, decoded_paths(snapshot.adds["path"]).to_pylist())))
+
+
+def may_hold_dropped_columns(snapshot: Snapshot) -> bool:
+    """Whether columns were dropped that files may still have: ids were given out that no column has."""
+    mapped = snapshot.metadata.column_mapping_mode != "none"
+    return mapped and max_column_id(snapshot.metadata) > len(nested_fields(snapshot.schema))
+
+
+def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
+    """Positions of the files that hold something which no reader shows: deleted rows, or columns that were dropped."""
+    found = np.flatnonzero(has_vector(snapshot.adds))
+    if not may_hold_dropped_columns(snapshot) or snapshot.metadata.provider.lower() != "parquet":
+        return found
+    resolver = Resolver(snapshot.metadata.column_mapping_mode)
+    # Columns that keep the ids of rows are none of the table's, and stay.
+    known = StructType((*snapshot.schema.fields, *row_columns(snapshot)))
+    extra = files_where(store, snapshot, lambda s: _has_more(pa.struct(list(s)), known, resolver))
+    return np.union1d(found, extra)
+
+
+def _has_more(held: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
+    """Whether a file's type has fields that the table's has not."""
+    if isinstance(wanted, StructType):
+        children = list(held) if pa.types.is_struct(held) else []
+        found = [resolver.find(f, children) for f in wanted.fields]
+        inside = zip(wanted.fields, found, strict=True)
+        known = len({i for i in found if i is not None})
+        return known < len(children) or any(
+            i is not None and _has_more(children[i].type, f.type, resolver) for f, i in inside
+        )
+    if isinstance(wanted, ArrayType):
+        return pa.types.is_list(held) and _has_more(held.value_type, wanted.element, resolver)
+    if isinstance(wanted, MapType):
+        return pa.types.is_map(held) and (
+            _has_more(held.key_type, wanted.key, resolver) or _has_more(held.item_type, wanted.value, resolver)
+        )
+    return False
+
+
+def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
+    """Positions of the files that hold other types than their columns have by now, as they do after a widening."""
+    resolver = Resolver(snapshot.metadata.column_mapping_mode)
+    return files_where(store, snapshot, lambda s: not _holds(pa.struct(list(s)), snapshot.schema, resolver))
+
+
+def _holds(held: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
+    """Whether every column that a file holds has the table's type there."""
+    if isinstance(wanted, StructType):
+        children = list(held) if pa.types.is_struct(held) else []
+        found = ((f, resolver.find(f, children)) for f in wanted.fields)
+        return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in found)
+    if isinstance(wanted, ArrayType):
+        return not pa.types.is_list(held) or _holds(held.value_type, wanted.element, resolver)
+    if isinstance(wanted, MapType):
+        return not pa.types.is_map(held) or (
+            _holds(held.key_type, wanted.key, resolver) and _holds(held.item_type, wanted.value, resolver)
+        )
+    # The unit of a time is the file's own affair.
+    return bool(held == wanted.arrow or (pa.types.is_timestamp(held) and pa.types.is_timestamp(wanted.arrow)))

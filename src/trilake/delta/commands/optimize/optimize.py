@@ -1,0 +1,300 @@
+"""OPTIMIZE: the rows of a table in fewer, larger or better ordered files.  No row changes.
+
+Three ways, of which the table and the request choose one::
+
+    ZORDER BY given ----------------> Z-order: all files of a partition, in the order of a Z-curve
+    the table has CLUSTER BY -------> clustering: files of no cube and of small cubes, in the order of a Hilbert curve
+    otherwise ----------------------> compaction: small files and those with many deleted rows, as they come
+
+All actions say ``dataChange: false``, so the commit is no conflict for appends, the change data feed has nothing of it
+and streams pass over it.  A commit that removed files which were optimized meanwhile takes only those bins away: the
+others are committed on top of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from trilake.delta.commands.optimize import zcubes
+from trilake.delta.commands.optimize.bins import Numbers, compaction_bins, has_vector, purge_bins, whole_partitions
+from trilake.delta.commands.optimize.checks import partition_filter, zorder_paths
+from trilake.delta.commands.optimize.curve_order import Curve
+from trilake.delta.commands.optimize.metrics import (
+    DeletionVectorStats,
+    FileSizes,
+    OptimizeMetrics,
+    ZOrderFileStats,
+    ZOrderStats,
+)
+from trilake.delta.commands.optimize.rewrite import MEMORY
+from trilake.delta.commands.optimize.run import Done, Work, rewrite
+from trilake.delta.commands.rows.row_changes import (
+    Runner,
+    check_changeable,
+    run_here,
+)
+from trilake.delta.log.clustering import FEATURE, clustering_columns
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.features import has_feature
+from trilake.delta.protocol.properties import size_bytes
+from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.skipping import matching_partitions
+from trilake.errors import (
+    InvalidArgumentError,
+)
+from trilake.table import FilterLike
+
+#: Bytes of a file that is large enough, where neither the table nor the caller says.
+TARGET_SIZE = 1 << 30
+#: Share of deleted rows from which on a file is written again.
+DELETED_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class OptimizeRequest:
+    """What the caller asks for; see :meth:`trilake.delta.table.ArrowDeltaTable.optimize`.
+
+    ``auto`` marks a compaction that nobody asked for; ``predicates`` are the conditions of ``where`` as the history
+    shows them.
+    """
+
+    where: FilterLike | None = None
+    zorder_by: tuple[str, ...] = ()
+    target_size: int | None = None
+    min_file_size: int | None = None
+    deleted_share: float = DELETED_SHARE
+    full: bool = False
+    check_statistics: bool = True
+    min_cube_size: int = zcubes.MIN_CUBE_SIZE
+    target_cube_size: int = zcubes.TARGET_CUBE_SIZE
+    memory: int = MEMORY
+    user_metadata: str | None = None
+    auto: bool = False
+    predicates: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("target_size", "min_file_size", "min_cube_size", "target_cube_size", "memory"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgumentError(f"{name} is {value}", help="it is a number of bytes from 1 on")
+        if not 0 <= self.deleted_share <= 1:
+            raise InvalidArgumentError(f"deleted_share is {self.deleted_share}", help="it is between 0 and 1")
+
+    def limit(self, metadata: Metadata) -> int:
+        """The bytes that a new file should have."""
+        stated = metadata.configuration.get("delta.targetFileSize")
+        return self.target_size or (TARGET_SIZE if stated is None else size_bytes(stated))
+
+
+@dataclass(frozen=True)
+class OptimizeResult:
+    """What an optimization did: the version it committed, or the one it found where there was nothing to do."""
+
+    version: int
+    metrics: OptimizeMetrics = field(default_factory=OptimizeMetrics)
+
+    @property
+    def files_added(self) -> int:
+        """New files."""
+        return self.metrics.num_files_added
+
+    @property
+    def files_removed(self) -> int:
+        """Files that new ones took the place of."""
+        return self.metrics.num_files_removed
+
+    def __repr__(self) -> str:
+        m = self.metrics
+        if not m.num_files_removed:
+            return f"<OPTIMIZE version {self.version}: nothing to do>"
+        before, after = m.files_removed.total_size, m.files_added.total_size
+        return (
+            f"<OPTIMIZE version {self.version}: {m.num_files_removed:,} files became {m.num_files_added:,},"
+            f" {before / 1e6:,.1f} MB became {after / 1e6:,.1f} MB;"
+            f" {(m.end_time_ms - m.start_time_ms) / 1000:.2f} s>"
+        )
+
+
+def optimize(
+    log: DeltaLog,
+    request: OptimizeRequest,
+    *,
+    runtime: Runtime | None = None,
+    run: Runner = run_here,
+    snapshot: Snapshot | None = None,
+    only: Callable[[Snapshot], Numbers] | None = None,
+) -> OptimizeResult:
+    """Optimize a table and commit that.
+
+    ``only`` says which files count at all, by position.  Raises ``InvalidArgumentError`` for a request that does not
+    fit the table, a ``ConflictError`` where other writers removed every file that was optimized, and whatever reading
+    and writing raise.
+    """
+    runtime = runtime or Runtime()
+    started = runtime.clock_ms()
+    snapshot = snapshot or log.snapshot()
+    check_changeable(snapshot, "OPTIMIZE", removes=False)
+    considered = _considered(snapshot, request)
+    if only is not None:
+        considered = np.intersect1d(considered, only(snapshot))
+    parameters: dict[str, Any] = {"predicate": _predicates(request), "auto": request.auto}
+    work, finish = _work(snapshot, request, considered, parameters, runtime)
+    done = rewrite(log, snapshot, work, runtime=runtime, run=run)
+    metrics = replace(_metrics(snapshot, done, len(considered)), start_time_ms=started, end_time_ms=runtime.clock_ms())
+    return OptimizeResult(done.version, finish(metrics, done))
+
+
+def purge(
+    log: DeltaLog,
+    chosen: Callable[[Snapshot], Numbers],
+    *,
+    where: FilterLike | None = None,
+    target_size: int | None = None,
+    predicates: tuple[str, ...] | None = None,
+    user_metadata: str | None = None,
+    runtime: Runtime | None = None,
+    run: Runner = run_here,
+) -> OptimizeResult:
+    """Write files again whatever their size (``REORG TABLE ... APPLY (PURGE)``): those that ``chosen`` names.
+
+    Raises as :func:`optimize` does.
+    """
+    runtime = runtime or Runtime()
+    started, snapshot = runtime.clock_ms(), log.snapshot()
+    check_changeable(snapshot, "REORG", removes=False)
+    request = OptimizeRequest(where=where, target_size=target_size, predicates=predicates)
+    considered = _considered(snapshot, request)
+    numbers = np.intersect1d(considered, chosen(snapshot))
+    limit = request.limit(snapshot.metadata)
+    work = Work(
+        purge_bins(snapshot, numbers, limit=limit),
+        "REORG",
+        {"predicate": _predicates(request), "applyPurge": True},
+        limit,
+        user_metadata=user_metadata,
+    )
+    done = rewrite(log, snapshot, work, runtime=runtime, run=run)
+    metrics = _metrics(snapshot, done, len(considered))
+    return OptimizeResult(done.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
+
+
+# --- what is to be done ----------------------------------------------------------------------------------------------
+
+
+def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
+    """The files that the request is about, by position."""
+    clustered = has_feature(snapshot.protocol, FEATURE)
+    if clustered and request.where is not None:
+        raise InvalidArgumentError(
+            "OPTIMIZE of a table with liquid clustering does not support partition predicates",
+            help=f"leave out the condition {request.where}",
+            file=snapshot.uri,
+        )
+    if clustered and request.zorder_by:
+        raise InvalidArgumentError(
+            "OPTIMIZE of a table with liquid clustering cannot specify ZORDER BY",
+            help=f"leave out ZORDER BY ({', '.join(request.zorder_by)}): the table's own columns say the order",
+            file=snapshot.uri,
+        )
+    if request.full and not (clustered and clustering_columns(snapshot)):
+        raise InvalidArgumentError(
+            "OPTIMIZE FULL is for tables with clustering columns", help="leave full out", file=snapshot.uri
+        )
+    if request.where is None:
+        return np.arange(snapshot.adds.num_rows, dtype=np.int64)
+    filter = partition_filter(snapshot, request.where)
+    if not snapshot.adds.num_rows:
+        return np.array([], dtype=np.int64)
+    return np.flatnonzero(np.asarray(matching_partitions(snapshot, snapshot.adds, filter)))
+
+
+def _predicates(request: OptimizeRequest) -> list[str]:
+    if request.predicates is not None:
+        return list(request.predicates)
+    return [] if request.where is None else [str(request.where)]
+
+
+Finish = Callable[[OptimizeMetrics, Done], OptimizeMetrics]
+
+
+def _work(
+    snapshot: Snapshot, request: OptimizeRequest, considered: Numbers, parameters: dict[str, Any], runtime: Runtime
+) -> tuple[Work, Finish]:
+    limit = request.limit(snapshot.metadata)
+    work = Work((), "OPTIMIZE", parameters, limit, memory=request.memory, user_metadata=request.user_metadata)
+    if request.zorder_by:
+        paths = zorder_paths(snapshot, request.zorder_by, check_statistics=request.check_statistics)
+        parameters |= {"zOrderBy": list(request.zorder_by), "clusterBy": []}
+        bins = whole_partitions(snapshot, considered)
+        return replace(work, bins=bins, curve=Curve("zorder", paths)), _with_zorder_stats
+    columns = clustering_columns(snapshot)
+    if columns and not request.auto:
+        names = [path_text(c) for c in columns]
+        parameters |= {"zOrderBy": [], "clusterBy": names}
+        if request.full:
+            parameters["isFull"] = True
+        cubes = zcubes.Cubes(snapshot.adds, names)
+        chosen = cubes.chosen(full=request.full, min_size=request.min_cube_size)
+        size = max(request.min_cube_size, request.target_cube_size)
+        bins = cubes.bins(chosen, target_size=size)
+        curve = Curve("hilbert", tuple(tuple(c) for c in columns))
+        tags = [zcubes.cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
+
+        def finish(metrics: OptimizeMetrics, done: Done) -> OptimizeMetrics:
+            taken = np.concatenate([bins[n] for n in done.kept]) if done.kept else np.array([], dtype=np.int64)
+            stats = cubes.stats(taken, len(done.kept), full=request.full)
+            return replace(metrics, clustering_stats=stats)
+
+        return replace(work, bins=bins, curve=curve, tags=tags), finish
+    parameters |= {"zOrderBy": [], "clusterBy": []}
+    bins = compaction_bins(
+        snapshot,
+        considered,
+        smaller_than=request.min_file_size or limit,
+        limit=limit,
+        share=request.deleted_share,
+    )
+    return replace(work, bins=bins), lambda metrics, _: metrics
+
+
+def _with_zorder_stats(metrics: OptimizeMetrics, _: Done) -> OptimizeMetrics:
+    merged = ZOrderFileStats(metrics.num_files_removed, metrics.files_removed.total_size)
+    stats = ZOrderStats("all", ZOrderFileStats(), merged, 0, merged, metrics.partitions_optimized)
+    return replace(metrics, z_order_stats=stats)
+
+
+def _metrics(snapshot: Snapshot, done: Done, considered: int) -> OptimizeMetrics:
+    added, removed = [a["size"] for a in done.added], [r["size"] or 0 for r in done.removed]
+    vectors = [r["deletionVector"] for r in done.removed if r.get("deletionVector")]
+    columns = len(snapshot.schema.fields)
+    indexed = int(snapshot.property("delta.dataSkippingNumIndexedCols", "32") or 32)
+    return OptimizeMetrics(
+        num_files_added=len(added),
+        num_files_removed=len(removed),
+        files_added=FileSizes.of(added),
+        files_removed=FileSizes.of(removed),
+        partitions_optimized=done.partitions,
+        num_bins=len(done.kept),
+        num_batches=len(done.kept),
+        total_considered_files=considered,
+        total_files_skipped=considered - len(removed),
+        total_cluster_parallelism=os.cpu_count() or 1,
+        total_scheduled_tasks=len(done.kept),
+        deletion_vector_stats=DeletionVectorStats(len(vectors), sum(v["cardinality"] or 0 for v in vectors))
+        if vectors
+        else None,
+        num_table_columns=columns,
+        num_table_columns_with_stats=columns if indexed < 0 else min(indexed, columns),
+    )
+
+
+def with_deleted_rows(snapshot: Snapshot) -> Numbers:
+    """The files with a deletion vector."""
+    return np.flatnonzero(has_vector(snapshot.adds))

@@ -1,0 +1,103 @@
+"""Range ids: values of any type as small numbers that keep their order.
+
+The values of a sample are cut into ranges of about equally many rows; a value's id is the number of its range.  That
+makes columns of different types and distributions alike, which a curve through them needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.optimize.zorder import INDEX_BITS, Coordinates
+
+#: Rows of a sample at most.
+SAMPLE_ROWS = 1 << 17
+#: Bits of an id at most: of a lone column, and of one among several.
+_ALONE, _AMONG = 16, 12
+
+
+def id_bits(columns: int) -> int:
+    """Bits of an id where a curve goes through so many columns.
+
+    >>> id_bits(1), id_bits(2), id_bits(10)
+    (16, 12, 6)
+    """
+    return max(1, min(INDEX_BITS // columns, _ALONE if columns == 1 else _AMONG))
+
+
+def is_orderable(type_: pa.DataType) -> bool:
+    """Whether values of the type have an order that ranges can follow."""
+    return not (pa.types.is_nested(type_) or pa.types.is_null(type_) or isinstance(type_, pa.ExtensionType))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The upper ends of the ranges of one column, ascending and distinct; null has a range of its own, the first.
+
+    Ids are multiples of ``step``, so that a column of few values takes as much part in a curve as one of many.
+    """
+
+    bounds: pa.Array
+    step: int = 1
+
+    @classmethod
+    def of(cls, sample: pa.Array | pa.ChunkedArray, bits: int) -> Ranges:
+        """Ranges of about equally many rows of a sample, at most ``2 ** bits`` of them."""
+        values = _comparable(sample).drop_null()
+        values = values.take(pc.array_sort_indices(values))
+        count = len(values)
+        most = (1 << bits) - 2  # ids are 1 + the number of bounds passed, and 0 is null's
+        if count > most:
+            values = values.take(pa.array(np.linspace(0, count - 1, most).astype(np.int64)))
+        bounds = pc.unique(values)
+        return cls(bounds, ((1 << bits) - 1) // (len(bounds) + 1))
+
+    def ids(self, values: pa.Array | pa.ChunkedArray) -> Coordinates:
+        """The id of each value."""
+        comparable = _comparable(values)
+        if not len(self.bounds):
+            return np.asarray(comparable.is_valid()).astype(np.uint64) * np.uint64(self.step)
+        places = pc.search_sorted(self.bounds, comparable, side="right")
+        found: Coordinates = pc.fill_null(pc.add(places, 1), 0).to_numpy(zero_copy_only=False)
+        return found.astype(np.uint64, copy=False) * np.uint64(self.step)
+
+
+def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The values as an array of a type that can be searched; order is kept, although unequal values may become
+    equal."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_decimal(array.type):
+        return array.cast(pa.float64())
+    if pa.types.is_boolean(array.type):
+        return array.cast(pa.uint8())
+    if pa.types.is_floating(array.type):
+        return pc.if_else(pc.is_nan(array), pa.scalar(float("inf"), array.type), array)  # greater than all else
+    return array
+
+
+def sample_indexes(rows: int, wanted: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Which of ``rows`` rows stand for all: ``wanted`` of them, one from each of as many equal stretches.
+
+    The same for the same numbers, so that an optimization repeated does the same.
+    """
+    if rows <= wanted:
+        return np.arange(rows, dtype=np.int64)
+    edges = np.linspace(0, rows, wanted + 1)
+    offsets = np.random.default_rng(rows).random(wanted)
+    return (edges[:-1] + offsets * np.diff(edges)).astype(np.int64)
+
+
+def sampled(columns: Sequence[pa.Array | pa.ChunkedArray], bits: int) -> tuple[Ranges, ...]:
+    """The ranges of several columns of one set of rows."""
+    rows = len(columns[0])
+    if rows <= SAMPLE_ROWS:
+        return tuple(Ranges.of(c, bits) for c in columns)
+    chosen = pa.array(sample_indexes(rows, SAMPLE_ROWS))
+    return tuple(Ranges.of(c.take(chosen), bits) for c in columns)

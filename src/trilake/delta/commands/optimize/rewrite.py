@@ -1,0 +1,187 @@
+"""Writing files of a table again: the task of an optimization, for one bin of files.
+
+Rows stay what they are: deleted ones go, ids of tracked rows are kept in columns of their own, and no rule of the table
+is applied, since each row has passed all of them once.  Runs in any process that has the plan and a store.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.delta.commands.optimize.curve_order import Curve, in_curve_order
+from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, sample_indexes
+from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
+from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.files.write_files import TaskWriter
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.read import read_positions
+from trilake.delta.scan.scan import ReadPlan
+from trilake.storage.base import Store
+
+#: Bytes of rows that sorting holds in memory.
+MEMORY = 512 << 20
+#: Batches of one file that wait for their turn, and bytes of files that are read ahead of the one whose turn it is.
+_WAITING, _AHEAD_BYTES = 4, 16 << 20
+#: What a file counts besides its bytes.
+_OPENING = 128 << 10
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Files that become ``new_files`` new ones.
+
+    ``partition`` has their partition values as the log spells them, in partitioning order; ``rows`` how many live rows
+    they have, ``None`` where a file does not say.  ``unbounded`` are columns of which a file has values and no upper
+    bound, as one has that holds a NaN: the new files have no bounds of them from the start.
+    """
+
+    number: int
+    files: tuple[TouchedFile, ...]
+    partition: tuple[str | None, ...]
+    rows: int | None = None
+    new_files: int = 1
+    unbounded: frozenset[tuple[str, ...]] = frozenset()
+
+
+@dataclass(frozen=True)
+class RewritePlan:
+    """What every task of an optimization needs.
+
+    ``read`` reads the columns that files hold; ``curve`` is the order that rows are put into, ``None`` where they stay
+    as they come; ``readers`` is how many files one task reads at the same time.
+    """
+
+    read: ReadPlan
+    files: FilePlan
+    curve: Curve | None = None
+    memory: int = MEMORY
+    readers: int = 1
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The ``add`` actions of a bin's new files."""
+
+    number: int
+    adds: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The task with all it needs, as it travels; ``advance`` hears of files that were read, in this process only."""
+
+    store: Store
+    plan: RewritePlan
+    advance: Callable[[int], object] | None = field(default=None, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rewrite, (self.store, self.plan)
+
+    def __call__(self, work: Bin) -> Rewritten:
+        """Write the files of a bin again.  Where that fails, its new files are gone."""
+        runtime, plan = Runtime(), self.plan
+        files = replace(plan.files, unbounded=work.unbounded)
+        with TaskWriter(self.store, files, work.number, runtime) as writer:
+            batches = self.rows(work.files)
+            if plan.curve is None:
+                for batch in batches:
+                    writer.write_partition(work.partition, pa.Table.from_batches([batch]))
+            else:
+                self._in_order(writer, work, batches, plan.curve)
+            return Rewritten(work.number, tuple(writer.close()))
+
+    def _in_order(self, writer: TaskWriter, work: Bin, batches: Iterator[pa.RecordBatch], curve: Curve) -> None:
+        ordered = in_curve_order(
+            batches, curve, count=work.rows, sample=lambda: self.sample(work, curve), memory=self.plan.memory
+        )
+        # Files of about equally many rows; by their bytes alone where nobody knows how many rows there are.
+        limit = -(-work.rows // work.new_files) if work.rows and work.new_files > 1 else None
+        written = 0
+        for table in ordered:
+            while limit is not None and written + table.num_rows >= limit:
+                writer.write_partition(work.partition, table.slice(0, limit - written))
+                writer.finish_partition(work.partition)
+                table, written = table.slice(limit - written), 0
+            writer.write_partition(work.partition, table)
+            written += table.num_rows
+
+    def rows(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+        """The live rows of files, one file after the other, as they are to be written."""
+        read, out = self.plan.read, self.plan.files
+
+        def rows_of(source: TouchedFile) -> Iterator[pa.RecordBatch]:
+            for positions, batch in read_positions(self.store, source.file, read):
+                yield with_row_ids(batch, positions, read, out, source)
+            if self.advance is not None:
+                self.advance(1)
+
+        yield from in_turn(files, rows_of, self.plan.readers)
+
+    def sample(self, work: Bin, curve: Curve) -> pa.Table:
+        """The curve's columns of some rows of each file, all in all about ``SAMPLE_ROWS`` of ``work.rows``."""
+        names = {path[0] for path in curve.columns}
+        fields = tuple(f for f in self.plan.read.fields if f.name in names)
+        narrow = replace(self.plan.read, fields=fields, output=tuple(f.name for f in fields))
+        share = SAMPLE_ROWS / max(work.rows or 0, SAMPLE_ROWS) if work.rows is not None else 0.05
+
+        def some(source: TouchedFile) -> Iterator[pa.RecordBatch]:
+            for _, batch in read_positions(self.store, source.file, narrow):
+                wanted = max(1, int(np.ceil(batch.num_rows * share)))
+                yield batch.take(pa.array(sample_indexes(batch.num_rows, wanted)))
+
+        return pa.Table.from_batches(in_turn(work.files, some, self.plan.readers), narrow.schema)
+
+
+_End = type("_End", (), {})
+
+
+def in_turn(
+    items: Sequence[TouchedFile], read: Callable[[TouchedFile], Iterator[pa.RecordBatch]], readers: int
+) -> Iterator[pa.RecordBatch]:
+    """The batches of one item after the other, while the next items are read already; what waits is bounded."""
+    stop = threading.Event()
+
+    def put(place: queue.Queue[Any], value: object) -> bool:
+        while not stop.is_set():
+            with suppress(queue.Full):
+                place.put(value, timeout=0.1)
+                return True
+        return False
+
+    def work(place: queue.Queue[Any], item: TouchedFile) -> None:
+        try:
+            for batch in read(item):
+                if not put(place, batch):
+                    return
+            put(place, _End)
+        except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
+            put(place, e)
+
+    todo, begun = iter(items), deque[tuple[queue.Queue[Any], int]]()
+    with ThreadPoolExecutor(max(1, readers)) as pool:
+        try:
+            while True:
+                while len(begun) <= readers or sum(size for _, size in begun) < _AHEAD_BYTES:
+                    if (item := next(todo, None)) is None:
+                        break
+                    begun.append((queue.Queue(_WAITING), item.file.size + _OPENING))
+                    pool.submit(work, begun[-1][0], item)
+                if not begun:
+                    return
+                place, _ = begun.popleft()
+                while (found := place.get()) is not _End:
+                    if isinstance(found, BaseException):
+                        raise found
+                    yield found
+        finally:
+            stop.set()

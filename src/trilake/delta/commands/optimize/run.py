@@ -1,0 +1,285 @@
+"""Doing an optimization: bins of files written again by tasks, and their commit.
+
+The commit stands on snapshot isolation.  Where a faster one removed files of a bin, or gave them another deletion
+vector, that bin is given up and the others are committed on top of it; see :func:`rewrite`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.optimize import zcubes
+from trilake.delta.commands.optimize.bins import Numbers, sizes_of
+from trilake.delta.commands.optimize.curve_order import Curve
+from trilake.delta.commands.optimize.metrics import history_metrics
+from trilake.delta.commands.optimize.rewrite import MEMORY, Bin, Rewrite, RewritePlan, Rewritten
+from trilake.delta.commands.rows.row_changes import (
+    Runner,
+    live_rows,
+    rewrite_plan,
+    row_columns,
+    run_here,
+    touched_files,
+    whole_rows,
+)
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.replay import file_keys
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.column_mapping import MODE
+from trilake.delta.rules.identity_marks import only_marks_moved
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.scan import metadata_plan
+from trilake.errors import (
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConflictError,
+    MetadataChangedError,
+    ProtocolChangedError,
+)
+from trilake.progress import progress
+
+#: Times that a commit is tried again with the bins that are left.
+_ATTEMPTS = 100
+#: Properties that a file written before their change would not honour.
+_DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Bins of files to be written again, and how the commit is to speak of it."""
+
+    bins: Sequence[Numbers]
+    operation: str
+    parameters: Mapping[str, Any]
+    limit: int
+    curve: Curve | None = None
+    #: Tags of the new files of each bin, where they become cubes.
+    tags: Sequence[Mapping[str, str]] = ()
+    #: What the table's metadata becomes with the commit; the new files are written for it.
+    metadata: Metadata | None = None
+    #: Configurations of metadata domains that the commit sets.
+    domains: Mapping[str, str] = field(default_factory=dict)
+    memory: int = MEMORY
+    user_metadata: str | None = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was committed: the numbers of the bins (``kept``), and the actions."""
+
+    version: int
+    kept: tuple[int, ...] = ()
+    added: tuple[Mapping[str, Any], ...] = ()
+    removed: tuple[Mapping[str, Any], ...] = ()
+    partitions: int = 0
+
+
+def rewrite(log: DeltaLog, snapshot: Snapshot, work: Work, *, runtime: Runtime, run: Runner = run_here) -> Done:
+    """Write the files of all bins again, and commit that as one version; where there are none, nothing happens.
+
+    Raises as :func:`optimize` does.  The new files of bins that are not committed are deleted.
+    """
+    if not work.bins:
+        return Done(snapshot.version)
+    plan = _plan(snapshot, work, len(work.bins), runtime)
+    bins = _as_tasks(snapshot, work, plan.files)
+    total = sum(len(b.files) for b in bins)
+    finished: list[Rewritten] = []
+    with progress("optimize", total=total) as bar:
+        local = run is run_here or len(bins) == 1
+        lock = Lock()
+
+        def advance(files: int) -> None:
+            with lock:  # tasks of this process read in threads, and a bar is drawn by one of them
+                bar.advance(files)
+
+        job = Rewrite(log.store, plan, advance if local else None)
+        try:
+            for outcome in run(job, bins):
+                finished.append(outcome)
+                if not local:
+                    bar.advance(len(bins[outcome.number].files))
+        except BaseException:
+            _discard(log, finished)
+            raise
+    return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number), runtime)
+
+
+def _plan(snapshot: Snapshot, work: Work, bins: int, runtime: Runtime) -> RewritePlan:
+    read = whole_rows(snapshot)
+    partition = set(read.partition_columns)
+    read = replace(
+        read,
+        fields=tuple(f for f in read.fields if f.name not in partition),
+        output=tuple(n for n in read.output if n not in partition),
+    )
+    files = rewrite_plan(snapshot, runtime.new_id())
+    if work.metadata is not None:
+        after = metadata_plan(work.metadata, snapshot.uri, snapshot.version)
+        files = replace(files, schema=replace(files.schema, fields=after.fields))
+        files = replace(files, configuration=work.metadata.configuration)
+    # Bins and rows per file have decided on the sizes; this is for data that grow when they are written again.
+    files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
+    cores = os.cpu_count() or 1
+    return RewritePlan(read, files, work.curve, work.memory, readers=max(1, cores // bins))
+
+
+def _as_tasks(snapshot: Snapshot, work: Work, files_plan: FilePlan) -> list[Bin]:
+    sizes = sizes_of(snapshot.adds)
+    physical = [snapshot.schema.field(c).physical_name for c in snapshot.metadata.partition_columns]
+    numbers = np.concatenate(list(work.bins))
+    sources = touched_files(snapshot, numbers)
+    rows = live_rows(snapshot.adds.take(pa.array(numbers)))
+    floats, out, start = _floats(files_plan), list[Bin](), 0
+    for number, chosen in enumerate(work.bins):
+        files = sources[start : start + len(chosen)]
+        counted = rows.slice(start, len(chosen))
+        start += len(chosen)
+        stats = snapshot.adds["stats"].take(pa.array(chosen)).to_pylist() if floats else []
+        total = None if counted.null_count else int(pc.sum(counted).as_py())
+        size = int(sizes[chosen].sum())
+        partition = tuple(files[0].file.partition_values.get(n) for n in physical)
+        unbounded = frozenset(p for p in floats if any(_lacks_bound(text, p) for text in stats))
+        out.append(Bin(number, tuple(files), partition, total, max(1, size // work.limit), unbounded))
+    return out
+
+
+def _floats(files: FilePlan) -> list[tuple[str, ...]]:
+    """The columns of floating point numbers that new files get bounds of, as physical paths."""
+    schema, found = files.file_schema(), list[tuple[str, ...]]()
+    for path in files.statistics.wanted(schema):
+        if path is not None:
+            t = schema.field(path[0]).type
+            for name in path[1:]:
+                t = t.field(name).type
+            if pa.types.is_floating(t):
+                found.append(path)
+    return found
+
+
+def _lacks_bound(text: str | None, path: tuple[str, ...]) -> bool:
+    """Whether a file's statistics know the column's neighbours, but no upper bound of its values."""
+    stats = orjson.loads(text) if text else {}
+    if "maxValues" not in stats:
+        return False  # whoever wrote this writes no bounds at all
+    nulls, highest = stats.get("nullCount"), stats["maxValues"]
+    for name in path:
+        nulls = nulls.get(name) if isinstance(nulls, Mapping) else None
+        highest = highest.get(name) if isinstance(highest, Mapping) else None
+    return highest is None and nulls != stats.get("numRecords")
+
+
+def _discard(log: DeltaLog, rewritten: Iterable[Rewritten]) -> None:
+    log.store.delete([unquote(str(a["path"])) for r in rewritten for a in r.adds])
+
+
+def _commit(
+    log: DeltaLog,
+    base: Snapshot,
+    work: Work,
+    bins: Sequence[Bin],
+    rewritten: Sequence[Rewritten],
+    runtime: Runtime,
+) -> Done:
+    origin, left = base, list(rewritten)
+    for _ in range(_ATTEMPTS):
+        done = _actions(origin, work, bins, left, runtime)
+        paths = frozenset(r["path"] for r in done.removed)
+        plan = CommitPlan(
+            operation=work.operation,
+            parameters=work.parameters,
+            file_actions=[*({"remove": r} for r in done.removed), *({"add": a} for a in done.added)],
+            metadata=work.metadata,
+            metrics=history_metrics(
+                [a["size"] for a in done.added],
+                [r["size"] or 0 for r in done.removed],
+                [r["deletionVector"] for r in done.removed if r.get("deletionVector")],
+            ),
+            user_metadata=work.user_metadata,
+            domains=work.domains,
+            read=ReadSet(
+                # Files that others add meanwhile would be of the metadata that was.
+                whole_table=work.metadata is not None,
+                files=paths,
+                removed=paths,
+                isolation="SnapshotIsolation" if work.metadata is None else "Serializable",
+                metadata=base.metadata,
+            ),
+        )
+        try:
+            return replace(done, version=commit(log, base, plan, runtime).version)
+        except (
+            ConcurrentDeleteReadError,
+            ConcurrentDeleteDeleteError,
+            MetadataChangedError,
+            ProtocolChangedError,
+        ) as e:
+            now = log.snapshot()
+            kept = _still_there(origin, now, bins, left) if _goes_on(origin, now, work) else []
+            _discard(log, [r for r in left if r not in kept])
+            if not kept:
+                raise
+            reason, base, left = e, now, kept
+        except ConflictError:
+            _discard(log, left)
+            raise
+    _discard(log, left)
+    raise reason
+
+
+def _goes_on(before: Snapshot, now: Snapshot, work: Work) -> bool:
+    """Whether files written for one version of the table are right for another."""
+    old, new = before.metadata, now.metadata
+    # Properties are compared below, and marks of identity columns move with every append.
+    bare = replace(new, configuration=old.configuration, name=old.name, description=old.description)
+    same = only_marks_moved(old, bare)
+    settings = all(old.configuration.get(k) == new.configuration.get(k) for k in _DECISIVE)
+    return work.metadata is None and same and settings and row_columns(before) == row_columns(now)
+
+
+def _still_there(
+    before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
+) -> list[Rewritten]:
+    """The bins of which every file is in the table as it was read, deletion vector included."""
+    read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
+    # Made together: how a key is spelled depends on whether any file has a vector.
+    keys = file_keys(pa.concat_tables([read, now.adds]))
+    there = keys.slice(read.num_rows).combine_chunks()
+    live = pc.is_in(keys.slice(0, read.num_rows), value_set=there).to_pylist()
+    out, start = list[Rewritten](), 0
+    for r in rewritten:
+        count = len(bins[r.number].files)
+        if all(live[start : start + count]):
+            out.append(r)
+        start += count
+    return out
+
+
+def _actions(
+    origin: Snapshot, work: Work, bins: Sequence[Bin], rewritten: Sequence[Rewritten], runtime: Runtime
+) -> Done:
+    now = runtime.clock_ms()
+    numbers = [f.number for r in rewritten for f in bins[r.number].files]
+    old = origin.adds.take(pa.array(numbers, pa.int64())).to_pylist()
+    removed = [{**remove_action(a, now)["remove"], "dataChange": False} for a in old]
+    added: list[Mapping[str, Any]] = []
+    for r in rewritten:
+        for add in r.adds:
+            new = {**add, "dataChange": False}
+            added.append(zcubes.tagged(new, work.tags[r.number]) if work.tags else new)
+    kept = tuple(r.number for r in rewritten)
+    return Done(origin.version, kept, tuple(added), tuple(removed), len({bins[n].partition for n in kept}))

@@ -1,0 +1,62 @@
+"""The commit of a command that changes rows, and what is left to do where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, Committed, commit
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.isolation import DEFAULT_LEVEL, parse_level
+from trilake.delta.runtime import Runtime
+from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.storage.base import Store
+
+
+def commit_changes(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    operation: str,
+    parameters: Mapping[str, Any],
+    actions: Sequence[Mapping[str, Any]],
+    read: ReadSet,
+    metrics: Mapping[str, Any],
+    *,
+    job_id: str,
+    runtime: Runtime,
+    user_metadata: str | None = None,
+    **more: Any,
+) -> Committed:
+    """Commit the actions of a command at the table's isolation level; ``more`` goes into the
+    :class:`~trilake.delta.commit.transaction.CommitPlan` as it is.
+
+    Raises as :func:`trilake.delta.commit.transaction.commit` does; with a conflict, the new files whose names hold ``job_id``
+    are deleted.
+    """
+    level = parse_level(snapshot.property("delta.isolationLevel", DEFAULT_LEVEL))
+    plan = CommitPlan(
+        operation=operation,
+        parameters=parameters,
+        file_actions=actions,
+        metrics=metrics,
+        user_metadata=user_metadata,
+        read=replace(read, isolation=level, metadata=snapshot.metadata),
+        **more,
+    )
+    try:
+        return commit(log, snapshot, plan, runtime)
+    except (ConflictError, InvalidArgumentError):
+        discard(log.store, actions, job_id)
+        raise
+
+
+def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> None:
+    """Delete the data and change files that a job made for actions which no commit will ever name.
+
+    Vectors stay for vacuum: an action does not tell whether its vector is new.
+    """
+    found = [a.get("cdc") or a.get("add") for a in actions]
+    store.delete([unquote(str(f["path"])) for f in found if f is not None and job_id in f["path"]])

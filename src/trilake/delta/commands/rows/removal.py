@@ -1,0 +1,134 @@
+"""Finding the rows that match a predicate, and taking them away: DELETE, and an overwrite by predicate.
+
+A file whose every row matches by its statistics is not read.  Of any other that may hold a matching row only the
+columns of the predicate are.  What becomes of the rows found is :mod:`trilake.delta.commands.rows.row_changes`' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from trilake.delta.commands.rows.row_changes import (
+    Runner,
+    TakenRows,
+    TouchedFile,
+    change_file_plan,
+    run_here,
+    take_rows,
+    touched_files,
+    with_change_type,
+)
+from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.files.write_files import TaskWriter
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.read import Positions, read_positions, read_task
+from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
+from trilake.delta.scan.skipping import skip_files
+from trilake.expr import Filter
+from trilake.progress import track
+from trilake.storage.base import Store
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """The rows that match: indexes by position of their file in ``snapshot.adds``, and the files that match whole.
+
+    ``looked_into`` are the positions of all files that may hold matching rows, those of ``whole`` included.
+    """
+
+    rows: Mapping[int, BitMap64]
+    whole: tuple[int, ...]
+    looked_into: tuple[int, ...]
+
+    def paths(self, snapshot: Snapshot) -> frozenset[str]:
+        """The files that were looked into, as the log spells them."""
+        return frozenset(snapshot.adds["path"].take(pa.array(self.looked_into, pa.int64())).to_pylist())
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The actions that remove the rows, and the paths of the files that were looked into to find them."""
+
+    taken: TakenRows
+    read: frozenset[str]
+
+
+def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]]:
+    """Positions of the files that must be looked into, and of those whose every row matches by their statistics."""
+    skipped = skip_files(snapshot, filter)
+    keep, every = skipped.keep, skipped.all_rows
+    assert keep is not None
+    assert every is not None
+    return np.flatnonzero(keep & ~every).tolist(), np.flatnonzero(keep & every).tolist()
+
+
+def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner = run_here) -> FoundRows:
+    """Find the live rows for which ``filter`` is true, one task a file that must be looked into."""
+    maybe, whole = candidates(snapshot, filter)
+    plan = read_plan(snapshot, sorted(filter.columns), filter)
+    found = run(_Find(log.store, plan, filter), touched_files(snapshot, maybe))
+    tracked = track(found, "looking for rows", len(maybe))
+    rows = {number: BitMap64.deserialize(data) for number, data in tracked if data is not None}
+    return FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
+
+
+@dataclass(frozen=True)
+class _Find:
+    """What a task that looks into files needs, as it travels."""
+
+    store: Store
+    plan: ReadPlan
+    filter: Filter
+
+    def __call__(self, source: TouchedFile) -> tuple[int, bytes | None]:
+        found = matching_rows(self.store, source, self.plan, self.filter)
+        return source.number, None if found is None else BitMap64(found.astype(np.uint64)).serialize()
+
+
+def matching_rows(store: Store, source: TouchedFile, plan: ReadPlan, filter: Filter) -> Positions | None:
+    """Indexes of the live rows of one file for which ``filter`` is true; ``None`` where there are none.
+
+    ``plan`` reads the filter's columns.
+    """
+    found = []
+    for positions, batch in read_positions(store, source.file, plan):
+        mask = filter.mask(batch)
+        if mask.true_count:
+            found.append(positions[mask.to_numpy(zero_copy_only=False)])
+    return np.concatenate(found) if found else None
+
+
+def remove_rows(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    filter: Filter,
+    job_id: str,
+    *,
+    runtime: Runtime,
+    run: Runner = run_here,
+) -> Removal:
+    """Find the rows of ``snapshot`` for which ``filter`` is true, and make the actions that remove them.
+
+    New files, vectors and change files are written; nothing is committed.
+    """
+    found = find_rows(log, snapshot, filter, run=run)
+    taken = take_rows(
+        log, snapshot, found.rows, whole=found.whole, job_id=job_id, change_type="delete", runtime=runtime, run=run
+    )
+    return Removal(taken, found.paths(snapshot))
+
+
+def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:
+    """Change files that say the rows of new data files were inserted: for a commit that has change files at all."""
+    with TaskWriter(store, change_file_plan(files), 0, Runtime()) as feed:
+        for task in tasks:
+            for batch in read_task(store, task, snapshot_plan):
+                feed.write(with_change_type(batch, "insert"))
+        return [{"cdc": a} for a in feed.close()]

@@ -1,0 +1,183 @@
+"""The ``SET`` of an UPDATE: new values by column, nested fields included, bound to a table and ready to run.
+
+A value is a SQL expression over the row as it was, or a literal.  It is stored as the column's type by Spark's ANSI
+rules of assignment: what does not fit is an error, never something else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import DataType, StructType
+from trilake.delta.protocol.schema_edit import parse_path, path_text, spelled, type_at
+from trilake.delta.rules.identity import identity_columns
+from trilake.delta.rules.row_rules import sql_type
+from trilake.delta.rules.store_assignment import assign_array
+from trilake.delta.scan.generated import generation_text
+from trilake.delta.scan.row_text import describe_row
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError
+from trilake.expr import Expression, evaluate_all, parse_expression
+
+#: What may be assigned besides a SQL text: a value that Arrow can hold.
+Literal = Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column, or a field inside structs, that gets a value: its path in the table's spelling, and its type."""
+
+    path: tuple[str, ...]
+    type: DataType
+
+    @property
+    def name(self) -> str:
+        """The path as text."""
+        return path_text(self.path)
+
+
+def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dict[str, Target]:
+    """What the names of an assignment stand for in a table.
+
+    Raises ``SchemaMismatchError`` for a column that is not there, ``InvalidArgumentError`` for one that is assigned
+    twice, in part and as a whole, or that is an identity column.
+    """
+    found: dict[str, Target] = {}
+    for name in names:
+        path = spelled(schema, parse_path(name))
+        for part in range(1, len(path)):
+            if not isinstance(type_at(schema, path[:part]), StructType):
+                raise InvalidArgumentError(
+                    f"{name} is inside an array or a map, of which no part can be assigned alone",
+                    help=f"assign {path_text(path[:part])} as a whole",
+                    column=name,
+                    file=uri,
+                )
+        found[name] = Target(path, type_at(schema, path))
+    fixed = {c.name for c in identity_columns(schema)}
+    seen: dict[tuple[str, ...], str] = {}
+    for name, target in found.items():
+        if target.path[0] in fixed:
+            raise InvalidArgumentError(
+                f"{target.name} is an identity column, whose values cannot be updated", column=target.name, file=uri
+            )
+        for other, shown in seen.items():
+            shorter = min(len(other), len(target.path))
+            if other[:shorter] == target.path[:shorter]:
+                raise InvalidArgumentError(
+                    f"there is a conflict from these SET columns: {shown} and {name}",
+                    help="assign each column once, either as a whole or by its fields",
+                    column=name,
+                    file=uri,
+                )
+        seen[target.path] = name
+    return found
+
+
+def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructType:
+    """The columns of rows on their way back into the table: without generated columns that get no value, which are
+    computed anew."""
+    names = {t.path[0] for t in assigned.values()}
+    kept = tuple(f for f in read_schema(schema).fields if f.name in names or generation_text(f) is None)
+    return StructType(kept)
+
+
+# --- without Spark ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """New values of some columns of a table, which :meth:`apply` puts into rows; can be pickled."""
+
+    schema: StructType
+    targets: tuple[Target, ...] = ()
+    #: For each target an expression, or the one value that all rows get.
+    values: tuple[Expression | pa.Scalar, ...] = ()
+
+    @classmethod
+    def of(cls, set: Mapping[str, Any], schema: StructType, *, now: dt.datetime, uri: str) -> Assignments:
+        """Bind texts and literals to a table's columns.
+
+        Raises as :func:`targets` does, ``ExpressionError`` for an expression that is wrong or cannot be stored in its
+        column, ``UnsupportedExpressionError`` for one that only Spark knows, ``SchemaMismatchError`` for a literal that
+        does not fit.
+        """
+        found = targets(set, schema, uri=uri)
+        arrow = read_schema(schema).to_arrow_schema()
+        values = [_bound(set[name], target, arrow, now) for name, target in found.items()]
+        return cls(schema, tuple(found.values()), tuple(values))
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the new values in the place of the old ones; other columns are as they were."""
+        expressions = [v for v in self.values if isinstance(v, Expression)]
+        computed = iter(evaluate_all(expressions, rows)) if expressions else iter(())
+        new: dict[tuple[str, ...], pa.Array] = {}
+        for target, value in zip(self.targets, self.values, strict=True):
+            if isinstance(value, Expression):
+                array = next(computed).combine_chunks()
+            else:
+                array = pa.repeat(value, rows.num_rows) if value.is_valid else pa.nulls(rows.num_rows, value.type)
+            new[target.path] = assign_array(array, target.type, target.name)
+        columns = [
+            _with(column, (name,), self.schema.find(name), new)
+            for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+
+
+def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tuple[str, ...], pa.Array]) -> pa.Array:
+    """A column with the new values that are at or below its path."""
+    if path in new:
+        return new[path]
+    if not any(p[: len(path)] == path for p in new):
+        return column
+    # The other fields of a struct that was null are null; the struct is not, once it has a value.
+    children = [
+        _with(child, (*path, f.name), f, new) for f, child in zip(field.type.fields, _fields(column), strict=True)
+    ]
+    return pa.StructArray.from_arrays(children, fields=[pa.field(f.name, c.type) for f, c in _named(field, children)])
+
+
+def _fields(column: pa.StructArray) -> Iterator[pa.Array]:
+    for i in range(column.type.num_fields):
+        yield pc.struct_field(column, i)  # null where the struct is
+
+
+def _named(field: Any, children: list[pa.Array]) -> Iterator[tuple[Any, pa.Array]]:
+    return zip(field.type.fields, children, strict=True)
+
+
+def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Expression | pa.Scalar:
+    if not isinstance(value, str):
+        return _literal(value, target)
+    expression = parse_expression(value, arrow, now=now)
+    wanted = target.type.arrow
+    if pa.types.is_nested(wanted) and pa.types.is_nested(expression.type):
+        return expression  # by name, field by field
+    try:
+        return expression.cast(wanted)
+    except ExpressionError:
+        if not pa.types.is_string(expression.type) or pa.types.is_nested(wanted):
+            raise
+        cast = parse_expression(f"CAST(({value}\n) AS {sql_type(target.type)})", arrow, now=now)
+        return replace(cast, text=value)
+
+
+def _literal(value: Any, target: Target) -> pa.Scalar:
+    if isinstance(value, pa.Scalar):
+        return assign_array(pa.array([value.as_py()], value.type), target.type, target.name)[0]
+    try:
+        return pa.array([value], target.type.arrow)[0]
+    except (pa.ArrowException, TypeError, OverflowError, ValueError) as e:
+        shown = describe_row({target.name: value})
+        raise SchemaMismatchError(
+            f"{shown} is no value of type {target.type}: {e}",
+            help="a text is a SQL expression: write texts in quotes, as in \"'a text'\"",
+            column=target.name,
+        ) from e

@@ -1,0 +1,286 @@
+"""Making tables without rows: CREATE TABLE, and REPLACE TABLE, which takes the rows of the one before away.
+
+A table is described by its columns, with what the protocol keeps in their metadata (comments, generated, identity and
+default columns), partitioning or clustering, properties and a description.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.files.file_plan import check_provider
+from trilake.delta.log.clustering import DOMAIN, clustering_domain
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.metadata.column_definitions import ColumnsLike, new_columns
+from trilake.delta.metadata.property_changes import prepared, with_required
+from trilake.delta.metadata.write_schema import check_place, new_table
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse, strip
+from trilake.delta.protocol.features import check_writable, features_of, upgraded
+from trilake.delta.protocol.schema import StructType, nested_fields
+from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
+from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
+from trilake.delta.rules.identity import identity_columns, identity_metadata
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.generated import GENERATION_EXPRESSION, generated_columns, generation_text
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+
+CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
+MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")
+
+
+@dataclass(frozen=True)
+class TableDescription:
+    """What a table is to be, before it has any row.
+
+    ``cluster_by`` are columns, nested ones too, that a later optimization keeps near each other; it excludes
+    ``partition_by``.
+    """
+
+    schema: StructType
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    cluster_by: tuple[PathLike, ...] = ()
+    #: Name of the table, where it has one, for people.
+    name: str | None = None
+    #: Format of the data files, ``parquet`` for a table that is new, else what the table before has.
+    data_format: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateResult:
+    """The version that there is afterwards, and whether it is new."""
+
+    version: int
+    created: bool
+
+
+def with_rules(
+    columns: ColumnsLike,
+    generated: Mapping[str, str],
+    identity: Mapping[str, tuple[int, int]] | Iterable[str],
+    defaults: Mapping[str, str],
+    *,
+    explicit: bool = False,
+) -> StructType:
+    """Columns with what the protocol keeps in their metadata: how their values are made where rows have none.
+
+    Raises ``InvalidArgumentError`` for a rule of a column that is not there, and for two rules of one column.
+    """
+    steps = identity if isinstance(identity, Mapping) else dict.fromkeys(identity, (1, 1))
+    rules: dict[str, dict[str, Any]] = {}
+    kinds = (
+        {n: {GENERATION_EXPRESSION: text} for n, text in generated.items()},
+        {n: identity_metadata(start, step, explicit=explicit) for n, (start, step) in steps.items()},
+        {n: {CURRENT_DEFAULT: text} for n, text in defaults.items()},
+    )
+    given = new_columns(columns)
+    nested = [c for c in given if c.parent]
+    if nested:
+        raise InvalidArgumentError(
+            f"column {nested[0].field.name!r} goes into a column that is not there",
+            help="give the type of the whole column, such as struct<a: int>",
+        )
+    schema = StructType(tuple(c.field for c in given))
+    for kind in kinds:
+        for name, metadata in kind.items():
+            found = schema.find(name)
+            if found is None:
+                raise InvalidArgumentError(
+                    f"there is no column {name!r}", help=f"the columns are {', '.join(schema.names)}", column=name
+                )
+            if found.name in rules:
+                raise InvalidArgumentError(
+                    f"column {found.name!r} has two rules",
+                    help="it is generated, an identity or has a default",
+                    column=found.name,
+                )
+            rules[found.name] = metadata
+    return StructType(tuple(replace(f, metadata={**f.metadata, **rules.get(f.name, {})}) for f in schema.fields))
+
+
+def create_table(
+    log: DeltaLog, table: TableDescription, *, mode: CreateMode = "create", runtime: Runtime | None = None
+) -> CreateResult:
+    """Make a table without rows, as one commit.
+
+    Parameters
+    ----------
+    log: the log of the place where the table is to be.
+    table: what it is to be.
+    mode: ``create`` refuses where a table is there, ``create_if_not_exists`` leaves it as it is, ``replace`` needs one
+        and takes its rows and schema away, ``create_or_replace`` does either.
+    runtime: clock and ids.
+
+    A table that is replaced keeps its history, its id and the features of its protocol.
+
+    Raises ``TableExistsError``, ``TableNotFoundError``, ``ConflictError``; ``InvalidArgumentError``,
+    ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
+
+    >>> from trilake.delta.protocol.schema import PrimitiveType, StructField
+    >>> from trilake.storage import open_store
+    >>> log = DeltaLog(open_store("memory://doc-create"))
+    >>> columns = StructType((StructField("id", PrimitiveType("long"), False),))
+    >>> create_table(log, TableDescription(columns, comment="numbers"), mode="create_or_replace")
+    CreateResult(version=0, created=True)
+    """
+    if mode not in MODES:
+        raise InvalidArgumentError(f"mode {mode!r} is unknown", help=f"modes are {', '.join(MODES)}")
+    runtime = runtime or Runtime()
+    try:
+        base: Snapshot | None = log.snapshot()
+    except TableNotFoundError:
+        base = None
+    if base is None and mode == "replace":
+        raise TableNotFoundError(
+            "there is no table to be replaced", help="create it, or say create_or_replace", file=log.store.uri
+        )
+    if base is not None and mode == "create_if_not_exists":
+        return CreateResult(base.version, created=False)
+    if base is not None and mode == "create":
+        raise TableExistsError(
+            "a Delta table is there already",
+            help="say create_if_not_exists to leave it as it is, or create_or_replace",
+            file=log.store.uri,
+            version=base.version,
+        )
+    if base is None:
+        check_place(log.store)
+    try:
+        version = _commit(log, base, table, mode, runtime)
+    except TableExistsError:
+        if mode == "create":
+            raise
+        return create_table(log, table, mode=mode, runtime=runtime)  # somebody was faster: it is there now
+    return CreateResult(version, created=True)
+
+
+def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode: CreateMode, runtime: Runtime) -> int:
+    protocol, metadata = described(table, base, runtime)
+    domains = _clustering(table, metadata.schema, base)
+    check_writable(protocol, metadata, uri=log.store.uri, version=0 if base is None else base.version + 1)
+    now = runtime.clock_ms()
+    removes = [] if base is None else [remove_action(a, now) for a in base.adds.to_pylist()]
+    plan = CommitPlan(
+        operation={"replace": "REPLACE TABLE", "create_or_replace": "CREATE OR REPLACE TABLE"}.get(
+            mode, "CREATE TABLE"
+        ),
+        parameters={
+            "isManaged": "false",
+            "description": table.comment or "",
+            "partitionBy": list(metadata.partition_columns),
+            "clusterBy": [path_text(spelled(metadata.schema, c)) for c in table.cluster_by],
+            "properties": dict(table.properties),
+        },
+        file_actions=removes,
+        metadata=metadata,
+        protocol=protocol if base is None or protocol != base.protocol else None,
+        read=ReadSet() if base is None else ReadSet(whole_table=True, removed=_paths(base.adds)),
+        domains=domains,
+    )
+    return commit(log, base, plan, runtime).version
+
+
+def _paths(adds: pa.Table) -> frozenset[str]:
+    return frozenset(adds["path"].to_pylist())
+
+
+def described(table: TableDescription, base: Snapshot | None, runtime: Runtime) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a described table, which takes the place of ``base`` where that is there.
+
+    Raises as :func:`create_table` does.
+    """
+    schema = strip(table.schema)
+    _check_columns(schema)
+    protocol, metadata = new_table(
+        schema,
+        partition_by=table.partition_by,
+        properties=table.properties,
+        provider=_provider(table, base),
+        runtime=runtime,
+        description=table.comment,
+    )
+    metadata = replace(metadata, name=table.name)
+    _check_rules(metadata, dt.datetime.fromtimestamp(runtime.clock_ms() / 1000, dt.UTC))
+    if base is not None:
+        protocol, metadata = _in_place_of(base, protocol, metadata, schema, runtime)
+    metadata = prepared(None, metadata, new_id=runtime.new_id)
+    check_names(metadata.schema, metadata.column_mapping_mode)
+    named = ["invariants"] if any(not f.nullable for f in nested_fields(metadata.schema)) else []
+    if table.cluster_by:
+        named.append("clustering")
+    protocol = with_required(protocol, metadata)
+    return upgraded(protocol, metadata, named), metadata
+
+
+def _provider(table: TableDescription, base: Snapshot | None) -> str:
+    """The format of the data files.  Raises ``InvalidArgumentError`` or ``SchemaMismatchError``."""
+    provider = "parquet" if base is None else base.metadata.provider
+    if table.data_format is not None:
+        provider = table.data_format.lower()
+        check_provider(provider, table.schema, "" if base is None else base.uri)
+    return provider
+
+
+def _in_place_of(
+    base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, runtime: Runtime
+) -> tuple[Protocol, Metadata]:
+    """The new table's metadata and protocol where it takes the place of another: ids go on, features stay."""
+    check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+    if base.property("delta.appendOnly", "false").lower() == "true" and base.adds.num_rows:
+        raise InvalidArgumentError(
+            "the table is append-only (delta.appendOnly=true), so it cannot be replaced",
+            help="unset the property first",
+            file=base.uri,
+        )
+    metadata = replace(metadata, id=base.metadata.id)
+    if metadata.column_mapping_mode != "none":
+        top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}
+        kept = reuse(schema, base.schema) if base.metadata.column_mapping_mode != "none" else schema
+        metadata = replace(metadata, schema_string=kept.json(), configuration={**metadata.configuration, **top})
+        metadata = mapped(metadata, new_id=runtime.new_id)
+    return upgraded(base.protocol, metadata, features_of(protocol)), metadata
+
+
+def _check_columns(schema: StructType) -> None:
+    seen: dict[str, str] = {}
+    for f in schema.fields:
+        other = seen.setdefault(f.name.lower(), f.name)
+        if other is not f.name:
+            raise InvalidArgumentError(f"two columns are named {other!r} and {f.name!r}", column=f.name)
+
+
+def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
+    """Refuse columns whose rules cannot be understood, before any row comes."""
+    schema = metadata.schema
+    generated_columns(schema, now)
+    identities = {c.name for c in identity_columns(schema)}
+    for f in schema.fields:
+        default = default_text(f)
+        kinds = [generation_text(f) is not None, f.name in identities, default is not None]
+        if sum(kinds) > 1:
+            raise InvalidArgumentError(
+                f"column {f.name} is more than one of generated, identity and default column", column=f.name
+            )
+        if default is not None:
+            parsed = parse_default(f, default, now)
+            if parsed is not None:
+                parsed.evaluate(pa.table({"row": [0]}))
+    taken = identities & set(metadata.partition_columns)
+    if taken:
+        raise InvalidArgumentError(f"a table cannot be partitioned by its identity column {', '.join(sorted(taken))}")
+
+
+def _clustering(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:
+    """The metadata domain that names the clustering columns; gone where the table before had some."""
+    if table.cluster_by:
+        return {DOMAIN: clustering_domain(schema, table.cluster_by, partitioned=bool(table.partition_by))}
+    return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}

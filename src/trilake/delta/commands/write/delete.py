@@ -1,0 +1,138 @@
+"""DELETE: the rows for which a predicate is true go.
+
+Files whose every row goes by partition values or statistics are removed unread.  The rest is
+:mod:`trilake.delta.commands.rows.removal`, which finds rows by the columns of the predicate alone, and
+:mod:`trilake.delta.commands.rows.row_changes`, which takes them away.  :class:`Deletion` holds both ends of the command, so that rows
+can be found elsewhere, as Spark does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+
+from trilake.delta.commands.rows.change_commit import commit_changes
+from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.rows.removal import FoundRows, find_rows
+from trilake.delta.commands.rows.row_changes import Runner, check_changeable, run_here, take_rows
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.runtime import Runtime
+from trilake.expr import Filter
+
+
+@dataclass
+class Stopwatch:
+    """Milliseconds since it was started and since it was last asked."""
+
+    clock: Callable[[], float] = time.monotonic
+    start: float = field(init=False)
+    lap_start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.lap_start = self.clock()
+
+    def lap(self) -> int:
+        """Milliseconds since the last lap."""
+        now, before = self.clock(), self.lap_start
+        self.lap_start = now
+        return int((now - before) * 1000)
+
+    @property
+    def total(self) -> int:
+        """Milliseconds since the start."""
+        return int((self.clock() - self.start) * 1000)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """A DELETE on one snapshot.
+
+    Parameters
+    ----------
+    predicate: as the log shows it.
+    filter: the same, to choose files by; ``None`` where it cannot be said, and then every file counts as read.
+    """
+
+    log: DeltaLog
+    snapshot: Snapshot
+    predicate: str
+    filter: Filter | None
+    runtime: Runtime = field(default_factory=Runtime)
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def check(self) -> None:
+        """Raise where the table's rows may not be deleted."""
+        check_changeable(self.snapshot, "DELETE")
+
+    def finish(self, found: FoundRows, run: Runner = run_here, user_metadata: str | None = None) -> ChangeResult:
+        """Take the rows away and commit.  Raises a ``ConflictError`` where another commit excludes this one."""
+        snapshot, scanned = self.snapshot, self.watch.lap()
+        job_id = self.runtime.new_id()
+        taken = take_rows(
+            self.log,
+            snapshot,
+            found.rows,
+            whole=found.whole,
+            job_id=job_id,
+            change_type="delete",
+            runtime=self.runtime,
+            run=run,
+        )
+        rows = {} if taken.rows is None else {"numDeletedRows": taken.rows}
+        times = {"scanTimeMs": scanned, "rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
+        metrics = {**rows, **taken.metrics, **times}
+        if not taken.actions:
+            return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
+        done = commit_changes(
+            self.log,
+            snapshot,
+            "DELETE",
+            {"predicate": orjson.dumps([self.predicate]).decode()},
+            taken.actions,
+            read_set(snapshot, self.filter, found, taken.removed),
+            metrics,
+            job_id=job_id,
+            runtime=self.runtime,
+            user_metadata=user_metadata,
+        )
+        return ChangeResult("DELETE", done.version, {**metrics, "executionTimeMs": self.watch.total})
+
+
+def read_set(snapshot: Snapshot, filter: Filter | None, found: FoundRows, removed: frozenset[str]) -> ReadSet:
+    """What a command read that looked for the rows of ``filter``: the whole table, without one."""
+    if filter is None:
+        return ReadSet(whole_table=True, removed=removed)
+    predicates = (PartitionPredicate.of(snapshot, filter),)
+    return ReadSet(predicates=predicates, files=found.paths(snapshot) | removed, removed=removed)
+
+
+def every_row(snapshot: Snapshot) -> FoundRows:
+    """All rows of a snapshot, without looking."""
+    every = tuple(range(snapshot.adds.num_rows))
+    return FoundRows({}, every, every)
+
+
+def delete_rows(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    filter: Filter | None = None,
+    *,
+    user_metadata: str | None = None,
+    runtime: Runtime | None = None,
+    run: Runner = run_here,
+) -> ChangeResult:
+    """Delete the rows of a table for which ``filter`` is true; all rows without one.
+
+    A predicate that no row matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table,
+    ``FilterError`` where the predicate fails on a row, a ``ConflictError`` where another commit excludes this one.
+    """
+    predicate = "true" if filter is None else filter.text
+    command = Deletion(log, snapshot, predicate, filter, runtime or Runtime())
+    command.check()
+    found = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter, run=run)
+    return command.finish(found, run, user_metadata)

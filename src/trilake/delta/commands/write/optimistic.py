@@ -1,0 +1,224 @@
+"""``Transaction``: reads and changes of one table that happen as one commit, for engines built on top of this library.
+
+What is read through it is what later commits are checked against; see :mod:`trilake.delta.commit.conflicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.write.write import moved_on
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
+from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.rules.row_rules import RowRules
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.scan import parse_table_filter
+from trilake.delta.scan.skipping import skip_files
+from trilake.errors import InvalidArgumentError
+from trilake.storage.base import Store
+from trilake.table import FilterLike
+
+
+class Transaction:
+    """An optimistic transaction on the newest version of a table (or on ``version``).
+
+    Nothing is locked and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as well
+    have run after all commits that were faster.
+
+    Parameters
+    ----------
+    store: the table's place, see :func:`trilake.storage.open_store`.
+    version: the version to stand on; the newest by default.
+    isolation: ``"Serializable"``, ``"WriteSerializable"`` or ``"SnapshotIsolation"``; the table's own level by default.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``UnsupportedProtocolError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-transaction", mode="overwrite")
+    >>> tx = Transaction(open_store("memory://doc-transaction"))
+    >>> old = tx.read("n < 3")
+    >>> tx.remove(old)
+    >>> tx.write(pa.table({"n": [3, 4]}))
+    >>> tx.commit("REWRITE")
+    1
+    >>> sorted(trilake.open("memory://doc-transaction").to_arrow()["n"].to_pylist())
+    [3, 4]
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        version: int | None = None,
+        isolation: str | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.log, self.runtime = DeltaLog(store), runtime or Runtime()
+        self._version = version
+        self._isolation = None if isolation is None else parse_level(isolation)
+        self._reads = ReadSet()
+        self._actions: list[Mapping[str, Any]] = []
+        self._parts: list[WrittenFiles] = []
+        self._metadata: Metadata | None = None
+        self._protocol: Protocol | None = None
+        self._txns: dict[str, int] = {}
+        self._domains: dict[str, str | None] = {}
+        self._done = False
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The version that the transaction stands on."""
+        return self.log.snapshot(self._version)
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    def read(self, filter: FilterLike | None = None) -> pa.Table:
+        """The files that may hold a row for which ``filter`` is true: one row a file, the fields of its ``add``.
+
+        They count as read, and so does every file that others add to the partitions in question.
+        """
+        if filter is None:
+            self._reads = replace(self._reads, whole_table=True)
+            return self.snapshot.adds
+        parsed = parse_table_filter(filter, self.snapshot)
+        assert parsed is not None
+        keep = skip_files(self.snapshot, parsed).keep
+        files = self.snapshot.adds.filter(pa.array(keep))
+        self._reads = replace(
+            self._reads,
+            predicates=(*self._reads.predicates, PartitionPredicate.of(self.snapshot, parsed)),
+            files=self._reads.files | set(files["path"].to_pylist()),
+        )
+        return files
+
+    def read_transaction(self, app_id: str) -> int | None:
+        """The version of an application that the table has, or ``None``; others may not move it on meanwhile."""
+        self._reads = replace(self._reads, app_ids=self._reads.app_ids | {app_id})
+        found = self.snapshot.state.txns.get(app_id)
+        return None if found is None else int(found["version"])
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def write(self, data: pa.Table | pa.RecordBatchReader) -> None:
+        """Write rows into new files, which the commit adds; the table's rules hold for them."""
+        metadata = self._metadata or self.snapshot.metadata
+        source, now = from_arrow(data.schema), self.runtime.clock_ms()
+        plan = FilePlan(
+            metadata.schema,
+            metadata.partition_columns,
+            self.runtime.new_id(),
+            metadata.configuration,
+            provider=metadata.provider.lower(),
+            rules=RowRules.of(metadata, source, uri=self.log.store.uri, now_ms=now),
+        )
+        batches = data.to_batches() if isinstance(data, pa.Table) else data
+        part = write_files(self.log.store, plan, batches, tasks=1, runtime=self.runtime)
+        self._parts.append(part)
+        self._actions += [{"add": a} for a in part.actions]
+
+    def add(self, file: Mapping[str, Any]) -> None:
+        """Add a file that is there already; ``file`` holds the fields of an ``add`` action."""
+        missing = {"path", "partitionValues", "size", "modificationTime", "dataChange"} - set(file)
+        if missing:
+            raise InvalidArgumentError(f"an add action needs {', '.join(sorted(missing))}")
+        self._actions.append({"add": dict(file)})
+
+    def remove(self, files: pa.Table | Iterable[str], *, data_change: bool = True) -> None:
+        """Remove files of the snapshot: rows of :meth:`read`, or paths as the log spells them.
+
+        ``data_change=False`` says that the rows live on in other files.
+        """
+        paths = pa.array(files["path"].to_pylist() if isinstance(files, pa.Table) else list(files), pa.string())
+        known = self.snapshot.adds["path"]
+        unknown = paths.filter(pc.invert(pc.is_in(paths, known.combine_chunks())))
+        if len(unknown):
+            raise InvalidArgumentError(
+                f"version {self.snapshot.version} has no file {unknown[0].as_py()!r}", file=self.log.store.uri
+            )
+        now = self.runtime.clock_ms()
+        for row in self.snapshot.adds.filter(pc.is_in(known, paths)).to_pylist():
+            self._actions.append({"remove": {**remove_action(row, now)["remove"], "dataChange": data_change}})
+        self._reads = replace(self._reads, removed=self._reads.removed | set(paths.to_pylist()))
+
+    def set_metadata(self, metadata: Metadata) -> None:
+        """Change the table's schema or properties."""
+        self._metadata = metadata
+
+    def set_protocol(self, protocol: Protocol) -> None:
+        """Change what readers and writers of the table must support."""
+        self._protocol = protocol
+
+    def set_transaction(self, app_id: str, version: int) -> None:
+        """Record the version of an application; a commit that records another one meanwhile is a conflict."""
+        self._txns[app_id] = version
+
+    def set_domain(self, domain: str, configuration: str | None) -> None:
+        """Set the configuration of a metadata domain; ``None`` removes it."""
+        self._domains[domain] = configuration
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        operation: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        metrics: Mapping[str, Any] | None = None,
+        user_metadata: str | None = None,
+    ) -> int:
+        """Commit, past every faster commit that does not conflict; the new version.
+
+        Raises a ``ConflictError`` that names the winner where one does, ``UnknownOutcomeError`` where the store cannot
+        tell whether the commit landed; in the first case nothing was committed, and files that :meth:`write` made are
+        left for vacuum.
+        """
+        if self._done:
+            raise InvalidArgumentError("the transaction was committed already", help="begin a new one")
+        base = self.snapshot
+        check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+        metadata = moved_on(self._metadata or base.metadata, self._parts)
+        plan = CommitPlan(
+            operation=operation,
+            parameters=parameters or {},
+            file_actions=self._actions,
+            metadata=metadata if metadata != base.metadata else None,
+            protocol=self._protocol,
+            metrics=metrics or {},
+            user_metadata=user_metadata,
+            read=replace(self._reads, isolation=self._level(), metadata=base.metadata),
+            txns=self._txns,
+            domains=self._domains,
+        )
+        done = commit(self.log, base, plan, self.runtime)
+        self._done = True
+        return done.version
+
+    def _level(self) -> IsolationLevel:
+        if self._isolation is not None:
+            return self._isolation
+        if self._actions and not any(_changes_data(a) for a in self._actions):
+            return "SnapshotIsolation"  # rows only moved: what others add is nothing to it
+        return parse_level(self.snapshot.metadata.configuration.get("delta.isolationLevel", DEFAULT_LEVEL))
+
+    def __repr__(self) -> str:
+        state = "committed" if self._done else f"{len(self._actions)} actions"
+        return f"<Transaction on {self.log.store.uri} version {self.snapshot.version}, {state}>"
+
+
+def _changes_data(action: Mapping[str, Any]) -> bool:
+    return any(bool(fields.get("dataChange", True)) for fields in action.values())

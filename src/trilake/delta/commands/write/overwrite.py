@@ -1,0 +1,109 @@
+"""What an overwrite replaces: everything, the partitions that get rows, or the rows that match a predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.rows.removal import remove_rows, write_inserts
+from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.transaction import remove_action
+from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.scan import FileTask, metadata_plan
+from trilake.expr import Filter
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The actions that take away what is replaced, what was read to find it, and the metrics of it."""
+
+    actions: tuple[Mapping[str, Any], ...] = ()
+    read: ReadSet = field(default_factory=ReadSet)
+    metrics: Mapping[str, int] = field(default_factory=dict)
+
+
+NOTHING = Replaced(metrics={"numRemovedFiles": 0})
+
+
+def replace_files(
+    log: DeltaLog,
+    base: Snapshot,
+    files: FilePlan,
+    metadata: Metadata,
+    adds: Sequence[Mapping[str, Any]],
+    *,
+    where: Filter | None,
+    dynamic: bool,
+    runtime: Runtime,
+    run: Runner,
+) -> Replaced:
+    """Find what the new files ``adds`` replace of ``base``: the rows for which ``where`` is true, with ``dynamic`` the
+    partitions that ``adds`` have rows of, otherwise everything."""
+    if where is not None:
+        return _matching(log, base, files, metadata, adds, where, runtime, run)
+    if dynamic and base.metadata.partition_columns:
+        return _partitions(base, adds, runtime)
+    return _whole(base.adds, ReadSet(whole_table=True), runtime)
+
+
+def _whole(files: pa.Table, read: ReadSet, runtime: Runtime) -> Replaced:
+    now = runtime.clock_ms()
+    actions = tuple(remove_action(a, now) for a in files.to_pylist())
+    removed = frozenset(files["path"].to_pylist())
+    return Replaced(actions, replace(read, removed=removed), {"numRemovedFiles": len(actions)})
+
+
+def _partitions(base: Snapshot, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> Replaced:
+    """Dynamic overwrite: what was read is known only now, and is exactly the partitions that get rows."""
+    partitions = tuple({tuple(a["partitionValues"].items()): a["partitionValues"] for a in adds}.values())
+    files = base.adds
+    if adds:
+        written = pa.array([list(a["partitionValues"].items()) for a in adds], pa.map_(pa.string(), pa.string()))
+        keys = pa.array(sorted(set(_keys(pa.chunked_array([written])))), pa.string())
+        files = files.filter(pc.is_in(pa.array(_keys(files["partitionValues"]), pa.string()), keys))
+    else:
+        files = files.slice(0, 0)
+    return _whole(files, ReadSet(partitions=partitions), runtime)
+
+
+def _keys(values: pa.ChunkedArray) -> list[str]:
+    """Partition values of files as one comparable text each."""
+    return [orjson.dumps(sorted((k, v or None) for k, v in row or ())).decode() for row in values.to_pylist()]
+
+
+def _matching(
+    log: DeltaLog,
+    base: Snapshot,
+    files: FilePlan,
+    metadata: Metadata,
+    adds: Sequence[Mapping[str, Any]],
+    where: Filter,
+    runtime: Runtime,
+    run: Runner,
+) -> Replaced:
+    removal = remove_rows(log, base, where, files.job_id, runtime=runtime, run=run)
+    actions = [*removal.taken.actions]
+    if removal.taken.change_files:
+        plan = metadata_plan(metadata, base.uri, base.version)
+        new = [FileTask(unquote(a["path"]), a["size"], a["partitionValues"]) for a in adds]
+        actions += write_inserts(log.store, plan, files, new)
+    metrics = {"numRemovedFiles": len(removal.taken.removed), "numCopiedRows": removal.taken.copied}
+    if removal.taken.rows is not None:
+        metrics["numDeletedRows"] = removal.taken.rows
+    removed = removal.taken.removed
+    return Replaced(
+        tuple(actions),
+        ReadSet(predicates=(PartitionPredicate.of(base, where),), files=removal.read, removed=removed),
+        metrics,
+    )

@@ -1,0 +1,375 @@
+"""UPDATE: the rows for which a condition is true get new values.
+
+Rows that match are read whole, others by the columns of the condition.  With deletion vectors the new rows go into new
+files and the old ones into vectors; otherwise a file is written again, in one pass.  New rows go through the table's
+rules, keep their row ids, and both images of them go into change files where the feed is on.
+
+:class:`Update` holds both ends of the command, so that rows can be made elsewhere, as Spark does.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from trilake.delta.commands.rows.change_commit import commit_changes, discard
+from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.rows.removal import FoundRows, candidates, matching_rows
+from trilake.delta.commands.rows.row_changes import (
+    Runner,
+    TouchedFile,
+    change_file_plan,
+    check_changeable,
+    records_changes,
+    rewrite_plan,
+    run_here,
+    take_rows,
+    touched_files,
+    uses_vectors,
+    whole_rows,
+    with_change_type,
+    with_row_ids,
+)
+from trilake.delta.commands.write.assignments import Assignments, given_columns
+from trilake.delta.commands.write.delete import Stopwatch, read_set
+from trilake.delta.commands.write.write import moved_on
+from trilake.delta.commit import row_tracking
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.write_files import TaskWriter
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.row_rules import RowPipeline, RowRules
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.conform import as_nullable
+from trilake.delta.scan.parquet_rows import as_dictionaries, as_texts, places_mask, rows_as_stored, rows_at
+from trilake.delta.scan.scan import ReadPlan, read_plan
+from trilake.errors import TrilakeError
+from trilake.expr import Filter
+from trilake.progress import track
+from trilake.storage.base import Store
+
+#: Rows that get their new values together.
+_CHUNK = 1 << 17
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True)
+class UpdatedPart:
+    """What a task of an update did: actions of its files, and the rows they replace.
+
+    ``taken`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions of
+    files of which everything that stays was written again, ``kept`` rows of them.
+    """
+
+    written: WrittenFiles
+    cdc: tuple[Mapping[str, Any], ...] = ()
+    taken: Mapping[int, bytes] = field(default_factory=dict)
+    replaced: tuple[int, ...] = ()
+    updated: int = 0
+    kept: int = 0
+    #: Why the task failed; its files are gone then.  Told and not raised, so that the files of others can go too.
+    error: TrilakeError | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """An UPDATE on one snapshot.
+
+    Parameters
+    ----------
+    predicate: as the log shows it.
+    filter: the same, to choose files by; ``None`` where it cannot be said, and then every file counts as read.
+    """
+
+    log: DeltaLog
+    snapshot: Snapshot
+    predicate: str
+    filter: Filter | None
+    runtime: Runtime = field(default_factory=Runtime)
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    job_id: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "job_id", self.job_id or self.runtime.new_id())
+
+    def check(self) -> None:
+        """Raise where the table's rows may not be updated."""
+        check_changeable(self.snapshot, "UPDATE")
+
+    def finish(
+        self,
+        looked_into: Sequence[int],
+        parts: Iterable[UpdatedPart],
+        run: Runner = run_here,
+        user_metadata: str | None = None,
+    ) -> ChangeResult:
+        """Take the old rows away and commit.
+
+        Raises the error of a part that failed, and a ``ConflictError`` where another commit excludes this one; either
+        way the new files are deleted.
+        """
+        snapshot, parts = self.snapshot, list(parts)
+        adds, cdc = [a for p in parts for a in p.written.actions], [a for p in parts for a in p.cdc]
+        failed = next((p.error for p in parts if p.error is not None), None)
+        if failed is not None:
+            discard(self.log.store, [{"add": a} for a in (*adds, *cdc)], self.job_id)
+            raise failed
+        times = {"scanTimeMs": self.watch.lap()}
+        touched: dict[int, BitMap64] = {}
+        for number, data in (item for p in parts for item in p.taken.items()):
+            rows = BitMap64.deserialize(data)
+            touched[number] = touched[number] | rows if number in touched else rows
+        whole = [n for p in parts for n in p.replaced]
+        try:
+            taken = take_rows(
+                self.log, snapshot, touched, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run
+            )
+        except TrilakeError:
+            discard(self.log.store, [{"add": a} for a in (*adds, *cdc)], self.job_id)
+            raise
+        times |= {"rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
+        metrics = {
+            "numUpdatedRows": sum(p.updated for p in parts),
+            **taken.metrics,
+            "numCopiedRows": taken.copied + sum(p.kept for p in parts),
+            "numAddedFiles": taken.files_added + len(adds),
+            "numAddedBytes": taken.bytes_added + sum(int(a["size"]) for a in adds),
+            "numAddedChangeFiles": len(cdc),
+            **times,
+        }
+        actions = [*taken.actions, *({"add": a} for a in adds), *({"cdc": a} for a in cdc)]
+        if not actions:
+            return ChangeResult("UPDATE", snapshot.version, metrics, committed=False)
+        metadata = moved_on(snapshot.metadata, [p.written for p in parts])
+        done = commit_changes(
+            self.log,
+            snapshot,
+            "UPDATE",
+            {"predicate": orjson.dumps([self.predicate]).decode()},
+            actions,
+            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), taken.removed),
+            metrics,
+            job_id=self.job_id,
+            runtime=self.runtime,
+            user_metadata=user_metadata,
+            metadata=None if metadata == snapshot.metadata else metadata,
+        )
+        return ChangeResult("UPDATE", done.version, {**metrics, "executionTimeMs": self.watch.total})
+
+
+# --- new rows --------------------------------------------------------------------------------------------------------
+
+
+def update_rules(metadata: Metadata, given: StructType, *, uri: str, runtime: Runtime, spark: bool = False) -> RowRules:
+    """The rules for rows that are written again with new values; ``given`` are the columns that they bring."""
+    return RowRules.of(metadata, given, uri=uri, now_ms=runtime.clock_ms(), spark=spark, rewrite=True)
+
+
+class NewRows:
+    """Writes rows with new values, and both images of them into change files, for one task.
+
+    A context manager: when its block raises, its files are deleted.
+    """
+
+    def __init__(self, store: Store, files: FilePlan, rules: RowRules, task: int, *, feed: bool) -> None:
+        runtime = Runtime()
+        self.files, self.feed, self.updated = files, feed, 0
+        self.pipeline: RowPipeline = rules.start(task)
+        self.writer = TaskWriter(store, files, task, runtime)
+        self.changes = TaskWriter(store, change_file_plan(files), task, runtime)
+        self.schema = files.schema.to_arrow_schema()
+        #: Text columns in which the rows beside these come as dictionaries: a file has one form of a column.
+        self.dictionaries: Collection[str] = ()
+
+    def __enter__(self) -> NewRows:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is not None:
+            self.writer.abort()
+            self.changes.abort()
+
+    def write(self, new: pa.RecordBatch, row_ids: Sequence[pa.Array] = (), old: pa.RecordBatch | None = None) -> None:
+        """Write rows with new values.
+
+        Parameters
+        ----------
+        new: the rows as they enter the table's rules.
+        row_ids: the columns ``files.extra``, where the table tracks its rows.
+        old: the rows as they were, for the change feed.
+        """
+        ruled = self.pipeline.apply(new)
+        columns = [as_nullable(c, f.type) for c, f in zip(ruled.columns, self.schema, strict=True)]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        self.updated += rows.num_rows
+        if self.feed and old is not None:
+            self.changes.write(with_change_type(old.select(self.schema.names), "update_preimage"))
+            self.changes.write(with_change_type(rows, "update_postimage"))
+        self.copy(rows, row_ids)
+
+    def copy(self, rows: pa.RecordBatch, row_ids: Sequence[pa.Array] = ()) -> None:
+        """Write rows as they are."""
+        rows = as_dictionaries(rows, self.dictionaries)
+        for f, values in zip(self.files.extra, row_ids, strict=True):
+            rows = rows.append_column(f, values)
+        self.writer.write(rows)
+
+    def close(self) -> tuple[WrittenFiles, tuple[Mapping[str, Any], ...]]:
+        """Finish all files: what was written, and the change files."""
+        return WrittenFiles(tuple(self.writer.close()), self.pipeline.marks), tuple(self.changes.close())
+
+
+# --- without Spark ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Files of one task; of those in ``whole`` every row matches."""
+
+    number: int
+    files: tuple[TouchedFile, ...]
+    whole: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _UpdateJob:
+    """What every task of an update needs."""
+
+    store: Store
+    filter: Filter | None
+    narrow: ReadPlan
+    wide: ReadPlan
+    files: FilePlan
+    assignments: Assignments
+    rules: RowRules
+    vectors: bool
+    feed: bool
+
+    def __call__(self, group: _Group) -> UpdatedPart:
+        try:
+            return self._update(group)
+        except TrilakeError as e:
+            return UpdatedPart(WrittenFiles(()), error=e)
+
+    def _update(self, group: _Group) -> UpdatedPart:
+        taken: dict[int, bytes] = {}
+        replaced: list[int] = []
+        kept = 0
+        with NewRows(self.store, self.files, self.rules, group.number, feed=self.feed) as out:
+            chunk: list[pa.RecordBatch] = []
+            for source in group.files:
+                matched = None
+                if source.number not in group.whole:
+                    assert self.filter is not None
+                    matched = matching_rows(self.store, source, self.narrow, self.filter)
+                    if matched is None:
+                        continue
+                if matched is None or not self.vectors:
+                    replaced.append(source.number)
+                else:
+                    taken[source.number] = BitMap64(matched.astype(np.uint64)).serialize()
+                for rows, rest in self._rows(source, matched):
+                    if rest is not None:
+                        out.dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
+                        kept += rest.num_rows
+                        out.copy(rest.select(list(self.wide.output)), self._ids(rest))
+                    chunk.append(rows)
+                    if sum(b.num_rows for b in chunk) >= _CHUNK:
+                        self._write(out, chunk)
+                        chunk = []
+            self._write(out, chunk)
+            written, cdc = out.close()
+        return UpdatedPart(written, cdc, taken, tuple(replaced), out.updated, kept)
+
+    def _rows(
+        self, source: TouchedFile, matched: np.ndarray[Any, Any] | None
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+        """The rows of a file that match and those that do not, where these are written again."""
+        if matched is not None and self.vectors:
+            for positions, batch in rows_at(self.store, source.file, self.wide, matched):
+                yield with_row_ids(batch, positions, self.wide, self.files, source), None
+            return
+        for positions, batch in rows_as_stored(self.store, source.file, self.wide):
+            rows = with_row_ids(batch, positions, self.wide, self.files, source)
+            hit = np.ones(len(positions), bool) if matched is None else places_mask(positions, matched)
+            yield as_texts(rows.filter(pa.array(hit))), None if matched is None else rows.filter(pa.array(~hit))
+
+    def _ids(self, rows: pa.RecordBatch, *, updated: bool = False) -> list[pa.Array]:
+        """Row id and version: an updated row keeps its id, and gets the version of the commit by having none."""
+        version = self.files.configuration.get(row_tracking.VERSION_COLUMN)
+        return [
+            pa.nulls(rows.num_rows, pa.int64()) if updated and f.name == version else rows.column(f.name)
+            for f in self.files.extra
+        ]
+
+    def _write(self, out: NewRows, chunk: Sequence[pa.RecordBatch]) -> None:
+        rows = [b for b in chunk if b.num_rows]
+        if not rows:
+            return
+        old = pa.concat_batches(rows)
+        new = self.assignments.apply(old).select(self.rules.source.names)
+        out.write(new, self._ids(old, updated=True), old)
+
+
+def update_rows(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    set: Mapping[str, Any],
+    filter: Filter | None = None,
+    *,
+    user_metadata: str | None = None,
+    runtime: Runtime | None = None,
+) -> ChangeResult:
+    """Give the rows of a table for which ``filter`` is true new values; all rows without one.
+
+    Parameters
+    ----------
+    set: by column (``a``, or ``a.b`` for a field of a struct) a SQL expression over the row as it was, or a value that
+        is no text.
+
+    A condition that no row matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table or
+    columns that cannot be assigned, ``SchemaMismatchError`` for an unknown column or a value that does not fit,
+    ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``ExpressionError`` for an expression that is
+    wrong or fails on a row, a ``ConflictError`` where another commit excludes this one.
+    """
+    runtime = runtime or Runtime()
+    command = Update(log, snapshot, "true" if filter is None else filter.text, filter, runtime)
+    command.check()
+    now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())
+    assignments = Assignments.of(set, snapshot.schema, now=now, uri=snapshot.uri)
+    given = given_columns(snapshot.schema, {t.name: t for t in assignments.targets})
+    vectors, feed = uses_vectors(snapshot), records_changes(snapshot)
+    every = list(range(snapshot.adds.num_rows))
+    maybe, whole = (list[int](), every) if filter is None else candidates(snapshot, filter)
+    columns = [] if filter is None else sorted(filter.columns)
+    job = _UpdateJob(
+        log.store,
+        filter,
+        read_plan(snapshot, columns, filter),
+        whole_rows(snapshot),
+        rewrite_plan(snapshot, command.job_id),
+        assignments,
+        update_rules(snapshot.metadata, given, uri=snapshot.uri, runtime=runtime),
+        vectors,
+        feed,
+    )
+    looked_into = sorted([*maybe, *whole])
+    groups = _groups(touched_files(snapshot, looked_into), frozenset(whole), alone=not vectors)
+    parts = track(run_here(job, groups), "update", len(groups), unit="tasks")
+    return command.finish(looked_into, parts, user_metadata=user_metadata)
+
+
+def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
+    """Files by task: each alone where it is written again, otherwise so that few new files are made."""
+    count = len(files) if alone else min(len(files), os.cpu_count() or 1)
+    by_size = sorted(files, key=lambda f: f.file.size)
+    return [_Group(n, tuple(by_size[n::count]), whole) for n in range(count)]

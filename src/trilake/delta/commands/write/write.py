@@ -1,0 +1,458 @@
+"""Writing rows: create, append, overwrite (all, some partitions, what a predicate matches), error-if-exists and ignore.
+
+A write travels in three steps, which may run in three places: :func:`plan_write` on the driver, ``write_files``
+wherever the rows are, :func:`finish_write` on the driver again.  Only the last one commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commands.write.identity_rebase import IdentityRebase
+from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
+from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.replay import empty_state
+from trilake.delta.metadata.write_schema import (
+    check_partitioning,
+    check_place,
+    check_properties,
+    clustered,
+    evolved,
+    new_table,
+)
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.identity import updated_schema
+from trilake.delta.rules.row_rules import RowRules
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.scan import parse_table_filter
+from trilake.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    WriteFailedError,
+)
+from trilake.expr import Filter, parse_filter
+
+#: Properties of tables whose writes are optimized, each of them for itself.
+OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
+
+Mode = Literal["error", "append", "overwrite", "ignore"]
+MODES: dict[str, Mode] = {
+    "error": "error",
+    "errorifexists": "error",
+    "default": "error",
+    "append": "append",
+    "overwrite": "overwrite",
+    "ignore": "ignore",
+}
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """What the caller asks for; see :func:`trilake.write`.
+
+    ``txn`` is an application id and the version of it that this write stands for: a table that has that version, or a
+    newer one, is left as it is.
+    """
+
+    mode: Mode
+    schema: StructType
+    partition_by: tuple[str, ...] | None = None
+    properties: Mapping[str, str] | None = None
+    replace_where: str | None = None
+    partition_overwrite: Literal["static", "dynamic"] = "static"
+    schema_mode: Literal["merge", "overwrite"] | None = None
+    txn: tuple[str, int] | None = None
+    isolation: IsolationLevel | None = None
+    user_metadata: str | None = None
+    operation: str = "WRITE"
+    #: What the commit says of the operation; ``None`` for mode, partitioning and predicate.
+    parameters: Mapping[str, Any] | None = None
+    #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
+    data_format: str | None = None
+    #: Columns that rows of a new table are kept near each other by; an existing table must have the same.
+    cluster_by: tuple[str, ...] | None = None
+    #: Properties of a new table that the ones asked for decide over.
+    default_properties: Mapping[str, str] | None = None
+    #: Whether an overwrite of a partitioned table is dynamic where nothing else says what it replaces.
+    prefer_dynamic: bool = False
+    #: Whether rows are brought together by partition first, for fewer and larger files; ``None``: as the table says.
+    optimize_write: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("partition_overwrite", self.partition_overwrite, ("static", "dynamic")),
+            ("schema_mode", self.schema_mode, (None, "merge", "overwrite")),
+        ):
+            if value not in allowed:
+                shown = " or ".join(map(str, allowed))
+                raise InvalidArgumentError(f"{name} is {value!r}", help=f"it is {shown}")
+        dynamic = self.partition_overwrite == "dynamic"
+        if self.replace_where is not None and (self.mode != "overwrite" or dynamic):
+            raise InvalidArgumentError(
+                "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'"
+            )
+        if self.schema_mode == "overwrite" and (self.mode != "overwrite" or dynamic or self.replace_where is not None):
+            raise InvalidArgumentError(
+                "a schema is overwritten together with all rows: mode='overwrite' without replace_where and without"
+                " partition_overwrite='dynamic'",
+                help="use schema_mode='merge' to add columns",
+            )
+
+    def optimizes(self, configuration: Mapping[str, str]) -> bool:
+        """Whether rows are brought together by partition before they are written to a table with these properties."""
+        if self.optimize_write is not None:
+            return self.optimize_write
+        return any(configuration.get(k, "false").lower() == "true" for k in OPTIMIZED_WRITES)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the write may remove files that are there."""
+        return self.mode == "overwrite"
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """A write ready to run: ``files`` goes to whoever holds the rows.
+
+    ``metadata`` and ``protocol`` are those that the table will have.  ``base`` is the version it stands on, ``None``
+    for a new table, with its files where the write replaces some; ``nothing`` says that there is nothing to do.
+    """
+
+    request: WriteRequest
+    files: FilePlan
+    metadata: Metadata
+    protocol: Protocol
+    base: Head | None
+    nothing: bool = False
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+
+    def to_travel(self) -> WritePlan:
+        """The plan without the files of a table, of which there may be a million; :func:`resume_write` reads them
+        again."""
+        if not isinstance(self.base, Snapshot):
+            return self
+        base = self.base
+        return replace(self, base=Head(base.uri, base.version, replace(base.state, **_NO_FILES), base.segment))
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What a write did.
+
+    ``version`` is the one it committed, or the one it left as it was; ``None`` for formats without versions.
+    """
+
+    version: int | None
+    files_added: int = 0
+    files_removed: int = 0
+    rows_added: int = 0
+    bytes_added: int = 0
+
+
+#: Partitions that a task writes at the same time, and that it does where few files are wanted.
+_OPEN, _MANY_OPEN = 64, 512
+
+_NO_FILES: dict[str, Any] = {"adds": empty_state().adds, "removes": empty_state().removes}
+
+
+def parse_mode(mode: str) -> Mode:
+    """A save mode by its name in trilake or Spark.  Raises ``InvalidArgumentError``."""
+    found = MODES.get(mode.lower())
+    if found is None:
+        raise InvalidArgumentError(
+            f"mode {mode!r} is unknown", help=f"modes are {', '.join(sorted(set(MODES.values())))}"
+        )
+    return found
+
+
+def plan_write(
+    log: DeltaLog, request: WriteRequest, runtime: Runtime | None = None, *, spark: bool = False
+) -> WritePlan:
+    """Look at the table, if there is one, and decide how its files are to be written.
+
+    ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot.
+    Raises ``TableExistsError``, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
+    """
+    runtime = runtime or Runtime()
+    uri = log.store.uri
+    try:
+        # Only a write that replaces files needs to know them.
+        base: Head | None = log.snapshot() if request.replaces else log.head()
+    except TableNotFoundError:
+        base = None
+    if base is None:
+        if request.replace_where is not None:
+            raise TableNotFoundError("replace_where needs a table, and there is none", file=uri)
+        check_place(log.store)
+        protocol, metadata = new_table(
+            request.schema,
+            partition_by=request.partition_by or (),
+            properties={**(request.default_properties or {}), **(request.properties or {})},
+            provider=(request.data_format or "parquet").lower(),
+            runtime=runtime,
+        )
+        version = 0
+        protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
+    else:
+        if request.mode == "error":
+            raise TableExistsError("a Delta table is there already", file=uri, version=base.version)
+        protocol, metadata, version = base.protocol, base.metadata, base.version
+        if request.mode == "ignore" or _seen(base, request):
+            files = FilePlan(base.schema, metadata.partition_columns, runtime.new_id())
+            return WritePlan(request, files, metadata, protocol, base, nothing=True)
+        check_writable(protocol, metadata, uri=uri, version=version)
+        request = _dynamic(base, request, uri)
+        _check_existing(base, request, uri)
+        protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
+        protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
+    check_provider(metadata.provider.lower(), metadata.schema, uri)
+    files = FilePlan(
+        metadata.schema,
+        metadata.partition_columns,
+        runtime.new_id(),
+        metadata.configuration,
+        provider=metadata.provider.lower(),
+        rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark),
+        required=_required(request, metadata),
+        open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
+    )
+    return WritePlan(request, files, metadata, protocol, base, domains=domains)
+
+
+def replaces_schema(request: WriteRequest) -> bool:
+    """Whether the write gives the table a schema, and what comes with it, anew."""
+    return request.schema_mode == "overwrite"
+
+
+def _dynamic(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
+    """The request with a dynamic overwrite where that is preferred and means something."""
+    if not request.prefer_dynamic or not request.replaces or request.replace_where is not None:
+        return request
+    if not base.metadata.partition_columns:
+        return request
+    if request.schema_mode == "overwrite":
+        raise InvalidArgumentError(
+            "overwriteSchema replaces all rows, and the session's spark.sql.sources.partitionOverwriteMode says that"
+            " an overwrite replaces partitions",
+            help='say option("partitionOverwriteMode", "static") with the write',
+            file=uri,
+        )
+    return replace(request, partition_overwrite="dynamic")
+
+
+def _seen(base: Head, request: WriteRequest) -> bool:
+    """Whether the table has this write already."""
+    if request.txn is None:
+        return False
+    app_id, version = request.txn
+    found = base.state.txns.get(app_id)
+    return found is not None and int(found.get("version") or 0) >= version
+
+
+def _required(request: WriteRequest, metadata: Metadata) -> Filter | None:
+    if request.replace_where is None:
+        return None
+    return parse_filter(request.replace_where, metadata.schema.to_arrow_schema())
+
+
+def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
+    metadata, provider = base.metadata, base.metadata.provider.lower()
+    if request.data_format is not None and request.data_format.lower() != provider:
+        raise InvalidArgumentError(
+            f"the table's files are {provider}, the write says {request.data_format!r}",
+            help="leave data_format out: it is set when a table is created",
+            file=uri,
+        )
+    if request.replaces and base.property("delta.appendOnly", "false").lower() == "true":
+        raise InvalidArgumentError(
+            "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
+            help='use mode="append"',
+            file=uri,
+        )
+    if request.schema_mode != "overwrite":
+        check_partitioning(request.partition_by, metadata, uri)
+    check_properties(request.properties, metadata, uri)
+
+
+def resume_write(log: DeltaLog, plan: WritePlan) -> WritePlan:
+    """A plan again that travelled with a job."""
+    if plan.base is None or not plan.request.replaces:
+        return plan
+    return replace(plan, base=log.snapshot(plan.base.version))
+
+
+def finish_write(
+    log: DeltaLog,
+    plan: WritePlan,
+    written: Iterable[WrittenFiles],
+    runtime: Runtime | None = None,
+    *,
+    run: Runner = run_here,
+) -> WriteResult:
+    """Commit the files of a write; ``run`` is who looks into files that lose some of their rows.
+
+    Raises as :func:`trilake.delta.commit.transaction.commit` does.  Where it is certain that nothing was committed, the files
+    are deleted at once: nobody else knows their names.
+    """
+    if plan.nothing:
+        assert plan.base is not None
+        return WriteResult(plan.base.version)
+    parts = list(written)
+    adds = [a for part in parts for a in part.actions]
+    new: list[Mapping[str, Any]] = [{"add": a} for a in adds]
+    try:
+        runtime = runtime or Runtime()
+        replaced = _replaced(log, plan, adds, runtime, run)
+        new += replaced.actions
+        return _commit_files(log, plan, parts, adds, replaced, runtime)
+    except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError):
+        log.store.delete(_own_files(new))
+        raise
+
+
+def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Keys of the files that a write made: not those it only gave a vector, which are the table's."""
+    found = [a.get("cdc") or a.get("add") for a in actions]
+    return [unquote(str(f["path"])) for f in found if f is not None and not f.get("deletionVector")]
+
+
+def _replaced(
+    log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime, run: Runner
+) -> Replaced:
+    base, request = plan.base, plan.request
+    if base is None or not request.replaces:
+        return NOTHING
+    assert isinstance(base, Snapshot)
+    where = parse_table_filter(request.replace_where, base) if plan.files.required is not None else None
+    return replace_files(
+        log,
+        base,
+        plan.files,
+        plan.metadata,
+        adds,
+        where=where,
+        dynamic=request.partition_overwrite == "dynamic",
+        runtime=runtime,
+        run=run,
+    )
+
+
+def _commit_files(
+    log: DeltaLog,
+    plan: WritePlan,
+    parts: Sequence[WrittenFiles],
+    adds: Sequence[Mapping[str, Any]],
+    replaced: Replaced,
+    runtime: Runtime,
+) -> WriteResult:
+    request, base = plan.request, plan.base
+    rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
+    size = sum(int(a["size"]) for a in adds)
+    parameters: dict[str, Any] = {
+        "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
+        "partitionBy": list(plan.metadata.partition_columns),
+    }
+    if request.replace_where is not None:
+        parameters["predicate"] = request.replace_where
+    if request.partition_overwrite == "dynamic" and request.replaces:
+        parameters["isDynamicPartitionOverwrite"] = "true"
+    metadata = moved_on(plan.metadata, parts)
+    result = commit(
+        log,
+        base,
+        CommitPlan(
+            operation=request.operation,
+            parameters=parameters if request.parameters is None else request.parameters,
+            file_actions=[*replaced.actions, *({"add": a} for a in adds)],
+            metadata=metadata if base is None or metadata != base.metadata else None,
+            protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,
+            metrics={
+                "numFiles": len(adds),
+                "numOutputRows": rows,
+                "numOutputBytes": size,
+                **replaced.metrics,
+            },
+            user_metadata=request.user_metadata,
+            read=replace(
+                replaced.read,
+                isolation=_level(request, plan.metadata),
+                metadata=None if base is None else base.metadata,
+            ),
+            txns={} if request.txn is None else dict([request.txn]),
+            domains=plan.domains,
+            rebase=None if base is None or replaced.actions else _rebase(log, plan, parts, runtime),
+        ),
+        runtime,
+    )
+    return WriteResult(result.version, len(adds), len(replaced.read.removed), rows, size)
+
+
+def _rebase(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime) -> IdentityRebase | None:
+    """How the write goes on when another one took the identity values that it generated."""
+    if plan.base is None or plan.metadata != plan.base.metadata:
+        return None
+    return IdentityRebase.of(log, plan.files, plan.metadata, parts, runtime)
+
+
+def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
+    """The metadata after identity columns moved on as far as the written files say."""
+    marks = [p.marks for p in parts if p.marks]
+    if not marks:
+        return metadata
+    return replace(metadata, schema_string=updated_schema(metadata.schema, marks).json())
+
+
+def _level(request: WriteRequest, metadata: Metadata) -> IsolationLevel:
+    if request.isolation is not None:
+        return parse_level(request.isolation)
+    return parse_level(metadata.configuration.get("delta.isolationLevel", DEFAULT_LEVEL))
+
+
+def write_arrow(
+    log: DeltaLog,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    request: WriteRequest,
+    runtime: Runtime | None = None,
+) -> WriteResult:
+    """Write Arrow rows from this process: all three steps."""
+    runtime = runtime or Runtime()
+    plan = plan_write(log, request, runtime)
+    if plan.nothing:
+        return finish_write(log, plan, [], runtime)
+    return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)
+
+
+def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
+    """Data files in the table's folder that a write job made, whether a commit names them or not."""
+    return [o.key for o in log.store.list() if job_id in o.key]
+
+
+def job_failed(log: DeltaLog, plan: WritePlan, cause: BaseException) -> WriteFailedError:
+    """The error for a write whose tasks failed, naming the files of the job that are left for vacuum."""
+    left = files_of_job(log, plan.files.job_id)
+    what = "nothing is left behind"
+    if left:
+        shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+        what = f"{len(left)} files are left behind, invisible to readers: {shown}"
+    return WriteFailedError(
+        f"the write failed before its commit; the table is unchanged and {what}. Cause: {cause}",
+        help="repeat the write; vacuum removes what was left behind" if left else "repeat the write",
+        file=log.store.uri,
+    )

@@ -1,0 +1,123 @@
+"""What follows a commit and cannot undo it: checkpoint, checksum, log compaction and log cleanup, when they are due.
+
+Protocol: *Checkpoints*, *Version Checksum File*, *Log Compaction Files*, *Metadata Cleanup*.  A commit that is in the
+log stands whatever happens here, so a failure is a warning and a later commit tries again.  A commit after which
+nothing is due pays for a few comparisons and no request::
+
+    every delta.checkpointInterval versions, or when an earlier one failed --> checkpoint --> checksum --> log cleanup
+    every trilake.logCompactionInterval versions (0: never)                --> compaction of those versions
+    trilake.checksums = commit                                             --> checksum from the one before
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from trilake.delta.log import checksum
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.log_cleanup import cleanup_log, expired
+from trilake.delta.log.log_compaction import compact_log
+from trilake.delta.log.segment import commit_key
+from trilake.delta.runtime import Runtime
+from trilake.errors import TrilakeError
+from trilake.storage.base import ObjectMeta
+
+_log = logging.getLogger("trilake.delta")
+
+#: Table property: when checksum files are written.  ``checkpoint``, with every checkpoint; ``commit``, with every
+#: commit from which they can be told without looking at the whole table; ``none``.
+CHECKSUMS = "trilake.checksums"
+#: Table property: after how many versions those get a compaction file; 0, the default, for never.
+COMPACTION_INTERVAL = "trilake.logCompactionInterval"
+#: A log of so many bytes is read for the first checksum of a table; one that is larger waits for its checkpoint.
+_LITTLE_LOG = 256 * 1024
+
+
+def after_commit(log: DeltaLog, base: Head | None, version: int, runtime: Runtime) -> Snapshot | None:
+    """Do what is due after ``version`` was committed on top of ``base``; the snapshot of ``version`` where it was made.
+
+    Never raises because of the upkeep itself: the commit stands.
+    """
+    if base is None:
+        return None
+    current: list[Snapshot] = []
+    policy = base.property(CHECKSUMS, "checkpoint").lower()
+    if _try(log, version, "checkpoint schedule", lambda: checkpoint_due(base, version)):
+        _try(log, version, "checkpoint", lambda: _checkpoint(log, base, version, runtime, current))
+        if current and policy != "none":
+            _try(log, version, "checksum", lambda: write_snapshot_checksum(log, current[0]))
+        if current and base.property("delta.enableExpiredLogCleanup", "true").lower() == "true":
+            _try(log, version, "log cleanup", lambda: _clean(log, current[0], runtime))
+    else:
+        if policy == "commit":
+            _try(log, version, "checksum", lambda: _next_checksum(log, base, version))
+        if COMPACTION_INTERVAL in base.metadata.configuration:
+            _try(log, version, "log compaction", lambda: _compact(log, base, version))
+    return current[0] if current else None
+
+
+def _try(log: DeltaLog, version: int, what: str, step: Callable[[], object]) -> bool:
+    """Whether a step succeeded and returned something that is true; what fails is logged."""
+    try:
+        return bool(step())
+    except (TrilakeError, pa.ArrowException, OSError, ValueError) as e:
+        # The commit stands; the next one for which it is due will try again.
+        _log.warning("version %d of %s is committed, but its %s failed: %s", version, log.store.uri, what, e)
+        return False
+
+
+def checkpoint_due(base: Head, version: int) -> bool:
+    """Whether the commit of ``version`` on top of ``base`` is the one to write a checkpoint."""
+    interval = int(base.property("delta.checkpointInterval", "10"))
+    # Late already when this commit began: the writer whose turn it was has failed.
+    late = interval > 0 and base.version - (base.segment.checkpoint_version or 0) >= interval
+    return interval > 0 and (version % interval == 0 or late)
+
+
+def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, made: list[Snapshot]) -> None:
+    current = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
+    if current.version > version:
+        current = log.snapshot(version)
+    write_checkpoint(log, current, runtime)
+    made.append(current)
+
+
+def write_snapshot_checksum(log: DeltaLog, snapshot: Snapshot) -> None:
+    """Write the checksum file of a snapshot's version, unless it has one."""
+    checksum.write_checksum(
+        log.store, snapshot.version, checksum.of_snapshot(snapshot, log.commit_info(snapshot.version))
+    )
+
+
+def _next_checksum(log: DeltaLog, base: Head, version: int) -> None:
+    before = checksum.read_checksum(log.store, version - 1)
+    if before is None and isinstance(base, Snapshot) and base.version == version - 1:
+        before = checksum.of_snapshot(base, {})
+    if before is not None:
+        following = checksum.following(before, log.parse([(version, ObjectMeta(commit_key(version), 0, 0))]))
+        if following is not None:
+            checksum.write_checksum(log.store, version, following)
+    elif _log_bytes(base) <= _LITTLE_LOG:
+        write_snapshot_checksum(log, log.snapshot(version))
+
+
+def _log_bytes(base: Head) -> int:
+    """The size of the files that make up a version."""
+    return sum(f.size for f in base.segment.checkpoint_files) + sum(f.size for _, _, f in base.segment.commits)
+
+
+def _compact(log: DeltaLog, base: Head, version: int) -> None:
+    interval = int(base.property(COMPACTION_INTERVAL, "0"))
+    if interval > 1 and (version + 1) % interval == 0:
+        compact_log(log, version + 1 - interval, version)
+
+
+def _clean(log: DeltaLog, snapshot: Snapshot, runtime: Runtime) -> None:
+    if expired(log, snapshot, runtime):
+        found = cleanup_log(log, runtime)
+        if found.keys:
+            _log.info("%d files of the log of %s were cleaned up", len(found.keys), log.store.uri)

@@ -1,0 +1,214 @@
+"""Conflict checking: may this transaction still commit, now that another has won?  A pure function.
+
+The order of checks is that of the reference implementation: protocol, metadata, domain metadata, application ids, files
+added where this transaction read, files deleted that it read, files deleted that it deletes.  Row ids and in-commit
+timestamps are no conflict: they are assigned anew for every attempt, see :mod:`trilake.delta.commit.row_tracking` and
+:mod:`trilake.delta.protocol.in_commit_timestamps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
+from trilake.delta.log.replay import file_keys
+from trilake.delta.protocol.actions import ActionBatch, Metadata
+from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel
+from trilake.delta.rules.identity_marks import only_marks_moved
+from trilake.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConcurrentTransactionError,
+    ConflictError,
+    MetadataChangedError,
+    ProtocolChangedError,
+)
+
+
+@dataclass(frozen=True)
+class ReadSet:
+    """What a transaction read and what it will change.
+
+    ``whole_table`` says that any file counts as read; ``partitions`` that files of exactly these partitions do (texts
+    of the log by physical column name), as a write that replaces partitions reads them; ``predicates`` that files of
+    all partitions do for which one of them may be true.  ``files`` are the paths it has read and ``removed`` those it
+    removes, as the log spells them.  ``domains`` are the metadata domains it writes.
+    """
+
+    whole_table: bool = False
+    partitions: tuple[Mapping[str, str | None], ...] | None = None
+    removed: frozenset[str] = frozenset()
+    changes_metadata: bool = False
+    app_ids: frozenset[str] = frozenset()
+    predicates: tuple[PartitionPredicate, ...] = ()
+    files: frozenset[str] = frozenset()
+    domains: frozenset[str] = frozenset()
+    isolation: IsolationLevel = DEFAULT_LEVEL
+    #: The metadata it read, to tell a change that matters from identity columns that moved on; ``None``: all matter.
+    metadata: Metadata | None = None
+    #: Whether it can be based on identity columns that another writer moved on.
+    rebases_identity: bool = False
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing of the table was read."""
+        return not (self.whole_table or self.partitions is not None or self.predicates or self.files or self.removed)
+
+    def at(self, isolation: IsolationLevel) -> ReadSet:
+        """The same at another isolation level."""
+        return replace(self, isolation=isolation)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A commit that took the version this transaction wanted."""
+
+    version: int
+    actions: ActionBatch
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Its ``commitInfo``."""
+        found = self.actions.of("commitInfo")
+        return found[0][1] if found else {}
+
+
+def check(read: ReadSet, winner: Winner) -> ConflictError | None:
+    """The reason why the transaction must not commit after ``winner``, or ``None``."""
+    for rule in _RULES:
+        found = rule(read, winner)
+        if found is not None:
+            return found
+    return None
+
+
+_AGAIN = "read the table again and repeat the write"
+
+
+def _conflict(cls: type[ConflictError], winner: Winner, what: str, help: str = _AGAIN, **context: Any) -> ConflictError:
+    return cls(what, help=help, version=winner.version, operation=winner.info.get("operation"), **context)
+
+
+def _protocol(read: ReadSet, winner: Winner) -> ConflictError | None:
+    if not winner.actions.of("protocol"):
+        return None
+    return _conflict(ProtocolChangedError, winner, "another commit changed the table's protocol")
+
+
+def _metadata(read: ReadSet, winner: Winner) -> ConflictError | None:
+    changed = winner.actions.of("metaData")
+    if not changed:
+        return None
+    if read.metadata is not None and (not read.changes_metadata or read.rebases_identity):
+        newest = Metadata.from_json(changed[-1][1], version=winner.version)
+        if only_marks_moved(read.metadata, newest):
+            return None
+    return _conflict(MetadataChangedError, winner, "another commit changed the table's schema or properties")
+
+
+def _domains(read: ReadSet, winner: Winner) -> ConflictError | None:
+    both = {str(d.get("domain")) for _, d in winner.actions.of("domainMetadata")} & read.domains - {ROW_TRACKING_DOMAIN}
+    if not both:
+        return None
+    return _conflict(
+        MetadataChangedError, winner, f"another commit changed the metadata domain {', '.join(sorted(both))}"
+    )
+
+
+def _applications(read: ReadSet, winner: Winner) -> ConflictError | None:
+    advanced = {str(t.get("appId")) for _, t in winner.actions.of("txn")} & read.app_ids
+    if not advanced:
+        return None
+    return _conflict(
+        ConcurrentTransactionError,
+        winner,
+        f"another commit advanced the application id {', '.join(sorted(advanced))}",
+        "the other writer has written this batch: do not write it again",
+    )
+
+
+def _added(read: ReadSet, winner: Winner) -> ConflictError | None:
+    if read.isolation == "SnapshotIsolation":
+        return None
+    # Under WriteSerializable a blind append may be ordered after this commit, whatever this commit read.
+    lenient = read.isolation == "WriteSerializable" and not read.changes_metadata
+    if lenient and winner.info.get("isBlindAppend") is True:
+        return None
+    touched = _in_read_set(read, winner.actions.add)
+    if not touched.num_rows:
+        return None
+    return _conflict(
+        ConcurrentAppendError,
+        winner,
+        f"another commit added {touched.num_rows} files where this one read",
+        files=_some(touched),
+    )
+
+
+def _deleted_read(read: ReadSet, winner: Winner) -> ConflictError | None:
+    removed = winner.actions.remove
+    deleted = _in_read_set(replace(read, predicates=()), removed)
+    if not deleted.num_rows and read.files:
+        deleted = _among(removed, read.files)
+    if not deleted.num_rows:
+        return None
+    return _conflict(
+        ConcurrentDeleteReadError,
+        winner,
+        f"another commit removed {deleted.num_rows} files that this one read",
+        files=_some(deleted),
+    )
+
+
+def _deleted_deleted(read: ReadSet, winner: Winner) -> ConflictError | None:
+    both = _among(winner.actions.remove, read.removed)
+    if not both.num_rows:
+        return None
+    return _conflict(
+        ConcurrentDeleteDeleteError,
+        winner,
+        f"another commit removed {both.num_rows} files that this one removes too",
+        files=_some(both),
+    )
+
+
+_RULES = (_protocol, _metadata, _domains, _applications, _added, _deleted_read, _deleted_deleted)
+
+
+def _among(files: pa.Table, paths: frozenset[str]) -> pa.Table:
+    if not files.num_rows or not paths:
+        return files.slice(0, 0)
+    return files.filter(pc.is_in(files["path"], pa.array(sorted(paths), pa.string())))
+
+
+def _in_read_set(read: ReadSet, files: pa.Table) -> pa.Table:
+    if read.whole_table or not files.num_rows:
+        return files
+    if read.partitions is None and not read.predicates:
+        return files.slice(0, 0)
+    mask = pa.array([False] * files.num_rows)
+    unknown = files["partitionValues"].is_null()
+    for partition in read.partitions or ():
+        hit = pa.array([True] * files.num_rows)
+        for name, text in partition.items():
+            value = pc.map_lookup(files["partitionValues"], pa.scalar(name), "first")
+            same = pc.is_null(value) if text is None else pc.equal(value, text)
+            hit = pc.and_(hit, pc.fill_null(same, False))
+        mask = pc.or_(mask, hit)
+    for predicate in read.predicates:
+        mask = pc.or_(mask, predicate.may_match(files))
+    # A remove that does not say its partition may be in any.
+    return files.filter(pc.or_(mask, unknown))
+
+
+def _some(files: pa.Table) -> str:
+    keys = file_keys(files).slice(0, 3).to_pylist()
+    more = f" and {files.num_rows - 3} more" if files.num_rows > 3 else ""
+    return ", ".join(k.split("\x00")[0] for k in keys) + more

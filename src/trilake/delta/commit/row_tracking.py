@@ -1,0 +1,79 @@
+"""Row tracking: every file gets a range of row ids of its own, and the version that wrote its rows.
+
+Table feature ``rowTracking``.  The next free id is kept in the metadata domain ``delta.rowTracking``; ids are assigned
+at the moment of the commit, so two writers never share one and neither has to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from trilake.delta.log.replay import State
+from trilake.delta.protocol.actions import Protocol
+from trilake.errors import CorruptLogError, WriteFailedError
+
+FEATURE = "rowTracking"
+ENABLED = "delta.enableRowTracking"
+DOMAIN = "delta.rowTracking"
+#: Properties that name the columns in which files keep the ids and versions of rows that were moved.
+ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+_MARK = "rowIdHighWaterMark"
+
+
+def supported(protocol: Protocol) -> bool:
+    """Whether writers of the table must assign row ids."""
+    return FEATURE in (protocol.writer_features or ())
+
+
+def high_water_mark(state: State) -> int:
+    """The largest row id assigned so far, -1 where there is none.  Raises ``CorruptLogError``."""
+    domain = state.domains.get(DOMAIN)
+    if domain is None:
+        return -1
+    try:
+        return int(orjson.loads(domain["configuration"])[_MARK])
+    except (KeyError, TypeError, ValueError) as e:
+        raise CorruptLogError(
+            f"the metadata domain {DOMAIN} does not say its {_MARK}",
+            help="row ids cannot be assigned without it; restore the log from a copy",
+        ) from e
+
+
+def assign(actions: Sequence[Mapping[str, Any]], state: State, version: int) -> list[Mapping[str, Any]]:
+    """``actions`` with row ids for the files that have none yet, and the domain that says how far they go.
+
+    A file that keeps its rows, as one that only gets another deletion vector, comes with the ids it has.
+    """
+    mark = start = high_water_mark(state)
+    out: list[Mapping[str, Any]] = []
+    for action in actions:
+        add = action.get("add")
+        if add is None or (add.get("baseRowId") is not None and add.get("defaultRowCommitVersion") is not None):
+            out.append(action)
+            continue
+        filled = dict(add)
+        if filled.get("baseRowId") is None:
+            filled["baseRowId"] = mark + 1
+            mark += _records(add)
+        if filled.get("defaultRowCommitVersion") is None:
+            filled["defaultRowCommitVersion"] = version
+        out.append({"add": filled})
+    if mark != start:
+        configuration = orjson.dumps({_MARK: mark}).decode()
+        out.append({"domainMetadata": {"domain": DOMAIN, "configuration": configuration, "removed": False}})
+    return out
+
+
+def _records(add: Mapping[str, Any]) -> int:
+    try:
+        return int(orjson.loads(add["stats"])["numRecords"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise WriteFailedError(
+            "a file without a number of records cannot be added to a table with row tracking",
+            help="give its add action statistics with numRecords",
+            file=str(add.get("path")),
+        ) from e

@@ -1,0 +1,273 @@
+"""A commit: from a read version and a set of actions to the next version of the table.
+
+The life of a transaction::
+
+    begin(snapshot) --> actions --> try N+1 --won--> committed --> post-commit: checkpoint and upkeep when due
+                                      |  ^
+                                 lost |  | no conflict: try the version after the winner
+                                      v  |
+                                    check every winner --conflict--> ConflictError, nothing committed
+                                      |
+                         reply lost --+--> read N+1: our token there? committed : (absent or foreign) decide as above
+
+The one dangerous step is ``put_if_absent`` of the commit file.  A reply that got lost is never taken for a failure: the
+commit carries a token, and the log itself says whose commit it holds.  What depends on the version that is tried (row
+ids, in-commit timestamps) is computed for each attempt, on the state that the winners left.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+import trilake
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.after_commit import after_commit
+from trilake.delta.commit.conflicts import ReadSet, Winner, check
+from trilake.delta.log import symlink_manifest
+from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.replay import State, apply_rare, empty_state
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol import in_commit_timestamps
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.features import check_writable
+from trilake.delta.runtime import Runtime
+from trilake.errors import (
+    ConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TableExistsError,
+    UnknownOutcomeError,
+)
+
+#: What else follows a commit: called with the log, the plan, the metadata in force, the version and the runtime.  A
+#: module that needs commits itself puts its function in; it must not raise, since the commit stands.
+AFTER_COMMIT: list[Callable[[DeltaLog, CommitPlan, Metadata, int, Runtime], None]] = []
+#: Attempts before a transaction gives up against ever new winners.
+MAX_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True)
+class CommitPlan:
+    """Everything a commit says, apart from its version.
+
+    ``file_actions`` are whole action objects, one key each, such as ``{"add": {...}}``; ``txns`` the versions of
+    applications that the commit stands for, and ``domains`` the configuration of metadata domains (``None`` removes
+    one).
+    """
+
+    operation: str
+    parameters: Mapping[str, Any]
+    file_actions: Sequence[Mapping[str, Any]]
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    user_metadata: str | None = None
+    read: ReadSet = field(default_factory=ReadSet)
+    txns: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+    #: Makes the plan anew when identity columns moved on under it; see :class:`~trilake.delta.commit.conflicts.ReadSet`.
+    rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
+
+    @property
+    def complete_read(self) -> ReadSet:
+        """The read set, with what the plan itself says of it."""
+        return replace(
+            self.read,
+            app_ids=self.read.app_ids | set(self.txns),
+            domains=self.read.domains | set(self.domains),
+            changes_metadata=self.read.changes_metadata or self.metadata is not None,
+            rebases_identity=self.rebase is not None,
+        )
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that is in the log: its version, and the snapshot it made where that was computed."""
+
+    version: int
+    snapshot: Snapshot | None = None
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What the next attempt stands on: the version before it, the table's state there and its ``commitInfo``."""
+
+    version: int
+    state: State
+    info: Mapping[str, Any] | None = None
+
+
+def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
+    """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners it does not conflict
+    with.
+
+    Raises a ``ConflictError`` where a winner and this commit exclude each other, ``TableExistsError`` where a table to
+    be created is there by now, ``UnsupportedProtocolError`` where what the commit makes of the table could not be
+    written to, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed, ``PostCommitHookError``
+    where the commit stands and the table's symlink manifests could not follow.
+    """
+    runtime = runtime or Runtime()
+    token = runtime.new_id()
+    ground = _Ground(-1, empty_state()) if base is None else _Ground(base.version, base.state)
+    for attempt in range(MAX_ATTEMPTS):
+        version = ground.version + 1
+        data = _content(log, base, ground, plan, token, runtime)
+        if _try_put(log, version, data, token):
+            made = after_commit(log, base, version, runtime)
+            metadata = plan.metadata or ground.state.metadata
+            assert metadata is not None
+            for follow in AFTER_COMMIT:
+                follow(log, plan, metadata, version, runtime)
+            symlink_manifest.after_commit(log, base, metadata, plan.file_actions, version)
+            return Committed(version, made)
+        if base is None:
+            raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
+        ground = _past_winners(log, plan.complete_read, ground)
+        if plan.rebase is not None and ground.state.metadata is not None:
+            plan = plan.rebase(plan, ground.state.metadata)
+        if attempt > 3:
+            runtime.sleep(min(0.01 * attempt, 0.5))
+    raise ConflictError(
+        f"{MAX_ATTEMPTS} attempts lost against other writers",
+        help="try again when fewer writers commit to this table",
+        file=log.store.uri,
+        version=ground.version,
+    )
+
+
+def _content(
+    log: DeltaLog, base: Head | None, ground: _Ground, plan: CommitPlan, token: str, runtime: Runtime
+) -> bytes:
+    version, now = ground.version + 1, runtime.clock_ms()
+    protocol, metadata = plan.protocol or ground.state.protocol, plan.metadata or ground.state.metadata
+    assert protocol is not None
+    assert metadata is not None
+    if plan.protocol is not None or plan.metadata is not None:
+        check_writable(protocol, metadata, uri=log.store.uri, version=version)
+    info = _commit_info(log, base, plan, token, now)
+    new_metadata = plan.metadata
+    if in_commit_timestamps.enabled(metadata):
+        time = in_commit_timestamps.next_time(now, _info_before(log, ground))
+        # Readers look for it in the first action of the commit.
+        info = {in_commit_timestamps.FIELD: time, **info, "timestamp": time}
+        before = ground.state.metadata
+        if new_metadata is not None and before is not None and not in_commit_timestamps.enabled(before):
+            new_metadata = in_commit_timestamps.stamped(new_metadata, version, time)
+    actions: Sequence[Mapping[str, Any]] = plan.file_actions
+    if row_tracking.supported(protocol):
+        actions = row_tracking.assign(actions, ground.state, version)
+    lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
+    if plan.protocol is not None:
+        lines.append({"protocol": plan.protocol.to_json()})
+    if new_metadata is not None:
+        lines.append({"metaData": new_metadata.to_json()})
+    lines += [{"txn": {"appId": a, "version": v, "lastUpdated": now}} for a, v in plan.txns.items()]
+    lines += [
+        {"domainMetadata": {"domain": d, "configuration": c or "", "removed": c is None}}
+        for d, c in plan.domains.items()
+    ]
+    return b"\n".join(orjson.dumps(a) for a in (*lines, *actions)) + b"\n"
+
+
+def _info_before(log: DeltaLog, ground: _Ground) -> Mapping[str, Any] | None:
+    if ground.info is not None or ground.version < 0:
+        return ground.info
+    try:
+        return log.commit_info(ground.version)
+    except ObjectNotFoundError:  # cleaned up: older than any clock that is not years off
+        return None
+
+
+def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str, now: int) -> dict[str, Any]:
+    info: dict[str, Any] = {
+        "timestamp": now,
+        "userName": _user(),
+        "operation": plan.operation,
+        # As other writers do: every parameter is a text, lists as JSON.
+        "operationParameters": {
+            k: v if isinstance(v, str) else orjson.dumps(v).decode() for k, v in plan.parameters.items()
+        },
+        "isolationLevel": plan.read.isolation,
+        "isBlindAppend": plan.read.blind and all("add" in a for a in plan.file_actions),
+        "operationMetrics": {k: str(v) for k, v in plan.metrics.items()},
+        "engineInfo": f"trilake/{trilake.__version__}",
+        "txnId": token,
+    }
+    if base is not None:
+        info["readVersion"] = base.version
+    note = plan.user_metadata if plan.user_metadata is not None else log.user_metadata
+    if note is not None:
+        info["userMetadata"] = note
+    return info
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no name for this user id, as in many containers
+        return None
+
+
+def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
+    """Whether the commit is in the log under ``version``."""
+    key = commit_key(version)
+    try:
+        log.store.put_if_absent(key, data)
+        return True
+    except (ObjectExistsError, UnknownOutcomeError) as e:
+        # Even an object that exists may be ours: a retried request meets its own first attempt.  The token tells.
+        try:
+            return _token_at(log, version) == token
+        except StorageError as unread:
+            # Absent now does not mean that a request under way cannot land later, so this is no failure to retry; and
+            # a log that cannot be read does not say that nothing was changed.
+            absent = isinstance(unread, ObjectNotFoundError)
+            raise UnknownOutcomeError(
+                f"the reply to the commit of version {version} was lost and the commit "
+                + ("is not there (yet)" if absent else f"cannot be looked up: {unread.message}"),
+                file=f"{log.store.uri}/{key}",
+                version=version,
+            ) from e
+
+
+def _token_at(log: DeltaLog, version: int) -> str | None:
+    token = log.commit_info(version).get("txnId")
+    return token if isinstance(token, str) else None
+
+
+def _past_winners(log: DeltaLog, read: ReadSet, ground: _Ground) -> _Ground:
+    """Check every winner there is by now; what they left behind is what the next attempt stands on."""
+    for version, meta in log.commits(ground.version + 1):
+        if version != ground.version + 1:
+            break  # a gap: the missing commit is still on its way
+        winner = Winner(version, log.parse([(version, meta)]))
+        conflict = check(read, winner)
+        if conflict is not None:
+            raise conflict
+        ground = _Ground(version, apply_rare(ground.state, winner.actions), dict(winner.info))
+    return ground
+
+
+def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """The ``remove`` that cancels an ``add``, with all that readers of the change feed and vacuum want to know."""
+    remove: dict[str, Any] = {
+        "path": add["path"],
+        "deletionTimestamp": now_ms,
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": dict(add["partitionValues"] or ()),
+        "size": add["size"],
+    }
+    for name in ("tags", "deletionVector", "baseRowId", "defaultRowCommitVersion"):
+        value = add.get(name)
+        if value is not None:
+            if name == "deletionVector":
+                value = {k: v for k, v in value.items() if v is not None}
+            remove[name] = dict(value) if name == "tags" else value
+    return {"remove": remove}

@@ -1,0 +1,138 @@
+"""How files of a table are to be written: what travels to whoever holds the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from trilake.delta.files.file_statistics import StatisticsPlan
+from trilake.delta.protocol.column_mapping import physical_schema
+from trilake.delta.protocol.properties import size_bytes
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.row_rules import RowRules
+from trilake.errors import InvalidArgumentError
+from trilake.expr import Filter
+from trilake.storage.base import Store
+
+#: Bytes of a data file, where the table does not say.
+_TARGET_SIZE = 256 << 20
+#: What a path may hold unescaped in the log (RFC 2396).
+_PATH_SAFE = "/!$&'()*+,;=:@~"
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """How to write files of a table: what a Spark task needs besides the rows.
+
+    ``schema`` is the table's, ``partition_columns`` those of its columns by name, ``buffer_size`` the bytes of rows
+    that wait in memory for a larger row group.
+    """
+
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    job_id: str
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    buffer_size: int = 128 << 20
+    compression: str = "snappy"
+    #: Partitions that one task writes at the same time: with fewer, rows that come in any order make more files.
+    open_partitions: int = 64
+    #: Physical paths of columns that may hold a NaN and get no bounds, so that one which comes late needs no new file.
+    unbounded: frozenset[tuple[str, ...]] = frozenset()
+    #: Format of the files, as ``metaData.format.provider`` says.
+    provider: str = "parquet"
+    #: What rows go through on their way in; ``None`` for rows that are the table's own already.
+    rules: RowRules | None = None
+    #: A condition that every row must meet, as rows that replace those of a predicate must.
+    required: Filter | None = None
+    #: ``cdc`` for files of the change data feed.
+    action: Literal["add", "cdc"] = "add"
+    #: Columns of the files that are none of the table's, such as ``_change_type``.
+    extra: tuple[pa.Field, ...] = ()
+
+    @cached_property
+    def target_size(self) -> int:
+        """The size in bytes at which a file is closed."""
+        text = self.configuration.get("delta.targetFileSize")
+        return _TARGET_SIZE if text is None else size_bytes(text)
+
+    @property
+    def mode(self) -> str:
+        """How columns are mapped: ``none``, ``name`` or ``id``."""
+        return self.configuration.get("delta.columnMapping.mode", "none").lower()
+
+    @property
+    def folder(self) -> str:
+        """Folder of the files below the table, empty for the table's own."""
+        return "_change_data" if self.action == "cdc" else ""
+
+    @cached_property
+    def statistics(self) -> StatisticsPlan:
+        """Which columns get bounds in the log."""
+        return StatisticsPlan.of(self.configuration, self.schema)
+
+    def file_schema(self) -> pa.Schema:
+        """The columns of a file, under physical names and with field ids where the table maps its columns."""
+        inside = StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_columns))
+        return pa.schema([*physical_schema(inside, self.mode), *self.extra])
+
+
+@dataclass(frozen=True)
+class WrittenFiles:
+    """What a task wrote: one action object a file, and how far it moved identity columns."""
+
+    actions: tuple[Mapping[str, Any], ...]
+    marks: Mapping[str, int] = field(default_factory=dict)
+
+
+def encode_path(path: str) -> str:
+    """A path as the log writes it: URI-encoded once.
+
+    >>> encode_path("p=a b/x.parquet")
+    'p=a%20b/x.parquet'
+    """
+    return quote(path, safe=_PATH_SAFE)
+
+
+class RowFile(Protocol):
+    """One file of a format other than Parquet, while it is being written."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes have been written."""
+
+    def write(self, batch: pa.Table) -> None:
+        """Add rows."""
+
+    def close(self) -> None:
+        """Finish the file: it appears whole."""
+
+    def discard(self) -> None:
+        """Give it up: nothing appears."""
+
+
+#: Writers of other formats by name: from a store, a key, the schema of the rows and the plan to a file that takes rows.
+#: A layer that knows formats which this one must not know adds theirs.
+WRITERS: dict[str, Callable[[Store, str, pa.Schema, FilePlan], RowFile]] = {}
+#: Of those, what raises ``SchemaMismatchError`` for a table whose columns the format does not have.
+CHECKS: dict[str, Callable[[pa.Schema], None]] = {}
+
+
+def check_provider(provider: str, schema: StructType, uri: str) -> None:
+    """See whether a table's files can be written in a format.
+
+    Raises ``InvalidArgumentError`` for one that is not written, and ``SchemaMismatchError`` for a type that it lacks.
+    """
+    known = {"parquet", *WRITERS}
+    if provider not in known:
+        raise InvalidArgumentError(
+            f"the table's files are {provider!r}, and no such files are written",
+            help=f"written are {', '.join(sorted(known))}",
+            file=uri,
+        )
+    if provider in CHECKS:
+        CHECKS[provider](schema.to_arrow_schema())

@@ -1,0 +1,211 @@
+"""Statistics of a Parquet file just written, as the ``stats`` field of an ``add`` action.
+
+Protocol: *Per-file Statistics*.  Bounds come from the file's own footer, so no row is looked at twice; a bound that
+cannot be stated soundly is left out, which readers take as "unknown".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trilake.delta.protocol.column_names import split_names
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
+
+#: Characters kept of a string bound, as the reference implementation does.
+STRING_PREFIX = 32
+_LAST_CHARACTER = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class StatisticsPlan:
+    """Which columns of a table get statistics.
+
+    ``count`` is how many leading columns do (``delta.dataSkippingNumIndexedCols``, 32 by default, negative for all);
+    ``named`` are physical paths of columns instead (``delta.dataSkippingStatsColumns``), a struct standing for all that
+    is in it.
+    """
+
+    count: int = 32
+    named: tuple[tuple[str, ...], ...] | None = None
+    #: Columns of type variant: their parts are no columns of the table.
+    variants: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str], schema: StructType) -> StatisticsPlan:
+        """From a table's properties; a value that is none counts as the default."""
+        variants = tuple(_variants(schema, ()))
+        text = configuration.get("delta.dataSkippingStatsColumns", "").strip()
+        if text:
+            paths = (_physical(schema, column) for column in split_names(text))
+            return cls(named=tuple(p for p in paths if p is not None), variants=variants)
+        try:
+            return cls(int(configuration.get("delta.dataSkippingNumIndexedCols", "32")), variants=variants)
+        except ValueError:
+            return cls(variants=variants)
+
+    def wanted(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
+        """For each Parquet leaf column of a file its path where it gets statistics, else ``None``."""
+        out: list[tuple[str, ...] | None] = []
+        for number, column in enumerate(_columns(schema)):
+            for path in column:
+                if self.named is not None:
+                    inside = path is not None and any(path[: len(n)] == n for n in self.named)
+                else:
+                    inside = self.count < 0 or number < self.count
+                if path is not None and any(path[: len(v)] == v for v in self.variants):
+                    inside = False
+                out.append(path if inside else None)
+        return out
+
+
+def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for f in schema.fields:
+        name = (*path, f.physical_name)
+        if isinstance(f.type, StructType):
+            yield from _variants(f.type, name)
+        elif isinstance(f.type, PrimitiveType) and f.type.name == "variant":
+            yield name
+
+
+def _physical(schema: StructType, path: tuple[str, ...]) -> tuple[str, ...] | None:
+    names: list[str] = []
+    level: DataType = schema
+    for name in path:
+        found = level.find(name) if isinstance(level, StructType) else None
+        if found is None:
+            return None
+        names.append(found.physical_name)
+        level = found.type
+    return tuple(names)
+
+
+def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
+    """For each Parquet leaf column of ``schema`` its path, or ``None`` inside lists and maps, which have no
+    statistics."""
+    return [path for column in _columns(schema) for path in column]
+
+
+def _columns(schema: pa.Schema) -> Iterator[list[tuple[str, ...] | None]]:
+    """The columns that statistics count, each with the paths of its Parquet leaves: a list or map is one column."""
+    for f in schema:
+        yield from _columns_of(f.type, (f.name,))
+
+
+def _columns_of(t: pa.DataType, path: tuple[str, ...]) -> Iterator[list[tuple[str, ...] | None]]:
+    if pa.types.is_struct(t):
+        for f in t:
+            yield from _columns_of(f.type, (*path, f.name))
+    elif pa.types.is_map(t):
+        yield [None] * (_leaf_count(t.key_type) + _leaf_count(t.item_type))
+    elif pa.types.is_list(t):
+        yield [None] * _leaf_count(t.value_type)
+    else:
+        yield [path]
+
+
+def _leaf_count(t: pa.DataType) -> int:
+    return sum(len(column) for column in _columns_of(t, ()))
+
+
+def file_statistics(
+    metadata: pq.FileMetaData, schema: pa.Schema, *, with_nan: frozenset[tuple[str, ...]], which: StatisticsPlan
+) -> str:
+    """The JSON text of a file's statistics.
+
+    ``schema`` is the one it was written with, ``with_nan`` the paths of columns that hold a NaN, ``which`` says which
+    columns get statistics.
+    """
+    minimum: dict[str, Any] = {}
+    maximum: dict[str, Any] = {}
+    nulls: dict[str, Any] = {}
+    groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    for index, path in enumerate(which.wanted(schema)):
+        if path is None:
+            continue
+        statistics = [g.column(index).statistics for g in groups]
+        if any(s is None for s in statistics):
+            continue
+        if all(s.has_null_count for s in statistics):
+            put_at(nulls, path, sum(s.null_count for s in statistics))
+        convert = bound_converter(type_at(schema, path))
+        valued = [
+            s for g, s in zip(groups, statistics, strict=True) if not s.has_null_count or s.null_count < g.num_rows
+        ]
+        if convert is None or not valued or not all(s.has_min_max for s in valued):
+            continue
+        try:
+            low, high = min(s.min for s in valued), max(s.max for s in valued)
+            low, high = convert(low, False), convert(high, True)
+        except (ValueError, OverflowError, TypeError):
+            continue  # a value that Python cannot hold, such as the year 10000
+        if low is not None:
+            put_at(minimum, path, low)
+        if high is not None and path not in with_nan:
+            put_at(maximum, path, high)
+    return orjson.dumps(
+        {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
+    ).decode()
+
+
+def put_at(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Put a value at a path of nested objects."""
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    """The type of a field inside structs."""
+    t = schema.field(path[0]).type
+    for name in path[1:]:
+        t = t.field(name).type
+    return t
+
+
+def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
+    """What makes of a value the bound that the log has, from below or (``True``) above; ``None`` for types without."""
+    if pa.types.is_integer(t):
+        return lambda v, _: int(v)
+    if pa.types.is_floating(t):
+        return lambda v, _: v if math.isfinite(v) else None
+    if pa.types.is_decimal(t):
+        return lambda v, _: orjson.Fragment(format(decimal.Decimal(v), "f"))
+    if pa.types.is_string(t):
+        return _string_bound
+    if pa.types.is_date(t):
+        return lambda v, _: v.isoformat()
+    if pa.types.is_timestamp(t):
+        return lambda v, up: _timestamp_bound(v, up, t.tz is not None)
+    return None
+
+
+def _string_bound(value: str, up: bool) -> str:
+    """A prefix; as an upper bound, one that no string with that prefix exceeds."""
+    if len(value) <= STRING_PREFIX:
+        return value
+    end = STRING_PREFIX
+    if not up:
+        return value[:end]
+    while end < len(value) and value[end] == _LAST_CHARACTER:
+        end += 1
+    return value if end == len(value) else value[:end] + _LAST_CHARACTER
+
+
+def _timestamp_bound(value: dt.datetime, up: bool, instant: bool) -> str:
+    """Cut to milliseconds; an upper bound is rounded up, so that it bounds whatever a reader makes of it."""
+    rest = value.microsecond % 1000
+    value -= dt.timedelta(microseconds=rest)
+    if up and rest:
+        value += dt.timedelta(milliseconds=1)
+    if value.tzinfo is not None:
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return value.isoformat(timespec="milliseconds") + ("Z" if instant else "")

@@ -1,0 +1,208 @@
+"""One data file while it is being written, in Parquet or another format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from trilake.delta.files.file_plan import WRITERS, FilePlan, encode_path
+from trilake.delta.files.file_statistics import file_statistics, leaf_paths
+from trilake.delta.files.row_statistics import RowStatistics
+from trilake.errors import SchemaMismatchError
+from trilake.storage.base import Store
+
+#: Bytes of a column's dictionary at which the Parquet writer gives it up and goes on with plain values.
+_DICTIONARY_LIMIT = 1 << 20
+#: Rows that are looked at to foresee that.
+_SAMPLE = 4096
+
+
+def file_action(
+    plan: FilePlan,
+    key: str,
+    partition: Mapping[str, str | None],
+    size: int,
+    now_ms: int,
+    statistics: Callable[[], str],
+) -> dict[str, Any]:
+    """The action for a file just written: the fields of ``add`` or ``cdc``."""
+    common = {"path": encode_path(key), "partitionValues": dict(partition), "size": size}
+    if plan.action == "cdc":
+        return {**common, "dataChange": False}
+    return {**common, "modificationTime": now_ms, "dataChange": True, "stats": statistics()}
+
+
+class ParquetFile:
+    """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded.
+
+    Text columns that come as dictionaries are written as such, without looking at a text twice.
+    """
+
+    def __init__(
+        self,
+        sink: IO[bytes],
+        key: str,
+        partition: Mapping[str, str | None],
+        schema: pa.Schema,
+        plan: FilePlan,
+        first: pa.Table,
+    ) -> None:
+        self.sink, self.key, self.partition, self.schema, self.plan = sink, key, partition, schema, plan
+        self.footer: list[pq.FileMetaData] = []
+        leaves = [p for p in leaf_paths(schema) if p is not None]
+        self.floats = [p for p in leaves if pa.types.is_floating(_leaf_type(schema, p))]
+        # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
+        # column that holds one has no bounds, in the file no more than in the log.
+        self.with_nan = frozenset(p for p in self.floats if p in plan.unbounded or _has_nan(first, p))
+        bounded = [".".join(p) for p in leaves if p not in self.with_nan]
+        self.counter = pa.PythonFile(sink, mode="w")
+        self.dictionaries = _dictionaries(first)
+        self.writer = pq.ParquetWriter(
+            self.counter,
+            pa.schema([f.with_type(self.dictionaries.get(f.name, f.type)) for f in schema]),
+            compression=plan.compression,
+            use_dictionary=dictionary_columns(first),
+            write_statistics=bounded if self.with_nan else True,
+            # As Spark writes them; fixed bytes take twice the space and longer to read.
+            store_decimal_as_integer=True,
+            coerce_timestamps="us",
+            store_schema=False,
+            metadata_collector=self.footer,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return int(self.counter.tell())
+
+    def accepts(self, table: pa.Table) -> bool:
+        """Whether the rows can go into this file: not where they hold the first NaN of a column with bounds."""
+        return _dictionaries(table) == self.dictionaries and not any(
+            _has_nan(table, p) for p in self.floats if p not in self.with_nan
+        )
+
+    def write(self, table: pa.Table) -> None:
+        try:
+            self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
+        except pa.ArrowInvalid as e:
+            # What the check of top-level columns leaves to the format itself: nulls inside nested values.
+            raise SchemaMismatchError(
+                f"rows do not fit the table: {e}", help="fill or drop the nulls that the table's schema forbids"
+            ) from e
+
+    def close(self, now_ms: int) -> dict[str, Any]:
+        self.writer.close()
+        size = int(self.counter.tell())
+        self.sink.close()
+        return file_action(
+            self.plan,
+            self.key,
+            self.partition,
+            size,
+            now_ms,
+            lambda: file_statistics(self.footer[0], self.schema, with_nan=self.with_nan, which=self.plan.statistics),
+        )
+
+    def discard(self) -> None:
+        """Give the file up: the store's writer drops it when it leaves its block with an error."""
+        self.writer.is_open = False  # or its destructor would try to write the footer
+        self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
+
+
+class OtherFile:
+    """One file of another format."""
+
+    def __init__(
+        self, store: Store, key: str, partition: Mapping[str, str | None], schema: pa.Schema, plan: FilePlan
+    ) -> None:
+        self.store, self.key, self.partition, self.plan = store, key, partition, plan
+        self.file = WRITERS[plan.provider](store, key, schema, plan)
+        self.statistics = RowStatistics(schema, plan.statistics)
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.file.size
+
+    def accepts(self, table: pa.Table) -> bool:
+        """Whether the rows can go into this file."""
+        return True
+
+    def write(self, table: pa.Table) -> None:
+        self.file.write(table)
+        self.statistics.add(table)
+
+    def close(self, now_ms: int) -> dict[str, Any]:
+        self.file.close()
+        size = self.store.head(self.key).size
+        return file_action(self.plan, self.key, self.partition, size, now_ms, self.statistics.json)
+
+    def discard(self) -> None:
+        """Give the file up."""
+        self.file.discard()
+
+
+def _dictionaries(rows: pa.Table) -> dict[str, pa.DataType]:
+    """The columns that come as dictionaries."""
+    return {f.name: f.type for f in rows.schema if pa.types.is_dictionary(f.type)}
+
+
+def dictionary_columns(rows: pa.Table) -> bool | list[str]:
+    """The Parquet columns to write with a dictionary, or ``True`` for all.
+
+    Left out are those whose dictionary would outgrow its page.  The writer would find that out by building it, which
+    for such a column takes longer than everything else together.
+    """
+    if rows.nbytes <= _DICTIONARY_LIMIT:
+        return True
+    head = rows.slice(0, 8 * _SAMPLE)  # with gaps, so that runs of one value are seen as what they are
+    sample = head.take(pa.array(np.arange(0, head.num_rows, max(1, head.num_rows // _SAMPLE))))
+    out: list[str] = []
+    for f in rows.schema:
+        encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type)
+        if encoded or not _outgrows(sample[f.name], rows.num_rows):
+            out += _column_paths(f.type, f.name)
+    return out
+
+
+def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
+    """Whether a dictionary of as many rows, judged by a sample of them, is larger than a dictionary may be."""
+    if pa.types.is_boolean(sample.type) or pa.types.is_null(sample.type):
+        return False
+    count, repeated = len(sample), len(sample) - pc.count_distinct(sample, mode="all").as_py()
+    # Of two rows drawn from d values, one in d pairs is equal; the sample has count^2 / 2 pairs.
+    distinct = min(rows, count * count / 2 / max(repeated, 1))
+    return bool(distinct * sample.nbytes / count > _DICTIONARY_LIMIT)
+
+
+def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
+    """The paths of a field's leaf columns, as Parquet spells them."""
+    if pa.types.is_struct(t):
+        for f in t:
+            yield from _column_paths(f.type, f"{path}.{f.name}")
+    elif pa.types.is_map(t):
+        yield from _column_paths(t.key_type, f"{path}.key_value.key")
+        yield from _column_paths(t.item_type, f"{path}.key_value.value")
+    elif pa.types.is_list(t):
+        yield from _column_paths(t.value_type, f"{path}.list.element")
+    else:
+        yield path
+
+
+def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    t = schema.field(path[0]).type
+    for name in path[1:]:
+        t = t.field(name).type
+    return t
+
+
+def _has_nan(table: pa.Table, path: tuple[str, ...]) -> bool:
+    column = table[path[0]]
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return bool(pc.any(pc.is_nan(column)).as_py())

@@ -1,0 +1,210 @@
+"""Writing data files: rows in, actions out.
+
+Runs in any process that has the plan and a store: the caller's own, or a Spark task.  Nothing it writes is visible
+before a commit names it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.file_writer import OtherFile, ParquetFile
+from trilake.delta.protocol.column_mapping import to_physical
+from trilake.delta.protocol.partitions import format_values, hive_directory
+from trilake.delta.protocol.schema import PrimitiveType, StructType
+from trilake.delta.rules.store_assignment import assign_batch
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.row_text import describe_row
+from trilake.errors import SchemaMismatchError
+from trilake.expr import Filter
+from trilake.storage.base import Store
+
+#: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
+_SPLIT_SIZE = 16 << 20
+
+
+def write_files(
+    store: Store,
+    plan: FilePlan,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: int = 0,
+    tasks: int | None = None,
+    runtime: Runtime | None = None,
+) -> WrittenFiles:
+    """Write rows into as many files as partitions and the target size ask for.
+
+    ``task`` is the number of this one among ``tasks``, where that is known.  Returns one ``add`` action a file, as JSON
+    objects.  When it fails, the files that it had finished are deleted: no commit can name them.  Raises
+    ``SchemaMismatchError`` for rows that are not of the table's schema, and what the table's rules raise for rows that
+    break them.
+    """
+    pipeline = None if plan.rules is None else plan.rules.start(task, tasks=tasks)
+    with TaskWriter(store, plan, task, runtime or Runtime()) as writer:
+        rows = pipeline.run(batches) if pipeline is not None else (assign_batch(b, plan.schema) for b in batches)
+        for batch in rows:
+            if plan.required is not None:
+                _check_required(batch, plan.required)
+            writer.write(batch)
+        return WrittenFiles(tuple(writer.close()), {} if pipeline is None else pipeline.marks)
+
+
+def _check_required(rows: pa.RecordBatch, required: Filter) -> None:
+    mask = required.mask(rows)
+    if not pc.all(mask).as_py():
+        wrong = rows.slice(pc.index(mask, pa.scalar(False)).as_py(), 1).to_pylist()[0]
+        raise SchemaMismatchError(
+            f"a row with {describe_row(wrong, required.columns)} violates replace_where ({required.text})",
+            help="filter the rows before writing, or widen the predicate",
+        )
+
+
+class TaskWriter:
+    """All files of one task: rows wait by partition and go out as row groups.
+
+    Used as a context manager, it gives everything up when its block raises.
+    """
+
+    def __init__(self, store: Store, plan: FilePlan, task: int, runtime: Runtime) -> None:
+        self.store, self.plan, self.task, self.runtime = store, plan, task, runtime
+        self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
+        names = set(plan.partition_columns)
+        self.inside = StructType(tuple(f for f in plan.schema.fields if f.name not in names))
+        self.file_schema = plan.file_schema()
+        self.open: OrderedDict[tuple[str | None, ...], ParquetFile | OtherFile] = OrderedDict()
+        self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
+        self.sizes: dict[tuple[str | None, ...], int] = {}
+        self.unsplit: list[pa.RecordBatch] = []
+        self.unsplit_size = 0
+        self.attempt = runtime.new_id()[:8]  # a task may be tried twice, and both tries may be alive
+        self.adds: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+
+    def __enter__(self) -> TaskWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is not None:
+            self.abort()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows of the table's columns, and of the plan's extra ones behind them."""
+        if not batch.num_rows:
+            return
+        if not self.partition_fields:
+            self._wait((), pa.Table.from_batches([batch]))
+        else:
+            self.unsplit.append(batch)
+            self.unsplit_size += batch.nbytes
+            if self.unsplit_size >= _SPLIT_SIZE:
+                self._wait_split()
+        self._flush_largest()
+
+    def write_partition(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
+        """Take rows that are known to be of one partition, without its columns; ``values`` as the log spells them."""
+        if rows.num_rows:
+            self._wait(values, rows)
+            self._flush_largest()
+
+    def finish_partition(self, values: tuple[str | None, ...]) -> None:
+        """End the file that rows of a partition go into: those to come begin another one."""
+        if values in self.waiting:
+            self._flush(values)
+        if values in self.open:
+            self._finish(values)
+
+    def _flush_largest(self) -> None:
+        # A partition alone may use the whole buffer; with many, the largest go first.
+        while sum(self.sizes.values()) > self.plan.buffer_size:
+            self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
+
+    def _wait(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
+        self.waiting.setdefault(values, []).append(rows)
+        self.sizes[values] = self.sizes.get(values, 0) + rows.nbytes
+
+    def _wait_split(self) -> None:
+        if self.unsplit:
+            table = pa.Table.from_batches(self.unsplit).combine_chunks()
+            self.unsplit, self.unsplit_size = [], 0
+            for values, rows in self._split(table):
+                self._wait(values, rows)
+
+    def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+        data = table.drop_columns([f.name for f in self.partition_fields])
+        codes, span = np.zeros(table.num_rows, dtype=np.int64), 1
+        columns: list[tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int32]]]] = []
+        for f in self.partition_fields:
+            assert isinstance(f.type, PrimitiveType)
+            encoded = pc.dictionary_encode(table[f.name].combine_chunks(), null_encoding="encode")
+            if isinstance(encoded, pa.ChunkedArray):
+                encoded = encoded.chunk(0)
+            indices = encoded.indices.to_numpy(zero_copy_only=False)
+            columns.append((format_values(encoded.dictionary, f.type), indices))
+            if span * len(encoded.dictionary) >= 1 << 62:
+                # Many values in many columns: only the combinations that occur are numbered, or codes would overflow.
+                distinct, codes = np.unique(codes, return_inverse=True)
+                span = len(distinct)
+            codes = codes * len(encoded.dictionary) + indices
+            span *= len(encoded.dictionary)
+        order = np.argsort(codes, kind="stable")
+        sorted_codes = codes[order]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(sorted_codes)) + 1, [len(codes)]])
+        data = data.take(pa.array(order)) if len(starts) > 2 else data
+        for lo, hi in pairwise(starts):
+            row = order[lo]
+            yield tuple(texts[indices[row]] for texts, indices in columns), data.slice(int(lo), int(hi - lo))
+
+    def _flush(self, values: tuple[str | None, ...]) -> None:
+        table = to_physical(pa.concat_tables(self.waiting.pop(values)), self.inside, self.plan.mode)
+        del self.sizes[values]
+        writer = self.open.pop(values, None)
+        if writer is not None and not writer.accepts(table):
+            self.adds.append(writer.close(self.runtime.clock_ms()))
+            writer = None
+        writer = writer or self._start(values, table)
+        self.open[values] = writer
+        writer.write(table)
+        if writer.size >= self.plan.target_size:
+            self._finish(values)
+        elif len(self.open) > self.plan.open_partitions:
+            self._finish(next(iter(self.open)))
+
+    def _start(self, values: tuple[str | None, ...], first: pa.Table) -> ParquetFile | OtherFile:
+        names = [f.physical_name for f in self.partition_fields]
+        by_name = dict(zip(names, values, strict=True))
+        number = len(self.keys)
+        provider = self.plan.provider
+        end = f"{self.plan.compression}.parquet" if provider == "parquet" else provider
+        kind = "cdc" if self.plan.action == "cdc" else "part"
+        file = f"{kind}-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{end}"
+        key = "/".join(part for part in (self.plan.folder, hive_directory(by_name), file) if part)
+        self.keys.append(key)
+        if provider != "parquet":
+            return OtherFile(self.store, key, by_name, self.file_schema, self.plan)
+        return ParquetFile(self.store.open_output(key), key, by_name, self.file_schema, self.plan, first)
+
+    def _finish(self, values: tuple[str | None, ...]) -> None:
+        self.adds.append(self.open.pop(values).close(self.runtime.clock_ms()))
+
+    def close(self) -> list[dict[str, Any]]:
+        """Finish all files; their actions."""
+        self._wait_split()
+        for values in list(self.waiting):
+            self._flush(values)
+        for values in list(self.open):
+            self._finish(values)
+        return self.adds
+
+    def abort(self) -> None:
+        """Give all files up, those that were finished included."""
+        for writer in self.open.values():
+            writer.discard()
+        self.store.delete(self.keys)

@@ -1,0 +1,229 @@
+"""Reading checkpoints: single, multi-part, and v2 with sidecars, in Parquet or JSON.
+
+Protocol: *Checkpoints*.  The ``add`` column is read as Arrow and kept so; the few other actions become JSON objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from trilake.delta.log.checkpoint_stats import stats_text
+from trilake.delta.log.replay import State, apply, empty_state
+from trilake.delta.log.segment import SIDECARS, LogSegment
+from trilake.delta.protocol.actions import (
+    EMPTY_BATCH,
+    FILE_ACTIONS,
+    RARE_ACTIONS,
+    ActionBatch,
+    parse_commits,
+    parse_rare,
+)
+from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
+from trilake.storage.base import Store
+
+_BATCH_ROWS = 128 * 1024
+_NO_ACTIONS = {kind: pa.schema(list(type_)).empty_table() for kind, type_ in FILE_ACTIONS.items()}
+
+
+def read_checkpoint(store: Store, segment: LogSegment) -> State:
+    """The state that the segment's checkpoint holds, without its tombstones."""
+    if segment.checkpoint_version is None:
+        return empty_state()
+    adds, rare = _read_files(store, segment, "add")
+    state = empty_state()
+    state = apply(state, _batch(segment.checkpoint_version, rare))
+    return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)
+
+
+def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
+    """The state that the segment's checkpoint holds, without any file action."""
+    if segment.checkpoint_version is None:
+        return empty_state()
+    rare = [a for f in segment.checkpoint_files for a in _read_file(store, f.key, None, segment.checkpoint_version)[1]]
+    return apply(empty_state(), _batch(segment.checkpoint_version, rare))
+
+
+def read_checkpoint_tombstones(store: Store, segment: LogSegment) -> pa.Table:
+    """The ``remove`` actions of the segment's checkpoint."""
+    if segment.checkpoint_version is None:
+        return empty_state().removes
+    return _read_files(store, segment, "remove")[0]
+
+
+def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
+    """Keys of the sidecars that the segment's checkpoint names."""
+    version = segment.checkpoint_version
+    if version is None:
+        return []
+    rare = [a for f in segment.checkpoint_files for a in _read_file(store, f.key, None, version)[1]]
+    return [_sidecar_key(str(d.get("path") or ""), version) for n, d in rare if n == "sidecar"]
+
+
+def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
+    return replace(EMPTY_BATCH, rare=tuple((version, n, d) for n, d in rare))
+
+
+def _read_files(store: Store, segment: LogSegment, kind: str) -> tuple[pa.Table, list[tuple[str, Any]]]:
+    version = segment.checkpoint_version
+    assert version is not None
+    tables: list[pa.Table] = []
+    rare: list[tuple[str, Any]] = []
+    for file in segment.checkpoint_files:
+        found, others = _read_file(store, file.key, kind, version)
+        tables.append(found)
+        rare += others
+    sidecars = [d for n, d in rare if n == "sidecar"]
+    for sidecar in sidecars:
+        key = _sidecar_key(str(sidecar.get("path") or ""), version)
+        found, _ = _read_file(store, key, kind, version)
+        tables.append(found)
+    return pa.concat_tables(tables), rare
+
+
+def _sidecar_key(path: str, version: int) -> str:
+    from urllib.parse import unquote
+
+    name = unquote(path).rpartition("/")[2]
+    if not name:
+        raise CorruptLogError("checkpoint names a sidecar without a path", version=version)
+    return f"{SIDECARS}/{name}"
+
+
+def _read_file(store: Store, key: str, kind: str | None, version: int) -> tuple[pa.Table, list[tuple[str, Any]]]:
+    """The file actions of one kind, or of none, and the rare actions."""
+    try:
+        if key.endswith(".json"):
+            batch = (parse_commits if kind else parse_rare)([(version, key, store.read(key))])
+            table = batch.remove if kind == "remove" else batch.add
+            return table.drop_columns(["version", "order"]), [(n, d) for _, n, d in batch.rare]
+        with store.open_input(key) as source:
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
+            return _read_actions(file, kind) if kind else _NO_ACTIONS["add"], _read_rare(file)
+    except ObjectNotFoundError as e:
+        raise CorruptLogError(
+            "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
+        ) from e
+    except (pa.ArrowException, OSError, ValueError, TypeError, AttributeError, KeyError) as e:
+        # A damaged footer or schema shows in as many ways as there are things to be wrong.
+        if isinstance(e, TrilakeError):
+            raise
+        raise CorruptLogError(
+            f"checkpoint cannot be read: {e}",
+            help="move the file away if the commits before it are all there: the log is replayed without it",
+            file=key,
+            version=version,
+        ) from e
+
+
+def _read_rare(file: pq.ParquetFile) -> list[tuple[str, Any]]:
+    present = set(file.schema_arrow.names)
+    wanted = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
+    groups = _groups_with(file, wanted)
+    rare: list[tuple[str, Any]] = []
+    if not groups:
+        return rare
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False):
+        for name in wanted:
+            rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
+            rare += [(name, {k: v for k, v in row.items() if v is not None}) for row in rows]
+    return rare
+
+
+def _groups_with(file: pq.ParquetFile, names: Sequence[str]) -> list[int]:
+    """The row groups that may hold an action of these names.
+
+    Every known action has a field that is required and no list, so a group where all those are null holds none.
+    """
+    meta = file.metadata
+    columns = [meta.schema.column(i) for i in range(meta.num_columns)]
+    leaves = [
+        i for i, c in enumerate(columns) if c.max_repetition_level == 0 and c.path.partition(".")[0] in set(names)
+    ]
+    return [g for g in range(meta.num_row_groups) if any(not _all_null(meta.row_group(g), i) for i in leaves)]
+
+
+def _all_null(group: pq.RowGroupMetaData, leaf: int) -> bool:
+    """Whether the file's statistics say for sure that a column holds nothing but nulls in a row group."""
+    statistics = group.column(leaf).statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
+
+
+def _read_actions(file: pq.ParquetFile, kind: str) -> pa.Table:
+    schema = file.schema_arrow
+    empty = _NO_ACTIONS[kind]
+    if kind not in schema.names:
+        return empty
+    fields = schema.field(kind).type
+    parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
+    if "stats_parsed" in fields.names and _needs_parsed_stats(file, fields):
+        parts.append(f"{kind}.stats_parsed")
+    # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
+    batches = file.iter_batches(_BATCH_ROWS, columns=parts, use_threads=True)
+    return pa.concat_tables([empty, *(_file_actions(pa.Table.from_batches([b]), kind) for b in batches)])
+
+
+def _needs_parsed_stats(file: pq.ParquetFile, fields: pa.StructType) -> bool:
+    """Whether some rows may have their statistics in ``stats_parsed`` only (``writeStatsAsJson=false``)."""
+    if "stats" not in fields.names:
+        return True
+    meta = file.metadata
+    leaves = {meta.schema.column(i).path: i for i in range(meta.num_columns)}
+    for group in map(meta.row_group, range(meta.num_row_groups)):
+        text, path = (group.column(leaves[f"add.{name}"]).statistics for name in ("stats", "path"))
+        known = [s is not None and s.has_null_count for s in (text, path)]
+        if not all(known) or text.null_count > path.null_count:  # an add without a text
+            return True
+    return False
+
+
+def _file_actions(table: pa.Table, kind: str) -> pa.Table:
+    """The file actions of one kind with all their fields, whatever the checkpoint's writer left out."""
+    type_ = FILE_ACTIONS[kind]
+    if kind not in table.column_names:
+        return _NO_ACTIONS[kind]
+    column = table[kind]
+    mask = pc.is_valid(column)
+    if pc.all(mask).as_py() is False:
+        column = column.filter(mask)
+    have = set(column.type.names)
+    arrays = []
+    for f in type_:
+        if f.name in have:
+            arrays.append(_conform(pc.struct_field(column, f.name), f.type))
+        else:
+            arrays.append(pa.nulls(len(column), f.type))
+    out = pa.Table.from_arrays(arrays, schema=pa.schema(list(type_)))
+    if out["path"].null_count:
+        # A writer that cannot say "no action" writes a struct of nulls; with any content it is an action cut short.
+        nameless = out.filter(pc.is_null(out["path"]))
+        if nameless["size"].null_count < len(nameless) or nameless["dataChange"].null_count < len(nameless):
+            raise ValueError(f"{len(nameless)} {kind} actions have no path")
+        present = pc.is_valid(out["path"])
+        out, column = out.filter(present), column.filter(present)
+    if "stats_parsed" in have:
+        stats = pc.coalesce(out["stats"], stats_text(pc.struct_field(column, "stats_parsed")))
+        out = out.set_column(out.schema.get_field_index("stats"), out.schema.field("stats"), stats)
+    return out
+
+
+def _conform(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if column.type == type_:
+        return column
+    if pa.types.is_struct(type_):
+        have = set(column.type.names)
+        chunks = [
+            pa.StructArray.from_arrays(
+                [chunk.field(f.name).cast(f.type) if f.name in have else pa.nulls(len(chunk), f.type) for f in type_],
+                fields=list(type_),
+                mask=chunk.is_null(),
+            )
+            for chunk in column.chunks
+        ]
+        return pa.chunked_array(chunks, type_)
+    return column.cast(type_)

@@ -1,0 +1,210 @@
+"""``add.stats_parsed`` and ``add.partitionValues_parsed`` of checkpoints: typed by the table's schema, and back.
+
+Protocol: *Checkpoint Format* and *Per-file Statistics*.  Fields carry physical names.  A statistic that the JSON text
+does not give exactly in the column's type becomes null, which every reader takes as "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta.protocol.column_names import split_names
+from trilake.delta.protocol.partitions import partition_fields, typed_partitions
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.expr import engine
+
+#: How DuckDB calls the types that have bounds; decimals and texts of other names are handled beside it.
+_BOUNDED = {
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+#: Digits of a JSON number that survive the parser, which makes a double of it.
+_SAFE_DIGITS = 15
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A field of the parsed statistics: a leaf with its column's type, or a struct of nodes."""
+
+    name: str
+    children: tuple[_Node, ...] = ()
+    leaf: PrimitiveType | None = None
+
+    def structure(self, *, bounds: bool) -> Any:
+        """What ``json_transform`` is told to look for."""
+        if self.children:
+            return {c.name: c.structure(bounds=bounds) for c in self.children}
+        if not bounds:
+            return "BIGINT"
+        assert self.leaf is not None
+        return "DOUBLE" if self.leaf.name.startswith("decimal") else _BOUNDED.get(self.leaf.name, "VARCHAR")
+
+    def arrow(self, *, bounds: bool) -> pa.DataType:
+        if self.children:
+            return pa.struct([pa.field(c.name, c.arrow(bounds=bounds)) for c in self.children])
+        assert not bounds or self.leaf is not None
+        return self.leaf.arrow if bounds and self.leaf is not None else pa.int64()
+
+
+def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration: Mapping[str, str]) -> set[str]:
+    """The columns that have statistics, as dotted display paths in lower case.
+
+    ``delta.dataSkippingStatsColumns`` names them, a struct standing for all within; without it they are the first
+    ``delta.dataSkippingNumIndexedCols`` (32, negative for all).
+
+    >>> schema = StructType((StructField("a", PrimitiveType("long")), StructField("b", PrimitiveType("long"))))
+    >>> sorted(indexed_paths(schema, (), {"delta.dataSkippingNumIndexedCols": "1"}))
+    ['a']
+    """
+    parted = {p.lower() for p in partition}
+    leaves = [".".join(path).lower() for path, _ in schema.leaves() if path[0].lower() not in parted]
+    named = configuration.get("delta.dataSkippingStatsColumns")
+    if named:
+        chosen = [".".join(parts).lower() for parts in split_names(named)]
+        return {p for p in leaves if any(p == c or p.startswith(f"{c}.") for c in chosen)}
+    try:
+        count = int(configuration.get("delta.dataSkippingNumIndexedCols", "32"))
+    except ValueError:
+        count = 32
+    return set(leaves if count < 0 else leaves[:count])
+
+
+def _nodes(fields: tuple[StructField, ...], wanted: set[str], prefix: str, *, bounds: bool) -> Iterator[_Node]:
+    seen: set[str] = set()
+    for f in fields:
+        path, name = prefix + f.name.lower(), f.physical_name
+        if not name or name.lower() in seen:  # the parser does not tell names apart that differ by case only
+            continue
+        seen.add(name.lower())
+        if isinstance(f.type, StructType):
+            children = tuple(_nodes(f.type.fields, wanted, f"{path}.", bounds=bounds))
+            if children:
+                yield _Node(name, children)
+        elif path in wanted:
+            leaf = f.type if isinstance(f.type, PrimitiveType) else None
+            if not bounds or (leaf is not None and _has_bounds(leaf)):
+                yield _Node(name, (), leaf)
+
+
+def _has_bounds(leaf: PrimitiveType) -> bool:
+    return leaf.name in _BOUNDED or leaf.name.startswith("decimal") or pa.types.is_string(leaf.arrow)
+
+
+class StatsParser:
+    """Turns JSON statistics into the struct ``stats_parsed`` of one table.
+
+    Parameters
+    ----------
+    schema: the table's schema.
+    partition: display names of its partition columns, which have no statistics.
+    configuration: the table's properties, of which those on data skipping are read.
+
+    >>> schema = StructType((StructField("a", PrimitiveType("long")),))
+    >>> texts = pa.chunked_array([['{"numRecords":2,"minValues":{"a":1},"maxValues":{"a":3},"nullCount":{"a":0}}']])
+    >>> parsed = StatsParser(schema, (), {}).parse(texts).to_pylist()[0]
+    >>> parsed["numRecords"], parsed["minValues"], parsed["maxValues"], parsed["nullCount"]
+    (2, {'a': 1}, {'a': 3}, {'a': 0})
+    """
+
+    def __init__(self, schema: StructType, partition: tuple[str, ...], configuration: Mapping[str, str]) -> None:
+        wanted = indexed_paths(schema, partition, configuration)
+        bounds = tuple(_nodes(schema.fields, wanted, "", bounds=True))
+        counts = tuple(_nodes(schema.fields, wanted, "", bounds=False))
+        structure: dict[str, Any] = {"numRecords": "BIGINT", "tightBounds": "BOOLEAN"}
+        fields = [pa.field("numRecords", pa.int64()), pa.field("tightBounds", pa.bool_())]
+        select = ['"numRecords" := j."numRecords"', '"tightBounds" := j."tightBounds"']
+        for name, nodes, bounded in (
+            ("minValues", bounds, True),
+            ("maxValues", bounds, True),
+            ("nullCount", counts, False),
+        ):
+            if nodes:
+                node = _Node(name, nodes)
+                structure[name] = node.structure(bounds=bounded)
+                fields.append(pa.field(name, node.arrow(bounds=bounded)))
+                select.append(f'"{name}" := {_exact(f"j.{name}", node) if bounded else f"j.{name}"}')
+        #: The Arrow type of ``stats_parsed``.
+        self.type = pa.struct(fields)
+        self._structure = orjson.dumps(structure).decode().replace("'", "''")
+        self._select = f"struct_pack({', '.join(select)})"
+
+    def parse(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+        """One struct a text, null where there is no text or no JSON object."""
+        parsed = engine.query(
+            f"select case when j is null then null else {self._select} end as v from"
+            f" (select i, json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)"
+            " order by i",
+            t=pa.table({"s": texts, "i": pa.array(range(len(texts)), pa.int64())}),
+        )["v"]
+        return parsed.cast(self.type)
+
+
+def _exact(sql: str, node: _Node) -> str:
+    """The bounds below ``sql`` as values of their columns' types, null where the text may have lost something."""
+    if node.children:
+        inner = ", ".join(f"{_quoted(c.name)} := {_exact(f'{sql}.{_quoted(c.name)}', c)}" for c in node.children)
+        return f"case when {sql} is null then null else struct_pack({inner}) end"
+    assert node.leaf is not None
+    target = node.leaf.arrow
+    if pa.types.is_decimal(target):
+        limit = 10.0 ** (min(_SAFE_DIGITS, target.precision) - target.scale)
+        return (
+            f"case when abs({sql}) < {limit!r} then try_cast({sql} as DECIMAL({target.precision},{target.scale})) end"
+        )
+    if pa.types.is_floating(target):
+        return f"case when isfinite({sql}) then {sql} end"
+    return sql
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def stats_text(parsed: pa.ChunkedArray) -> pa.ChunkedArray:
+    """``stats_parsed`` as the JSON texts of ``stats``; null stays null."""
+    return engine.query(
+        f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v"
+        " from t order by i",
+        t=pa.table({"s": parsed, "i": pa.array(range(len(parsed)), pa.int64())}),
+    )["v"].cast(pa.string())
+
+
+def _json_ready(sql: str, type_: pa.DataType) -> str:
+    """``sql`` with the values that JSON has no form of its own for as the texts that the protocol asks for."""
+    if pa.types.is_struct(type_):
+        if not type_.num_fields:
+            return "null"
+        inner = ", ".join(f"{_quoted(f.name)} := {_json_ready(f'{sql}.{_quoted(f.name)}', f.type)}" for f in type_)
+        return f"case when {sql} is null then null else struct_pack({inner}) end"
+    if pa.types.is_timestamp(type_):
+        return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if type_.tz else ''}')"
+    if pa.types.is_floating(type_):
+        return f"case when isfinite({sql}) then {sql} end"
+    return sql
+
+
+def partition_type(schema: StructType, partition: tuple[str, ...]) -> pa.StructType:
+    """The Arrow type of ``partitionValues_parsed``."""
+    fields = partition_fields(schema, partition)
+    return pa.struct([pa.field(f.physical_name, f.type.arrow) for f in fields])
+
+
+def parse_partition_values(adds: pa.Table, schema: StructType, partition: tuple[str, ...]) -> pa.StructArray:
+    """``partitionValues_parsed`` of some files.  Raises ``CorruptLogError`` for a text that is no value of its type."""
+    fields = partition_fields(schema, partition)
+    values = typed_partitions(adds, fields)
+    target = partition_type(schema, partition)
+    arrays = [values[f.name].combine_chunks().cast(t.type) for f, t in zip(fields, target, strict=True)]
+    return pa.StructArray.from_arrays(arrays, fields=list(target))

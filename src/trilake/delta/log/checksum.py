@@ -1,0 +1,244 @@
+"""Version checksum files (``N.crc``): what a version holds in all, by which a reader can check what it replayed.
+
+Protocol: *Version Checksum File*.  A checksum is made from a snapshot, or from the checksum before and the actions of
+one commit, which costs the same however large the table is.  One that cannot be computed for certain is not written: a
+wrong one would be worse than none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.replay import apply_rare, empty_state
+from trilake.delta.log.segment import checksum_key
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.errors import CorruptLogError, ObjectExistsError, ObjectNotFoundError
+from trilake.storage.base import Store
+
+_log = logging.getLogger("trilake.delta")
+
+
+@dataclass(frozen=True)
+class VersionChecksum:
+    """What a version holds: ``table_size_bytes`` and ``num_files`` of its logical files, and its rare actions.
+
+    ``txns`` and ``domains`` are ``None`` where the writer did not record them, the counts of deletion vectors
+    likewise.
+    """
+
+    table_size_bytes: int
+    num_files: int
+    protocol: Protocol
+    metadata: Metadata
+    txns: Mapping[str, Mapping[str, Any]] | None = None
+    domains: Mapping[str, Mapping[str, Any]] | None = None
+    in_commit_timestamp: int | None = None
+    txn_id: str | None = None
+    num_deletion_vectors: int | None = None
+    num_deleted_records: int | None = None
+
+    def to_json(self) -> bytes:
+        """The content of the file."""
+        out: dict[str, Any] = {
+            "txnId": self.txn_id,
+            "tableSizeBytes": self.table_size_bytes,
+            "numFiles": self.num_files,
+            "numDeletedRecordsOpt": self.num_deleted_records,
+            "numDeletionVectorsOpt": self.num_deletion_vectors,
+            "numMetadata": 1,
+            "numProtocol": 1,
+            "inCommitTimestampOpt": self.in_commit_timestamp,
+            "setTransactions": None if self.txns is None else [dict(t) for t in self.txns.values()],
+            "domainMetadata": None if self.domains is None else [dict(d) for d in self.domains.values()],
+            "metadata": self.metadata.to_json(),
+            "protocol": self.protocol.to_json(),
+        }
+        return orjson.dumps({k: v for k, v in out.items() if v is not None})
+
+    @staticmethod
+    def from_json(data: bytes, *, version: int) -> VersionChecksum:
+        """From the content of the file.  Raises ``CorruptLogError`` where it is damaged or lacks a required field."""
+        try:
+            found = orjson.loads(data)
+            if found["numMetadata"] != 1 or found["numProtocol"] != 1:
+                raise ValueError("numMetadata and numProtocol must be 1")
+            txns, domains = found.get("setTransactions"), found.get("domainMetadata")
+            return VersionChecksum(
+                _count(found["tableSizeBytes"]),
+                _count(found["numFiles"]),
+                Protocol.from_json(found["protocol"], version=version),
+                Metadata.from_json(found["metadata"], version=version),
+                None if txns is None else {str(t["appId"]): t for t in txns},
+                None if domains is None else {str(d["domain"]): d for d in domains},
+                found.get("inCommitTimestampOpt"),
+                found.get("txnId"),
+                found.get("numDeletionVectorsOpt"),
+                found.get("numDeletedRecordsOpt"),
+            )
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as e:
+            raise CorruptLogError(
+                f"version checksum file is damaged ({type(e).__name__}: {e})",
+                help="remove the file: no reader needs it",
+                file=checksum_key(version),
+                version=version,
+            ) from e
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def of_snapshot(snapshot: Snapshot, info: Mapping[str, Any]) -> VersionChecksum:
+    """The checksum of a snapshot, whose commit's ``commitInfo`` is ``info``."""
+    state = snapshot.state
+    vectors, deleted = _vectors(state.adds)
+    return VersionChecksum(
+        _total(state.adds["size"]),
+        state.adds.num_rows,
+        snapshot.protocol,
+        snapshot.metadata,
+        state.txns,
+        state.domains,
+        info.get("inCommitTimestamp"),
+        info.get("txnId"),
+        vectors,
+        deleted,
+    )
+
+
+def _total(column: pa.ChunkedArray) -> int:
+    return int(pc.sum(column).as_py() or 0)
+
+
+def _vectors(files: pa.Table) -> tuple[int, int]:
+    """How many files have a deletion vector, and how many rows those leave out."""
+    vectors = files["deletionVector"]
+    return len(vectors) - vectors.null_count, _total(pc.struct_field(vectors, "cardinality"))
+
+
+def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChecksum | None:
+    """The checksum after one more commit, whose actions are ``batch``; ``before`` is ``None`` for the first commit.
+
+    ``None`` where it cannot be known from these alone: a file that is added may be there already where the commit only
+    rearranges or describes data anew, and a removed file may come without its size.
+    """
+    adds, removes = batch.add, batch.remove
+    if adds.num_rows and not pc.all(pc.fill_null(adds["dataChange"], False)).as_py():
+        return None
+    if removes["size"].null_count:
+        return None
+    state = empty_state()
+    if before is not None:
+        state = replace(
+            state,
+            protocol=before.protocol,
+            metadata=before.metadata,
+            txns=before.txns or {},
+            domains=before.domains or {},
+        )
+    state = apply_rare(state, batch)
+    if state.protocol is None or state.metadata is None:
+        return None
+    infos = batch.of("commitInfo")
+    info = infos[-1][1] if infos else {}
+    added, removed = _vectors(adds), _vectors(removes)
+    vectors = deleted = None
+    if before is None or (before.num_deletion_vectors is not None and before.num_deleted_records is not None):
+        vectors = (before.num_deletion_vectors or 0 if before else 0) + added[0] - removed[0]
+        deleted = (before.num_deleted_records or 0 if before else 0) + added[1] - removed[1]
+    size = (before.table_size_bytes if before else 0) + _total(adds["size"]) - _total(removes["size"])
+    files = (before.num_files if before else 0) + adds.num_rows - removes.num_rows
+    if min(size, files, vectors or 0, deleted or 0) < 0:
+        return None
+    return VersionChecksum(
+        size,
+        files,
+        state.protocol,
+        state.metadata,
+        None if before is not None and before.txns is None else state.txns,
+        None if before is not None and before.domains is None else state.domains,
+        info.get("inCommitTimestamp"),
+        info.get("txnId"),
+        vectors,
+        deleted,
+    )
+
+
+def read_checksum(store: Store, version: int) -> VersionChecksum | None:
+    """The checksum of a version, or ``None`` where there is none or it is damaged: nothing depends on it."""
+    try:
+        return VersionChecksum.from_json(bytes(store.read(checksum_key(version))), version=version)
+    except (ObjectNotFoundError, CorruptLogError):
+        return None
+
+
+def write_checksum(store: Store, version: int, checksum: VersionChecksum) -> None:
+    """Write the file unless it is there: one that exists must not be overwritten."""
+    try:
+        store.put_if_absent(checksum_key(version), checksum.to_json())
+    except ObjectExistsError:
+        _log.debug("version %d of %s has a checksum already", version, store.uri)
+
+
+def differences(checksum: VersionChecksum, snapshot: Snapshot) -> Sequence[str]:
+    """What a checksum says otherwise than the snapshot of its version; empty where they agree."""
+    state = snapshot.state
+    pairs: list[tuple[str, Any, Any]] = [
+        ("numFiles", checksum.num_files, state.adds.num_rows),
+        ("tableSizeBytes", checksum.table_size_bytes, _total(state.adds["size"])),
+        ("protocol", _plain(checksum.protocol), _plain(snapshot.protocol)),
+        ("metadata", checksum.metadata.to_json(), snapshot.metadata.to_json()),
+    ]
+    if checksum.txns is not None:
+        pairs.append(("setTransactions", _versions(checksum.txns), _versions(state.txns)))
+    if checksum.domains is not None:
+        pairs.append(("domainMetadata", _configurations(checksum.domains), _configurations(state.domains)))
+    return [f"{name} is {_short(there)}, the log gives {_short(here)}" for name, there, here in pairs if there != here]
+
+
+def _plain(protocol: Protocol) -> Any:
+    return (
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        set(protocol.reader_features or ()),
+        set(protocol.writer_features or ()),
+    )
+
+
+def _versions(txns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {k: t.get("version") for k, t in txns.items()}
+
+
+def _configurations(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {k: d.get("configuration") for k, d in domains.items() if not d.get("removed")}
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def validate(log: DeltaLog, snapshot: Snapshot) -> None:
+    """Raise ``CorruptLogError`` where the version's checksum file and what the log gives differ.
+
+    A version without a checksum file, or with a damaged one, is valid.
+    """
+    checksum = read_checksum(log.store, snapshot.version)
+    found = differences(checksum, snapshot) if checksum is not None else ()
+    if found:
+        raise CorruptLogError(
+            f"the version is not what its checksum file says: {'; '.join(found)}",
+            help="restore the log from a copy; if the table is known to be right, remove the checksum file",
+            file=checksum_key(snapshot.version),
+            version=snapshot.version,
+        )

@@ -1,0 +1,80 @@
+"""Clustering columns: by which columns an optimization keeps rows near each other.
+
+Table feature ``clustering``.  The metadata domain ``delta.clustering`` names them by their physical names, so that they
+follow a renaming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from trilake.delta.log.log import Head
+from trilake.delta.protocol.features import has_feature
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
+from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, path_text, spelled
+from trilake.errors import CorruptLogError, InvalidArgumentError
+
+FEATURE = "clustering"
+DOMAIN = "delta.clustering"
+MOST_COLUMNS = 4
+#: Types without bounds, which cannot cluster rows.
+_UNBOUNDED = frozenset(("boolean", "binary", "void", "variant"))
+
+
+def clustering_columns(head: Head) -> list[Path]:
+    """The clustering columns as display paths; empty for a table without.
+
+    Raises ``CorruptLogError`` for a domain that is not what the feature says.
+    """
+    domain = head.state.domains.get(DOMAIN)
+    if domain is None or domain.get("removed") or not has_feature(head.protocol, FEATURE):
+        return []
+    try:
+        named = [list(map(str, p)) for p in orjson.loads(domain["configuration"])["clusteringColumns"] or ()]
+    except (KeyError, TypeError, orjson.JSONDecodeError) as e:
+        raise CorruptLogError(
+            f"the metadata domain {DOMAIN} does not say its columns ({type(e).__name__}: {e})",
+            help="set the clustering columns anew",
+            version=head.version,
+        ) from e
+    found = (_display(head.schema, physical) for physical in named)
+    return [path for path in found if path is not None]
+
+
+def _display(schema: StructType, physical: Sequence[str]) -> Path | None:
+    t: DataType = schema
+    path: list[str] = []
+    for name in physical:
+        found = next((f for f in t.fields if f.physical_name == name), None) if isinstance(t, StructType) else None
+        if found is None:
+            return None
+        path.append(found.name)
+        t = found.type
+    return tuple(path)
+
+
+def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partitioned: bool) -> str:
+    """The configuration of the domain for these columns, of which there may be none.
+
+    Raises ``InvalidArgumentError`` for columns that cannot cluster rows, ``SchemaMismatchError`` for those that are not
+    there.
+    """
+    if partitioned and columns:
+        raise InvalidArgumentError("a table is partitioned or clustered, not both")
+    if len(columns) > MOST_COLUMNS:
+        raise InvalidArgumentError(f"a table is clustered by at most {MOST_COLUMNS} columns")
+    physical: list[list[str]] = []
+    for path in columns:
+        names = spelled(schema, path)
+        f = field_at(schema, names)
+        if not isinstance(f.type, PrimitiveType) or f.type.name in _UNBOUNDED:
+            raise InvalidArgumentError(
+                f"a table cannot be clustered by column {path_text(names)} of type {f.type}", column=path_text(names)
+            )
+        within = [field_at(schema, names[: i + 1]).physical_name for i in range(len(names))]
+        if within in physical:
+            raise InvalidArgumentError(f"clustering column {path_text(names)} is given twice", column=path_text(names))
+        physical.append(within)
+    return orjson.dumps({"clusteringColumns": physical, "domainName": DOMAIN}).decode()

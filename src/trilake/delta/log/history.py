@@ -1,0 +1,85 @@
+"""The history of a table: one row a commit, from its ``commitInfo``.
+
+Protocol: *Commit Provenance Information*.  Column names are those that users of other Delta libraries know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta.log.log import DeltaLog, Snapshot
+
+_MAP = pa.map_(pa.string(), pa.string())
+JOB = pa.struct([(n, pa.string()) for n in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")])
+NOTEBOOK = pa.struct([("notebookId", pa.string())])
+
+HISTORY = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("userId", pa.string()),
+        ("userName", pa.string()),
+        ("operation", pa.string()),
+        ("operationParameters", _MAP),
+        ("job", JOB),
+        ("notebook", NOTEBOOK),
+        ("clusterId", pa.string()),
+        ("readVersion", pa.int64()),
+        ("isolationLevel", pa.string()),
+        ("isBlindAppend", pa.bool_()),
+        ("operationMetrics", _MAP),
+        ("userMetadata", pa.string()),
+        ("engineInfo", pa.string()),
+    ]
+)
+
+
+def history(log: DeltaLog, snapshot: Snapshot, limit: int | None = None) -> pa.Table:
+    """The commits up to the snapshot's version that the log still holds, newest first, at most ``limit`` of them."""
+    commits = log.commits(end=snapshot.version)
+    times = log.commit_times(commits, snapshot.metadata)
+    if limit is not None:
+        commits, times = commits[max(0, len(commits) - limit) :], times[max(0, len(times) - limit) :]
+    infos = dict(log.parse(commits).of("commitInfo")) if commits else {}
+    rows = [_row(v, t, infos.get(v) or {}) for (v, _), t in zip(commits, times, strict=True)]
+    return pa.Table.from_pylist(rows[::-1], schema=HISTORY)
+
+
+def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
+    blind = info.get("isBlindAppend")
+    return {
+        "version": version,
+        "timestamp": time_ms,
+        "readVersion": _integer(info.get("readVersion")),
+        "isBlindAppend": blind if isinstance(blind, bool) else None,
+        "operationParameters": _map(info.get("operationParameters")),
+        "operationMetrics": _map(info.get("operationMetrics")),
+        "job": _struct(info.get("job"), JOB),
+        "notebook": _struct(info.get("notebook"), NOTEBOOK),
+    } | {name: _text(info.get(name)) for name in _TEXTS}
+
+
+_TEXTS = ("userId", "userName", "operation", "clusterId", "isolationLevel", "userMetadata", "engineInfo")
+
+
+def _struct(value: Any, type_: pa.StructType) -> dict[str, str | None] | None:
+    return {f.name: _text(value.get(f.name)) for f in type_} if isinstance(value, Mapping) else None
+
+
+def _integer(value: Any) -> int | None:
+    try:
+        return None if value is None else int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _map(value: Any) -> list[tuple[str, str | None]] | None:
+    return [(str(k), _text(v)) for k, v in value.items()] if isinstance(value, Mapping) else None

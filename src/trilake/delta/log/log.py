@@ -1,0 +1,319 @@
+"""``DeltaLog``: the log of one table, brought in through a :class:`~trilake.storage.Store`.
+
+The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.log.segment.choose_segment` ->
+checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.replay.apply`.  An old snapshot is brought up to
+date by listing from its version on and replaying what is new.  Who needs no files, as an append does not, takes the
+:class:`Head` of a version: it costs the same whether the table has ten files or a million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from trilake.delta.log import last_checkpoint
+from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
+from trilake.delta.log.replay import State, apply, without_touched
+from trilake.delta.log.segment import (
+    LAST_CHECKPOINT,
+    LOG,
+    LogListing,
+    LogSegment,
+    choose_segment,
+    commit_key,
+    sort_listing,
+)
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, parse_commits, parse_rare
+from trilake.delta.protocol.features import check_readable
+from trilake.delta.protocol.schema import StructType
+from trilake.errors import (
+    CorruptLogError,
+    MissingMetadataError,
+    ObjectNotFoundError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from trilake.storage.base import ObjectMeta, Store
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a table is at one version, without its files.
+
+    ``state`` holds no file actions here; those of a :class:`Snapshot` are complete.
+    """
+
+    uri: str
+    version: int
+    state: State
+    segment: LogSegment
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol action in force."""
+        assert self.state.protocol is not None
+        return self.state.protocol
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metaData action in force."""
+        assert self.state.metadata is not None
+        return self.state.metadata
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The table's schema."""
+        return self.metadata.schema
+
+    def property(self, key: str, default: str) -> str:
+        """A table property, or its default."""
+        return self.metadata.configuration.get(key, default)
+
+
+@dataclass(frozen=True)
+class Snapshot(Head):
+    """The state of a table at one version."""
+
+    @property
+    def adds(self) -> pa.Table:
+        """One row a logical file, with the fields of the ``add`` action."""
+        return self.state.adds
+
+
+_H = TypeVar("_H", bound=Head)
+
+
+class DeltaLog:
+    """Reads the log of the table at the root of ``store``.
+
+    ``user_metadata`` is a text that commits through this object carry where they have none of their own.
+    """
+
+    def __init__(self, store: Store, *, user_metadata: str | None = None) -> None:
+        self.store, self.user_metadata = store, user_metadata
+
+    # --- listing -----------------------------------------------------------------------------------------------------
+
+    def listing(self, *, start: int | None = None) -> LogListing:
+        """The log folder, from version ``start`` on."""
+        after = None if start is None else f"{LOG}/{start:020d}"
+        return sort_listing(self.store.list(LOG, start_after=after))
+
+    def hint(self) -> int | None:
+        """The version in ``_last_checkpoint``, where the file is there and undamaged."""
+        try:
+            return last_checkpoint.read_hint(bytes(self.store.read(LAST_CHECKPOINT)))
+        except ObjectNotFoundError:
+            return None
+
+    def exists(self) -> bool:
+        """Whether the location holds a Delta table."""
+        return not self.listing().empty
+
+    def segment(self, version: int | None = None) -> LogSegment:
+        """The files that make up ``version``, or the newest one.
+
+        Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``LogGapError``.
+        """
+        start = self.hint()
+        if start is not None and (version is None or version >= start):
+            found = self.listing(start=start)
+            # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
+            if any(v >= start for v, _ in found.checkpoints):
+                return choose_segment(found, uri=self.store.uri, version=version)
+        return choose_segment(self.listing(), uri=self.store.uri, version=version)
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The table at ``version``, or at its newest.
+
+        Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, ``CorruptLogError``,
+        ``MissingMetadataError`` or ``UnsupportedProtocolError``.
+        """
+        segment = self.segment(version)
+        state = apply(read_checkpoint(self.store, segment), self._parse(segment.commits))
+        return self._checked(Snapshot(self.store.uri, segment.version, state, segment))
+
+    def head(self, version: int | None = None) -> Head:
+        """The table at ``version``, or at its newest, without its files.
+
+        Raises as :meth:`snapshot` does.
+        """
+        segment = self.segment(version)
+        state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
+        return self._checked(Head(self.store.uri, segment.version, state, segment))
+
+    def update(self, old: Snapshot) -> Snapshot:
+        """The newest version, by replaying on ``old`` only the commits that came after it."""
+        found = self.listing(start=old.version + 1)
+        newer = [v for v in found.commits if v > old.version]
+        if not newer:
+            if any(v > old.version for v, _ in found.checkpoints):
+                return self.snapshot()
+            return old
+        if len(newer) != max(newer) - old.version:
+            return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
+        commits = tuple((v, v, found.commits[v]) for v in sorted(newer))
+        state = apply(old.state, self._parse(commits))
+        segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
+        return self._checked(Snapshot(self.store.uri, segment.version, state, segment))
+
+    def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
+        return parse_commits(self._contents(commits))
+
+    def _contents(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> list[tuple[int, str, pa.Buffer]]:
+        data = self.read_files([c.key for _, _, c in commits])
+        return [(last, c.key, d) for (_, last, c), d in zip(commits, data, strict=True)]
+
+    def read_files(self, keys: Sequence[str]) -> list[pa.Buffer]:
+        """Log files by key; one that vanished since the listing is a ``VersionNotFoundError``."""
+        try:
+            return self.store.read_many(keys)
+        except ObjectNotFoundError as e:
+            raise VersionNotFoundError(
+                "a log file was cleaned up while the table was being read",
+                help="read a newer version",
+                file=self.store.uri,
+            ) from e
+
+    @staticmethod
+    def _checked(head: _H) -> _H:
+        _check_complete(head)
+        check_readable(head.protocol, uri=head.uri, version=head.version)
+        return head
+
+    def tombstones(self, snapshot: Snapshot) -> pa.Table:
+        """All ``remove`` actions of the snapshot, those in its checkpoint included."""
+        old = read_checkpoint_tombstones(self.store, snapshot.segment)
+        if not old.num_rows:
+            return snapshot.state.removes
+        batch = self._parse(snapshot.segment.commits)
+        kept = without_touched(old, batch.add, batch.remove)
+        return pa.concat_tables([kept, snapshot.state.removes])
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def commits(self, start: int = 0, end: int | None = None) -> list[tuple[int, ObjectMeta]]:
+        """The commit files there are between two versions, both included, ascending."""
+        found = self.listing(start=start if start > 0 else None).commits
+        return [(v, found[v]) for v in sorted(found) if v >= start and (end is None or v <= end)]
+
+    def parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
+        """The actions of some commits."""
+        return self._parse([(v, v, c) for v, c in commits])
+
+    def commit_info(self, version: int) -> dict[str, Any]:
+        """The ``commitInfo`` of one commit; empty where it has none."""
+        key = commit_key(version)
+        found = parse_rare([(version, key, self.store.read(key))]).of("commitInfo")
+        return dict(found[0][1]) if found else {}
+
+    def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:
+        """When each commit happened, in ms since the epoch, never decreasing.
+
+        In-commit timestamps count from the version on that enabled them; before it, file times made monotonic.
+        """
+        enabled_at = in_commit_timestamps_from(metadata)
+        times: list[int] = []
+        in_commit: dict[int, int] = {}
+        if enabled_at is not None:
+            infos = parse_rare(self._contents([(v, v, c) for v, c in commits if v >= enabled_at])).of("commitInfo")
+            in_commit = {v: _in_commit_ms(i, v) for v, i in infos if i.get("inCommitTimestamp") is not None}
+        for v, c in commits:
+            t = in_commit.get(v, c.modified_ms)
+            if times and v not in in_commit and t <= times[-1]:
+                t = times[-1] + 1
+            times.append(t)
+        return times
+
+    def _all_times(self) -> tuple[list[tuple[int, ObjectMeta]], list[int]]:
+        commits = self.commits()
+        if not commits:
+            raise TableNotFoundError("not a Delta table: no commit in _delta_log", file=self.store.uri)
+        # Which version was newest at a time is for the log to say, whether or not its newest version can be read.
+        segment = self.segment()
+        state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
+        newest = Head(self.store.uri, segment.version, state, segment)
+        _check_complete(newest)
+        return commits, self.commit_times(commits, newest.metadata)
+
+    def version_from(self, timestamp_ms: int) -> int:
+        """The oldest version committed at or after a time (ms since the epoch).
+
+        Raises ``VersionNotFoundError`` for a time after the last commit.
+        """
+        commits, times = self._all_times()
+        versions = [v for (v, _), t in zip(commits, times, strict=True) if t >= timestamp_ms]
+        if not versions:
+            raise VersionNotFoundError(
+                f"no version is as new as {timestamp_text(timestamp_ms)}",
+                help=f"the newest commit is version {commits[-1][0]} of {timestamp_text(times[-1])}",
+                file=self.store.uri,
+            )
+        return versions[0]
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before a time (ms since the epoch).
+
+        Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds.
+        """
+        commits, times = self._all_times()
+        versions = [v for (v, _), t in zip(commits, times, strict=True) if t <= timestamp_ms]
+        if not versions:
+            raise VersionNotFoundError(
+                f"no version is as old as {timestamp_text(timestamp_ms)}",
+                help=f"the oldest commit in the log is version {commits[0][0]} of {timestamp_text(times[0])}",
+                file=self.store.uri,
+            )
+        return versions[-1]
+
+
+def _check_complete(head: Head) -> None:
+    state = head.state
+    lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
+    if lacking:
+        raise MissingMetadataError(
+            f"the log holds no {' and no '.join(lacking)} action (metadata or protocol missing)",
+            help="the log's first commit or its checkpoint was damaged; restore it from a copy",
+            file=head.uri,
+            version=head.version,
+        )
+
+
+def in_commit_timestamps_from(metadata: Metadata) -> int | None:
+    """The version from which commits carry ``inCommitTimestamp``, or ``None`` where the feature is off."""
+    conf = metadata.configuration
+    if conf.get("delta.enableInCommitTimestamps", "false").lower() != "true":
+        return None
+    text = conf.get("delta.inCommitTimestampEnablementVersion", "0")
+    try:
+        return int(text)
+    except ValueError as e:
+        raise CorruptLogError(
+            f"the table property delta.inCommitTimestampEnablementVersion is {text!r}, which is no version",
+            help="open the table by version",
+        ) from e
+
+
+def _in_commit_ms(info: Mapping[str, Any], version: int) -> int:
+    value = info["inCommitTimestamp"]
+    if not isinstance(value, int):
+        raise CorruptLogError(
+            f"inCommitTimestamp is {value!r}, which is no time", file=commit_key(version), version=version
+        )
+    return value
+
+
+def timestamp_text(ms: int) -> str:
+    """A time in ms since the epoch as ISO text in UTC.
+
+    >>> timestamp_text(0)
+    '1970-01-01 00:00:00.000Z'
+    """
+    # Through Arrow's own text: Python's datetimes end with the year 9999, times in a log need not.
+    return f"{pa.scalar(ms, pa.timestamp('ms')).cast(pa.string()).as_py()}Z"

@@ -1,0 +1,273 @@
+"""Log cleanup: what no readable version within the retention needs is deleted from the log.
+
+Protocol: *Metadata Cleanup*.  The life of a cleanup::
+
+    midnight (UTC) of now - delta.logRetentionDuration = cut-off time
+      --> cut-off commit: the newest that is not newer; the table's state at the cut-off time
+      --> base: the newest complete checkpoint not after the cut-off commit (or one made there)
+      --> every log file of a version before the base goes, oldest first
+      --> sidecars that no checkpoint names any more go, once they are a day old
+
+All versions from the base on stay readable, as do their commits.  Nothing that is deleted is needed to read them, so a
+process that dies in between leaves a log that reads the same; and nothing is deleted where the log is in doubt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trilake.delta.log.checkpoint import read_checkpoint_rare, sidecar_keys
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog, Head, in_commit_timestamps_from
+from trilake.delta.log.segment import (
+    LOG,
+    SIDECARS,
+    LogListing,
+    LogSegment,
+    choose_segment,
+    first_version,
+    may_name_sidecars,
+    sort_listing,
+)
+from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_features
+from trilake.delta.protocol.in_commit_timestamps import FIELD
+from trilake.delta.protocol.properties import duration_ms
+from trilake.delta.runtime import Runtime
+from trilake.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    LogGapError,
+    TrilakeError,
+    UnsupportedProtocolError,
+    VersionNotFoundError,
+)
+from trilake.storage.base import ObjectMeta
+
+_log = logging.getLogger("trilake.delta")
+
+DAY_MS = 24 * 3600 * 1000
+_PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+#: Keys of one call to the store.
+_BATCH = 500
+
+
+@dataclass(frozen=True)
+class CleanupResult:
+    """What a cleanup deleted, or would delete.
+
+    ``keys`` are log files, oldest first, then sidecars; ``oldest_version`` is the oldest version that can still be
+    read, ``None`` where the log was left as it is; ``cutoff_ms`` the time up to which history may go.
+    """
+
+    keys: tuple[str, ...]
+    oldest_version: int | None
+    cutoff_ms: int
+
+
+def cutoff_time(now_ms: int, retention_ms: int) -> int:
+    """Midnight (UTC) of the day that lies ``retention_ms`` before ``now_ms``, in ms since the epoch.
+
+    >>> cutoff_time(10 * DAY_MS + 5, 2 * DAY_MS) == 8 * DAY_MS
+    True
+    """
+    return (now_ms - retention_ms) // DAY_MS * DAY_MS
+
+
+def monotonic(times: Sequence[int]) -> list[int]:
+    """File times as times of commits: each at least a millisecond after the one before.
+
+    >>> monotonic([5, 3, 9])
+    [5, 6, 9]
+    """
+    out: list[int] = []
+    for t in times:
+        out.append(t if not out or t > out[-1] else out[-1] + 1)
+    return out
+
+
+def cleanup_log(
+    log: DeltaLog, runtime: Runtime, *, dry_run: bool = False, retention_ms: int | None = None
+) -> CleanupResult:
+    """Delete the log files that no version within the retention needs.
+
+    Parameters
+    ----------
+    log: the table's log.
+    runtime: the clock, and ids for a checkpoint that may have to be made.
+    dry_run: say what would be deleted, and change nothing.
+    retention_ms: how long history is kept; by default the table's ``delta.logRetentionDuration`` (30 days).
+
+    ``delta.enableExpiredLogCleanup`` is for the cleanup that follows a checkpoint; this call was asked for.  Raises
+    ``UnsupportedProtocolError`` where the table has a feature that is unknown here, ``InvalidArgumentError`` for a
+    retention that is none, and what reading the log raises.
+    """
+    head = log.head()
+    _check_known(head)
+    if retention_ms is None:
+        retention_ms = _retention(head)
+    if retention_ms < 0:
+        raise InvalidArgumentError("a retention is not negative", retention_ms=retention_ms)
+    now = runtime.clock_ms()
+    cutoff = cutoff_time(now, retention_ms)
+    objects = list(log.store.list(LOG))
+    base = _base(log, head, sort_listing(objects), cutoff, runtime, dry_run=dry_run)
+    keys: list[str] = []
+    if base is not None:
+        keys = _before(objects, base)
+        if not dry_run:
+            _delete(log, keys)
+    sidecars = _orphans(log, objects, set(keys), cutoff_time(now, DAY_MS))
+    if not dry_run:
+        _delete(log, sidecars)
+    return CleanupResult((*keys, *sidecars), base, cutoff)
+
+
+def _check_known(head: Head) -> None:
+    """Refuse a table with a feature that is not known by name: it may forbid what is done here.
+
+    Whether rows could be written does not matter.
+    """
+    names = [n for n in writer_features(head.protocol) if n not in REGISTRY]
+    if names or head.protocol.min_writer_version > MAX_WRITER:
+        raise UnsupportedProtocolError(
+            f"the log may not be cleaned up here: writer version {head.protocol.min_writer_version}"
+            + (f" with the unknown features {', '.join(names)}" if names else ""),
+            help="use a newer trilake, or the engine that set the features",
+            file=head.uri,
+            version=head.version,
+        )
+
+
+def _retention(head: Head) -> int:
+    return duration_ms(head.property("delta.logRetentionDuration", "interval 30 days"))
+
+
+def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
+    """Whether the oldest commit of the log is older than the retention: without that, there is nothing to clean up.
+
+    Looks at the beginning of the listing only.
+    """
+    cutoff = cutoff_time(runtime.clock_ms(), _retention(head))
+    for o in log.store.list(LOG):
+        listing = sort_listing([o])
+        for version in listing.commits:
+            return _time(log, head, version, o) <= cutoff
+    return False
+
+
+def _time(log: DeltaLog, head: Head, version: int, file: ObjectMeta) -> int:
+    """The time of a commit: its own where it states one, else that of its file."""
+    since = in_commit_timestamps_from(head.metadata)
+    if since is None or version < since:
+        return file.modified_ms
+    time = log.commit_info(version).get(FIELD)
+    if not isinstance(time, int):
+        raise CorruptLogError(
+            "the commit does not state its time, although the table's commits must", file=file.key, version=version
+        )
+    return time
+
+
+def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], cutoff: int) -> int | None:
+    """The newest commit that is not newer than the cut-off time."""
+    versions = sorted(commits)
+    since = in_commit_timestamps_from(head.metadata)
+    stated = [] if since is None else [v for v in versions if v >= since]
+    if stated and _time(log, head, stated[0], commits[stated[0]]) <= cutoff:
+        # These times only grow, so the commits between need not be read.
+        low, high = 0, len(stated) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if _time(log, head, stated[middle], commits[stated[middle]]) <= cutoff:
+                low = middle
+            else:
+                high = middle - 1
+        return stated[low]
+    by_file = versions[: len(versions) - len(stated)]
+    times = monotonic([commits[v].modified_ms for v in by_file])
+    return max((v for v, t in zip(by_file, times, strict=True) if t <= cutoff), default=None)
+
+
+def _base(
+    log: DeltaLog, head: Head, listing: LogListing, cutoff: int, runtime: Runtime, *, dry_run: bool
+) -> int | None:
+    """The version before which everything may go, or ``None`` where nothing may."""
+    newest_old = cutoff_commit(log, head, listing.commits, cutoff)
+    if newest_old is None or newest_old > head.version:
+        return None
+    protected = head.metadata.configuration.get(_PROTECTED_BEFORE)
+    try:
+        # Where older checkpoints are protected, they go all together or stay all.
+        floor = int(protected) if protected is not None else 0
+        segment = choose_segment(listing, uri=head.uri, version=newest_old)
+        choose_segment(listing, uri=head.uri, version=head.version)
+    except (LogGapError, VersionNotFoundError, ValueError) as e:
+        _log.warning("the log of %s is not cleaned up: %s", head.uri, e)
+        return None
+    base = segment.checkpoint_version
+    if _pays(head, listing, base, newest_old) and newest_old >= floor:
+        if dry_run:
+            return newest_old
+        try:
+            write_checkpoint(log, log.snapshot(newest_old), runtime)
+            return newest_old
+        except TrilakeError as e:
+            _log.warning("version %d of %s gets no checkpoint before log cleanup: %s", newest_old, head.uri, e)
+    return base if base is not None and base >= floor and _sound(log, listing, segment) else None
+
+
+def _pays(head: Head, listing: LogListing, base: int | None, cutoff_version: int) -> bool:
+    """Whether a checkpoint at the cut-off commit would free an interval's worth of commits."""
+    interval = int(head.property("delta.checkpointInterval", "10"))
+    start = base if base is not None else min(listing.commits)
+    return interval > 0 and cutoff_version - start >= interval
+
+
+def _sound(log: DeltaLog, listing: LogListing, segment: LogSegment) -> bool:
+    """Whether the checkpoint that older versions are given up for can be read."""
+    try:
+        state = read_checkpoint_rare(log.store, segment)
+        for key in sidecar_keys(log.store, segment):
+            log.store.head(key)
+    except TrilakeError as e:
+        _log.warning("the log of %s is not cleaned up: %s", log.store.uri, e)
+        return False
+    assert segment.checkpoint_version in dict(listing.checkpoints)
+    return state.protocol is not None and state.metadata is not None
+
+
+def _before(objects: Sequence[ObjectMeta], base: int) -> list[str]:
+    """The log files of versions before ``base``, oldest first; and compactions that begin with it, which only help
+    to read what is gone."""
+    found = []
+    for o in objects:
+        version = first_version(o.key)
+        if version is not None and (version < base or (version == base and o.key.endswith(".compacted.json"))):
+            found.append((version, o.key))
+    return [key for _, key in sorted(found)]
+
+
+def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], old_ms: int) -> list[str]:
+    """Sidecars that no checkpoint names and that are too old to belong to one that is being written."""
+    old = [o.key for o in objects if o.key.startswith(f"{SIDECARS}/") and o.modified_ms < old_ms]
+    if not old:
+        return []
+    # Checkpoints that came meanwhile have young sidecars; those there were are asked, whole or not.
+    named: set[str] = set()
+    for o in objects:
+        version = first_version(o.key)
+        if version is None or o.key in deleted or not may_name_sidecars(o.key) or o.size == 0:
+            continue
+        try:
+            named.update(sidecar_keys(log.store, LogSegment(version, version, (o,), ())))
+        except TrilakeError as e:
+            _log.warning("the sidecars of %s are not cleaned up: %s", log.store.uri, e)
+            return []
+    return [key for key in old if key not in named]
+
+
+def _delete(log: DeltaLog, keys: Sequence[str]) -> None:
+    for start in range(0, len(keys), _BATCH):
+        log.store.delete(keys[start : start + _BATCH])

@@ -1,0 +1,99 @@
+"""Log compaction: one file that stands for a run of commits.
+
+Protocol: *Log Compaction Files*.  ``x.y.compacted.json`` holds the actions of the commits ``x`` to ``y``, reconciled:
+what a later commit of the run cancelled is left out, tombstones stay, since they cancel what came before the run.
+Provenance (``commitInfo``) and change files (``cdc``) are not part of it; the commits, which stay, still have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.replay import apply, empty_state
+from trilake.delta.log.segment import compacted_key
+from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
+from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
+from trilake.expr import engine
+
+
+def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
+    """Write the compaction file of the versions ``start`` to ``end``, both included; its key, or ``None`` where
+    the commits change nothing and a file would be empty.
+
+    Raises ``InvalidArgumentError`` unless ``0 <= start < end``, ``VersionNotFoundError`` where the log does not hold
+    all these commits.  A file that is there already is left as it is: it can only say the same.
+    """
+    if not 0 <= start < end:
+        raise InvalidArgumentError(
+            f"a log compaction covers two versions or more, not {start} to {end}", help="pass start < end"
+        )
+    commits = log.commits(start, end)
+    if len(commits) != end - start + 1:
+        raise VersionNotFoundError(
+            f"the log does not hold all commits from version {start} to {end}",
+            help="compact versions that are committed and not yet cleaned up",
+            file=log.store.uri,
+        )
+    content = compacted(log.parse(commits))
+    if not content:
+        return None
+    key = compacted_key(start, end)
+    with suppress(ObjectExistsError):
+        log.store.put_if_absent(key, content)
+    return key
+
+
+def compacted(batch: ActionBatch) -> bytes:
+    """The content of the compaction file of some commits' actions."""
+    files = apply(empty_state(), ActionBatch(batch.add, batch.remove, batch.cdc))
+    lines = [orjson.dumps(action).decode() for action in _reconciled(batch)]
+    for kind, table in (("add", files.adds), ("remove", files.removes)):
+        lines += json_lines(kind, table)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
+    """The rare actions that are in force after the batch; a removed domain stays, as a tombstone does."""
+    for kind in ("protocol", "metaData"):
+        found = batch.of(kind)
+        if found:
+            yield {kind: found[-1][1]}
+    for kind, key in (("txn", "appId"), ("domainMetadata", "domain")):
+        newest = {str(data.get(key)): data for _, data in batch.of(kind)}
+        for data in newest.values():
+            yield {kind: data}
+
+
+def json_lines(kind: str, files: pa.Table) -> list[str]:
+    """File actions of one kind as the lines of a commit; fields that are null are left out.
+
+    >>> from trilake.delta.log.replay import empty_state
+    >>> json_lines("add", empty_state().adds)
+    []
+    """
+    if not files.num_rows:
+        return []
+    lines: list[str] = engine.query(
+        f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files order by i""",
+        files=files.append_column("i", pa.array(range(files.num_rows), pa.int64())),
+    )["line"].to_pylist()
+    return lines
+
+
+def _object(type_: pa.StructType, at: str = "") -> str:
+    """SQL of the JSON text of a struct; ``concat_ws`` passes over nulls."""
+    parts = []
+    for f in type_:
+        column = f'{at}"{f.name}"'
+        if pa.types.is_struct(f.type):
+            value = f"case when {column} is not null then {_object(f.type, f'{column}.')} end"
+        else:
+            value = f"to_json({column})::varchar"
+        parts.append(f"""'"{f.name}":' || {value}""")
+    return f"'{{' || concat_ws(',', {', '.join(parts)}) || '}}'"

@@ -1,0 +1,150 @@
+"""Action reconciliation, a pure function over columns.
+
+Protocol: *Action Reconciliation*.  The newest reference to each logical file wins, keyed by (path, deletion-vector id);
+for ``protocol`` and ``metaData`` the newest wins, for ``txn`` the newest of each application, for ``domainMetadata``
+the newest of each domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol
+from trilake.expr import engine
+
+
+@dataclass(frozen=True)
+class State:
+    """What a snapshot consists of.
+
+    ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits replayed
+    since the checkpoint; those in the checkpoint are read when somebody needs them.
+    """
+
+    adds: pa.Table
+    removes: pa.Table
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+_EMPTY = State(
+    pa.schema(list(FILE_ACTIONS["add"])).empty_table(), pa.schema(list(FILE_ACTIONS["remove"])).empty_table()
+)
+
+
+def empty_state() -> State:
+    """The state before version 0."""
+    return _EMPTY
+
+
+def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """``path`` fields of actions as file paths: URI-decoded exactly once, ``+`` taken literally."""
+    escaped = pc.match_substring(paths, "%")
+    if not pc.any(escaped).as_py():
+        return paths
+    return engine.query(
+        # url_decode of DuckDB leaves '+' alone and decodes %XX as UTF-8, which is what RFC 2396 asks for here.
+        "select url_decode(p) as p from t order by i",
+        t=pa.table({"p": paths, "i": pa.array(range(len(paths)), pa.int64())}),
+    )["p"]
+
+
+def file_keys(actions: pa.Table) -> pa.ChunkedArray:
+    """The primary key of each file action as one string: canonical path, and the vector's id where there is one."""
+    path = decoded_paths(actions["path"])
+    if pc.any(pc.starts_with(path, "file:")).as_py():
+        # file:/x, file:///x and /x are one file.
+        path = pc.replace_substring_regex(path, r"^file:(?://)?/", "/")
+    dv = actions["deletionVector"]
+    if dv.null_count == len(dv):
+        return path
+    return pc.binary_join_element_wise(path, pc.fill_null(vector_ids(dv), ""), "\x00")
+
+
+def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
+    """``deletionVector.uniqueId``: storage type and path, and ``@offset`` where there is one; null without a vector."""
+    kind, path = pc.struct_field(dv, "storageType"), pc.struct_field(dv, "pathOrInlineDv")
+    offset = pc.struct_field(dv, "offset")
+    suffix = pc.fill_null(pc.binary_join_element_wise("@", offset.cast(pa.string()), ""), "")
+    return pc.binary_join_element_wise(kind, path, suffix, "")
+
+
+def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
+    """Keys that are comparable between tables with and without vectors."""
+    keys = file_keys(actions)
+    dv = actions["deletionVector"]
+    return pc.binary_join_element_wise(keys, "", "\x00") if dv.null_count == len(dv) else keys
+
+
+def apply(state: State, batch: ActionBatch) -> State:
+    """The state after the actions of ``batch``, whose order is the order of the log."""
+    return apply_rare(_apply_files(state, batch), batch)
+
+
+def apply_rare(state: State, batch: ActionBatch) -> State:
+    """The state after the actions of ``batch`` that are no file actions."""
+    return replace(state, **_apply_rare(state, batch)) if batch.rare else state
+
+
+def _apply_files(state: State, batch: ActionBatch) -> State:
+    adds, removes = batch.add, batch.remove
+    if not adds.num_rows and not removes.num_rows:
+        return state
+    add_keys, remove_keys = _plain_keys(adds), _plain_keys(removes)
+    touched = pc.unique(pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string()))
+    winners = (
+        pa.table(
+            {
+                "key": pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string()),
+                "order": pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64()),
+            }
+        )
+        .group_by("key", use_threads=False)
+        .aggregate([("order", "max")])["order_max"]
+    )
+    new_adds = adds.filter(pc.is_in(adds["order"], winners)).drop_columns(["version", "order"])
+    new_removes = removes.filter(pc.is_in(removes["order"], winners)).drop_columns(["version", "order"])
+    return replace(
+        state,
+        adds=pa.concat_tables([_without(state.adds, touched), new_adds]),
+        removes=pa.concat_tables([_without(state.removes, touched), new_removes]),
+    )
+
+
+def _without(files: pa.Table, keys: pa.Array) -> pa.Table:
+    if not files.num_rows or not len(keys):
+        return files
+    return files.filter(pc.invert(pc.is_in(_plain_keys(files), keys)))
+
+
+def without_touched(files: pa.Table, *others: pa.Table) -> pa.Table:
+    """``files`` less those whose key occurs in any of ``others``: tombstones of a checkpoint under newer actions."""
+    for other in others:
+        files = _without(files, pc.unique(_plain_keys(other)))
+    return files
+
+
+def _apply_rare(state: State, batch: ActionBatch) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    txns, domains = dict(state.txns), dict(state.domains)
+    for version, name, data in batch.rare:
+        if name == "protocol":
+            out["protocol"] = Protocol.from_json(data, version=version)
+        elif name == "metaData":
+            out["metadata"] = Metadata.from_json(data, version=version)
+        elif name == "txn":
+            txns[str(data.get("appId"))] = data
+        elif name == "domainMetadata":
+            domain = str(data.get("domain"))
+            if data.get("removed"):
+                domains.pop(domain, None)
+            else:
+                domains[domain] = data
+    return out | {"txns": txns, "domains": domains}

@@ -1,0 +1,184 @@
+"""Symlink manifests: lists of a table's files for engines that read Parquet but no Delta log.
+
+``_symlink_format_manifest/<partition folders>/manifest`` names the files of one partition by their full paths, a line
+each.  Such engines know neither deletion vectors nor column mapping: tables with those get no manifest.
+
+With the table property ``delta.compatibility.symlinkFormatManifest.enabled`` every commit brings the manifests of the
+partitions it touched up to date.  The commit stands when that fails, and whoever committed is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.partitions import hive_directory, partition_fields
+from trilake.errors import InvalidArgumentError, PostCommitHookError, TrilakeError
+from trilake.progress import track
+from trilake.storage.base import Store
+from trilake.storage.uri import parse_location
+
+MODE = "symlink_format_manifest"
+FOLDER = "_symlink_format_manifest"
+ENABLED = "delta.compatibility.symlinkFormatManifest.enabled"
+
+
+@dataclass(frozen=True)
+class ManifestResult:
+    """What was brought up to date: the partition folders whose manifests were written, and those whose were deleted.
+
+    An empty text stands for the one manifest of a table without partitions.
+    """
+
+    written: tuple[str, ...]
+    deleted: tuple[str, ...]
+
+
+def check_mode(mode: object) -> None:
+    """Raise ``InvalidArgumentError`` unless ``mode`` names the one kind of manifest there is, in any case."""
+    if not isinstance(mode, str) or mode.lower() != MODE:
+        raise InvalidArgumentError(f"mode {mode!r} is not supported", help=f"supported modes are: {MODE}")
+
+
+def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> ManifestResult:
+    """Write the manifests of all partitions of a version, the newest by default, and delete those of all others.
+
+    Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> _ = trilake.write(pa.table({"n": [1], "p": ["x"]}), "memory://doc-manifest", mode="overwrite", partition_by="p")
+    >>> generate_manifests(DeltaLog(open_store("memory://doc-manifest"))).written
+    ('p=x',)
+    """
+    snapshot = snapshot or log.snapshot()
+    manifests = _manifests(snapshot)
+    stale = [f for f in _existing(log.store) if f not in manifests]
+    return _bring(log.store, manifests, stale)
+
+
+def after_commit(
+    log: DeltaLog, base: Head | None, metadata: Metadata, actions: Sequence[Mapping[str, Any]], version: int
+) -> None:
+    """Bring the manifests up to date after a commit with these actions, where the table wants that.
+
+    Raises ``PostCommitHookError``, which says that the commit stands.
+    """
+    if metadata.configuration.get(ENABLED, "false").lower() != "true":
+        return
+    try:
+        # The newest version and not the one committed: a hook that comes late must not bring older files back.
+        snapshot = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
+        touched = _touched(metadata, actions)
+        repartitioned = base is not None and base.metadata.partition_columns != metadata.partition_columns
+        if touched is None or repartitioned or not any(_existing(log.store)):
+            generate_manifests(log, snapshot)
+        elif actions:
+            manifests = _manifests(snapshot)
+            changed = {f: lines for f, lines in manifests.items() if f in touched}
+            _bring(log.store, changed, [f for f in touched if f not in manifests])
+    except (TrilakeError, pa.ArrowException, OSError) as e:
+        raise PostCommitHookError(
+            f"the commit of version {version} succeeded, but bringing the symlink manifests up to date failed: {e}",
+            help=f"do not repeat the write; generate the manifests again, or set the table property {ENABLED} to false",
+            file=log.store.uri,
+            version=version,
+        ) from e
+
+
+def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:
+    """The partition folders that a commit touched; ``None`` where that is not known."""
+    if not metadata.partition_columns:
+        return {""}
+    columns = [(f.name, f.physical_name) for f in partition_fields(metadata.schema, metadata.partition_columns)]
+    found: set[str] = set()
+    for action in actions:
+        for kind in ("add", "remove"):
+            if kind in action:
+                values = action[kind].get("partitionValues")
+                if values is None:
+                    return None
+                found.add(hive_directory({name: values.get(physical) for name, physical in columns}))
+    return found
+
+
+def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
+    """The lines of each manifest by its partition folder."""
+    _check_readable_by_others(snapshot)
+    root = path_text(snapshot.uri)
+    paths = decoded_paths(snapshot.adds["path"])
+    if pc.any(pc.match_substring_regex(paths, "[\r\n]")).as_py():
+        raise InvalidArgumentError(
+            "a file of the table has a line break in its path, which no manifest can hold", file=snapshot.uri
+        )
+    absolute = pc.match_substring_regex(paths, "^/|^[A-Za-z][A-Za-z0-9+.-]*:/")
+    lines = pc.if_else(absolute, paths, pc.binary_join_element_wise(root, paths, "/"))
+    fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
+    if not fields:
+        return {"": lines}
+    values = snapshot.adds["partitionValues"]
+    columns: dict[str, Any] = {}
+    for i, f in enumerate(fields):
+        found = pc.map_lookup(values, pa.scalar(f.physical_name, pa.string()), "first") if len(values) else paths
+        columns[f"c{i}"] = pc.if_else(pc.equal(found, ""), None, found)
+    grouped = (
+        pa.table({**columns, "line": lines}).group_by(list(columns), use_threads=False).aggregate([("line", "list")])
+    )
+    out = {}
+    for i in range(grouped.num_rows):
+        folder = hive_directory({f.name: grouped[f"c{n}"][i].as_py() for n, f in enumerate(fields)})
+        out[folder] = grouped["line_list"][i].values
+    return out
+
+
+def _check_readable_by_others(snapshot: Snapshot) -> None:
+    if snapshot.adds["deletionVector"].null_count < snapshot.adds.num_rows:
+        raise InvalidArgumentError(
+            "manifests cannot be generated for a table with deletion vectors: other engines would read deleted rows",
+            help="rewrite the files that have some (optimize with purge, REORG TABLE ... APPLY (PURGE)) and turn"
+            " delta.enableDeletionVectors off",
+            file=snapshot.uri,
+        )
+    if snapshot.metadata.column_mapping_mode != "none":
+        raise InvalidArgumentError(
+            "manifests cannot be generated for a table with column mapping: other engines would miss its columns",
+            file=snapshot.uri,
+        )
+
+
+def path_text(uri: str) -> str:
+    """A location as other engines spell it: not encoded, and with one slash behind ``file:``.
+
+    >>> path_text("file:///data/a%20b"), path_text("s3://bucket/t")
+    ('file:/data/a b', 's3://bucket/t')
+    """
+    place = parse_location(uri)
+    root = "file:" if place.scheme == "file" else f"{place.scheme}://{place.authority}"
+    return f"{root}/{place.path}" if place.path else root
+
+
+def _existing(store: Store) -> list[str]:
+    """The partition folders that have a manifest."""
+    return [
+        o.key.removeprefix(FOLDER).removeprefix("/").removesuffix("manifest").removesuffix("/")
+        for o in store.list(FOLDER)
+        if o.key.endswith("/manifest")
+    ]
+
+
+def _key(folder: str) -> str:
+    return f"{FOLDER}/{folder}/manifest" if folder else f"{FOLDER}/manifest"
+
+
+def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]) -> ManifestResult:
+    for folder, lines in track(manifests.items(), "manifests", len(manifests), unit="partitions"):
+        store.put(_key(folder), "".join(f"{line}\n" for line in lines.to_pylist()).encode())
+    store.delete([_key(f) for f in stale])
+    return ManifestResult(tuple(sorted(manifests)), tuple(sorted(stale)))

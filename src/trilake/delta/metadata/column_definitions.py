@@ -1,0 +1,51 @@
+"""Columns as callers may give them: a schema, fields, or types by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from trilake.delta.metadata.schema_changes import NewColumn
+from trilake.delta.protocol.schema import DataType, StructField, StructType, from_arrow
+from trilake.delta.protocol.schema_edit import parse_path
+from trilake.delta.protocol.sql_types import parse_sql_type
+from trilake.errors import InvalidArgumentError
+
+#: A type as callers may give it: SQL text, an Arrow type or one of the protocol's own.
+TypeLike: TypeAlias = str | pa.DataType | DataType
+#: Columns as callers may give them: a schema, fields, or types by path.
+ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
+
+
+def new_field(name: str, kind: TypeLike) -> StructField:
+    """A column of a type in any of its spellings."""
+    if isinstance(kind, str):
+        parsed, metadata = parse_sql_type(kind)
+        return StructField(name, parsed, metadata=metadata)
+    if isinstance(kind, pa.DataType):
+        return from_arrow(pa.schema([pa.field(name, kind)])).fields[0]
+    return StructField(name, kind)
+
+
+def new_columns(columns: ColumnsLike) -> list[NewColumn]:
+    """The columns, each with the path of what it goes into.  Raises ``InvalidArgumentError`` for anything else."""
+    if isinstance(columns, pa.Schema):
+        return [NewColumn(f) for f in from_arrow(columns).fields]
+    if isinstance(columns, StructType):
+        return [NewColumn(f) for f in columns.fields]
+    if isinstance(columns, Mapping):
+        paths = [(parse_path(p), kind) for p, kind in columns.items()]
+        return [NewColumn(new_field(path[-1], kind), path[:-1]) for path, kind in paths]
+    if isinstance(columns, str | pa.Field | StructField):
+        raise InvalidArgumentError("columns are a schema, a list of fields, or types by name")
+    out = []
+    for f in columns:
+        if isinstance(f, pa.Field):
+            out.append(NewColumn(from_arrow(pa.schema([f])).fields[0]))
+        elif isinstance(f, StructField):
+            out.append(NewColumn(f))
+        else:
+            raise InvalidArgumentError(f"{f!r} is no field", help="give pyarrow fields, or types by name")
+    return out

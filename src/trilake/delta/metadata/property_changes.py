@@ -1,0 +1,206 @@
+"""What ALTER TABLE makes of a table's properties, constraints and protocol.
+
+Pure functions from protocol and metadata to a :class:`~trilake.delta.metadata.schema_changes.Change`, as in :mod:`trilake.delta.metadata.schema_changes`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import orjson
+
+from trilake.delta.commit import row_tracking
+from trilake.delta.log.clustering import DOMAIN, clustering_domain
+from trilake.delta.log.clustering import FEATURE as CLUSTERING
+from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Change, Condition
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.column_mapping import change_mode
+from trilake.delta.protocol.features import add_feature as with_feature
+from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
+from trilake.delta.protocol.properties import FEATURE, column_list, parse_keys, parse_properties
+from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
+from trilake.delta.rules.constraints import PREFIX, parse_check
+from trilake.delta.runtime import Runtime
+from trilake.errors import InvalidArgumentError
+
+#: Columns that the change data feed adds to the table's own.
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+#: Where rows that move keep their ids and versions: properties that name columns of the files, and how those begin.
+ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
+_COMMENT = "comment"
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+
+def set_properties(
+    protocol: Protocol,
+    metadata: Metadata,
+    properties: Mapping[str, object],
+    *,
+    new_id: Callable[[], str] | None = None,
+) -> Change:
+    """Set table properties; features that they need come along.
+
+    ``delta.feature.<name>`` adds a feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` raise the
+    protocol, ``comment`` is the table's description.  Raises ``UnknownOptionError``, ``InvalidArgumentError`` or
+    ``UnsupportedProtocolError``.
+    """
+    asked = parse_properties(properties)
+    values = dict(asked.values)
+    description = values.pop(_COMMENT, metadata.description)
+    new = replace(metadata, configuration={**metadata.configuration, **values}, description=description)
+    new = prepared(metadata, new, new_id=new_id)
+    reader, writer = asked.reader or protocol.min_reader_version, asked.writer or protocol.min_writer_version
+    if asked.reader is not None or asked.writer is not None:
+        protocol = upgrade_protocol(protocol, reader, writer)
+    for name in asked.features:
+        protocol = with_feature(protocol, name)
+    log = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in properties.items()}
+    return Change(with_required(protocol, new), new, "SET TBLPROPERTIES", {"properties": _json(log)})
+
+
+def unset_properties(protocol: Protocol, metadata: Metadata, keys: Iterable[str], *, if_exists: bool = False) -> Change:
+    """Remove table properties, so that their defaults hold.
+
+    Raises ``InvalidArgumentError`` for a property that is not set, unless ``if_exists``.
+    """
+    found = parse_keys(keys)
+    missing = [k for k in found if k not in metadata.configuration and k != _COMMENT]
+    if missing and not if_exists:
+        raise InvalidArgumentError(
+            f"table properties {', '.join(missing)} are not set", help="leave them out, or say if_exists"
+        )
+    left = {k: v for k, v in metadata.configuration.items() if k not in found}
+    description = None if _COMMENT in found else metadata.description
+    new = prepared(metadata, replace(metadata, configuration=left, description=description))
+    parameters = {"properties": _json(found), "ifExists": _json(if_exists)}
+    return Change(with_required(protocol, new), new, "UNSET TBLPROPERTIES", parameters)
+
+
+def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], str] | None = None) -> Metadata:
+    """Metadata with everything that its properties bring along; ``before`` is the table's, ``None`` for a new one.
+
+    Raises ``InvalidArgumentError`` for properties that do not fit the schema or the table's files.
+    """
+    _check_stats_columns(after)
+    _check_change_columns(after)
+    if after.configuration.get(row_tracking.ENABLED, "false").lower() == "true":
+        fresh = new_id or Runtime().new_id
+        names = {k: f"{prefix}{fresh()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
+        after = replace(after, configuration={**after.configuration, **names})
+    return after if before is None else change_mode(before, after, new_id=new_id)
+
+
+def _check_stats_columns(metadata: Metadata) -> None:
+    for path in column_list(metadata.configuration.get(STATS_COLUMNS, "")):
+        spelled(metadata.schema, path)
+
+
+def _check_change_columns(metadata: Metadata) -> None:
+    taken = [c for c in CHANGE_COLUMNS if metadata.schema.find(c) is not None]
+    if taken and metadata.configuration.get("delta.enableChangeDataFeed") == "true":
+        raise InvalidArgumentError(
+            f"a table with columns {', '.join(taken)} cannot have a change data feed, which has columns of these names",
+            help="rename those columns, or leave delta.enableChangeDataFeed off",
+        )
+
+
+def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:
+    """The protocol with what the metadata asks for.
+
+    Raises ``UnsupportedProtocolError`` for a feature that this library could not write.
+    """
+    for name in required(metadata):
+        if not has_feature(protocol, name):
+            with_feature(protocol, name)  # refused by name where it cannot be
+    return upgraded(protocol, metadata)
+
+
+def set_description(protocol: Protocol, metadata: Metadata, text: str | None) -> Change:
+    """Set or, with ``None``, remove the table's description (``COMMENT ON TABLE``)."""
+    if text is None:
+        return unset_properties(protocol, metadata, [_COMMENT], if_exists=True)
+    return set_properties(protocol, metadata, {_COMMENT: text})
+
+
+def cluster_by(
+    protocol: Protocol, metadata: Metadata, columns: Sequence[PathLike], *, before: Sequence[Path]
+) -> Change:
+    """Set the clustering columns, which were ``before``; none ends clustering.
+
+    Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
+    """
+    new = [spelled(metadata.schema, c) for c in columns]
+    value = clustering_domain(metadata.schema, new, partitioned=bool(metadata.partition_columns))
+    parameters = {
+        "oldClusteringColumns": ",".join(map(path_text, before)),
+        "newClusteringColumns": ",".join(map(path_text, new)),
+    }
+    domains = {} if new == list(before) else {DOMAIN: value}
+    features = [CLUSTERING] if new else []
+    return Change(upgraded(protocol, metadata, features), metadata, "CLUSTER BY", parameters, domains=domains)
+
+
+# --- constraints -----------------------------------------------------------------------------------------------------
+
+
+def add_constraint(protocol: Protocol, metadata: Metadata, name: str, expression: str, *, now: dt.datetime) -> Change:
+    """Add a CHECK constraint; every row that is there must satisfy it.
+
+    Raises ``InvalidArgumentError`` where a constraint of that name is there, ``ExpressionError`` for an expression that
+    is no condition over the table's columns.
+    """
+    key = _constraint_key(name)
+    if key in metadata.configuration:
+        raise InvalidArgumentError(
+            f"there is a constraint {name} already: {metadata.configuration[key]}",
+            help="drop it first, or choose another name",
+            constraint=name,
+        )
+    parse_check("CHECK constraint", name, expression, metadata.schema, now)
+    new = replace(metadata, configuration={**metadata.configuration, key: expression})
+    condition = Condition("CHECK constraint", name, expression)
+    parameters = {"name": name, "expr": expression}
+    return Change(upgraded(protocol, new), new, "ADD CONSTRAINT", parameters, (condition,))
+
+
+def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exists: bool = False) -> Change:
+    """Remove a CHECK constraint.  Raises ``InvalidArgumentError`` where there is none, unless ``if_exists``."""
+    key = next((k for k in metadata.configuration if k.lower() == _constraint_key(name)), None)
+    if key is None:
+        if if_exists:
+            return Change(protocol, metadata, "DROP CONSTRAINT", {"name": name})
+        there = sorted(k[len(PREFIX) :] for k in metadata.configuration if k.startswith(PREFIX))
+        raise InvalidArgumentError(
+            f"there is no constraint {name}", help=f"constraints are {', '.join(there) or 'none'}", constraint=name
+        )
+    expression = metadata.configuration[key]
+    new = replace(metadata, configuration={k: v for k, v in metadata.configuration.items() if k != key})
+    return Change(protocol, new, "DROP CONSTRAINT", {"name": name, "expr": expression})
+
+
+def _constraint_key(name: str) -> str:
+    if not name.strip():
+        raise InvalidArgumentError("a constraint's name is not empty")
+    return PREFIX + name.lower()
+
+
+# --- protocol --------------------------------------------------------------------------------------------------------
+
+
+def add_feature(protocol: Protocol, metadata: Metadata, name: str) -> Change:
+    """Add a table feature, without turning on what it offers.  Raises ``UnsupportedProtocolError``."""
+    return set_properties(protocol, metadata, {f"{FEATURE}{name}": "supported"})
+
+
+def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> Change:
+    """Raise the protocol's versions; lower ones than the table has change nothing.  Raises ``InvalidArgumentError``."""
+    new = upgrade_protocol(protocol, reader, writer)
+    return Change(new, metadata, "UPGRADE PROTOCOL", {"newProtocol": _json(new.to_json())})

@@ -1,0 +1,477 @@
+"""What ALTER TABLE makes of a table's columns: from protocol and metadata to protocol and metadata.
+
+Pure functions.  Each gives a :class:`Change`: the new state, the operation and its parameters as the history shows
+them, and what rows that are there already must satisfy before the change may be committed.  Properties, constraints and
+features follow in :mod:`trilake.delta.metadata.property_changes`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import sqlglot
+from sqlglot import TokenType
+
+from trilake.delta.protocol import type_widening
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.char_varchar import TYPE_STRING
+from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped, strip
+from trilake.delta.protocol.features import upgraded
+from trilake.delta.protocol.properties import column_list
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, nested_fields
+from trilake.delta.protocol.schema_edit import (
+    Path,
+    PathLike,
+    Position,
+    add_field,
+    drop_field,
+    edit_type,
+    field_at,
+    move_field,
+    parse_path,
+    path_text,
+    replace_field,
+    spelled,
+    type_at,
+)
+from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.rules.constraints import INVARIANTS, PREFIX
+from trilake.delta.rules.defaults import CURRENT_DEFAULT, parse_default
+from trilake.delta.rules.identity import START as IDENTITY
+from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
+from trilake.errors import InvalidArgumentError
+
+STATS_COLUMNS = "delta.dataSkippingStatsColumns"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What every row of the table must satisfy; ``text`` is SQL over its columns."""
+
+    kind: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a table's protocol and metadata, ready to be committed.
+
+    ``conditions`` must hold for the rows that are there; ``domains`` are metadata domains to be set (``None`` removes
+    one).
+    """
+
+    protocol: Protocol
+    metadata: Metadata
+    operation: str
+    parameters: Mapping[str, Any]
+    conditions: tuple[Condition, ...] = ()
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+
+    def changes(self, protocol: Protocol, metadata: Metadata) -> bool:
+        """Whether anything is different afterwards."""
+        return (self.protocol, self.metadata) != (protocol, metadata) or bool(self.domains)
+
+
+@dataclass(frozen=True)
+class NewColumn:
+    """A column to be added: to the struct at ``parent``, or to the table itself."""
+
+    field: StructField
+    parent: Path = ()
+    position: Position | None = None
+
+
+def with_schema(
+    protocol: Protocol,
+    metadata: Metadata,
+    schema: StructType,
+    operation: str,
+    parameters: Mapping[str, Any],
+    *,
+    new_id: Callable[[], str] | None = None,
+    features: Sequence[str] = (),
+    **more: Any,
+) -> Change:
+    """The change to another schema: new columns are mapped, and the protocol has what the schema needs."""
+    new = mapped(replace(metadata, schema_string=schema.json(), **more), new_id=new_id)
+    return Change(upgraded(protocol, new, features), new, operation, parameters)
+
+
+def _edited(schema: StructType, step: Callable[[StructType], StructType], *, limited: bool = False) -> StructType:
+    """The schema after a step, with limits of strings kept where they belong; ``limited`` where the step adds some."""
+    if not limited and not any(TYPE_STRING in f.metadata for f in schema.fields):
+        return step(schema)
+    return without_limits(step(with_limits(schema)))
+
+
+def _logged(path: Path, f: StructField) -> dict[str, Any]:
+    """A column as the history shows it."""
+    kind = f.type.name if isinstance(f.type, PrimitiveType) else str(f.type.to_json()["type"])
+    return {"name": path_text(path), "type": kind, "nullable": f.nullable, "metadata": dict(f.metadata)}
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+# --- who depends on a column -----------------------------------------------------------------------------------------
+
+
+def _words(text: str) -> set[str]:
+    """Everything in an expression that may be a name, in lower case."""
+    tokens = sqlglot.tokenize(text, read="databricks")
+    return {t.text.lower() for t in tokens if t.token_type not in (TokenType.STRING, TokenType.NUMBER)}
+
+
+def dependents(metadata: Metadata, path: Path) -> list[str]:
+    """The rules of the table that mention a column, for people; its own rules excepted.
+
+    A name that only looks like the column counts as a mention: a rule that breaks later would be worse.
+    """
+    names = {path[0].lower(), path[-1].lower()}
+    found = [
+        f"CHECK constraint {k[len(PREFIX) :]} ({v})"
+        for k, v in sorted(metadata.configuration.items())
+        if k.startswith(PREFIX) and names <= _words(v)
+    ]
+    for top in metadata.schema.fields:
+        expression = top.metadata.get(GENERATED)
+        if isinstance(expression, str) and names <= _words(expression) and top.name != path[0]:
+            found.append(f"generated column {top.name} ({expression})")
+    ruled = (f.name for f in nested_fields(metadata.schema) if names <= _words(_invariant(f)))
+    return [*found, *(f"the invariant of column {name}" for name in ruled)]
+
+
+def _invariant(f: StructField) -> str:
+    try:
+        return str(orjson.loads(f.metadata[INVARIANTS])["expression"]["expression"])
+    except (KeyError, TypeError, orjson.JSONDecodeError):
+        return ""  # none, or one that no write accepts
+
+
+def _check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
+    found = dependents(metadata, path)
+    if found:
+        raise InvalidArgumentError(
+            f"cannot {what} column {path_text(path)}: {'; '.join(found)} depends on it",
+            help="drop what depends on the column first",
+            column=path_text(path),
+        )
+
+
+def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | None) -> dict[str, str]:
+    """The properties with the list of columns that get statistics brought up to date: renamed, or without ``path``."""
+    out = dict(configuration)
+    if STATS_COLUMNS not in out:
+        return out
+    lowered = tuple(p.lower() for p in path)
+    kept = []
+    for text in column_list(out[STATS_COLUMNS]):
+        names = parse_path(text)
+        if tuple(n.lower() for n in names[: len(path)]) == lowered:
+            if new is None:
+                continue
+            text = path_text((*new, *names[len(path) :]))
+        kept.append(text)
+    out[STATS_COLUMNS] = ",".join(kept)
+    if not kept:
+        del out[STATS_COLUMNS]
+    return out
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def add_columns(
+    protocol: Protocol, metadata: Metadata, columns: Sequence[NewColumn], *, new_id: Callable[[], str] | None = None
+) -> Change:
+    """Add columns, which rows that are there read as null.
+
+    Raises ``InvalidArgumentError`` for a column that must not be null, has a default or is computed, since old rows
+    have no value for it, and for a name that is taken; ``SchemaMismatchError`` for a parent or neighbour that is not
+    there.
+    """
+    if not columns:
+        raise InvalidArgumentError("no columns are given to be added")
+    schema, log = metadata.schema, []
+    for c in columns:
+        new = _clean(c.field)
+        path = (*(spelled(schema, c.parent) if c.parent else ()), new.name)
+        _check_addable(new, path)
+        nested = with_limits(StructType((new,))).fields[0] if path[1:] else new
+
+        def add(s: StructType, f: StructField = nested, column: NewColumn = c) -> StructType:
+            return add_field(s, column.parent, f, column.position)
+
+        schema = _edited(schema, add, limited=nested != new)
+        entry: dict[str, Any] = {"column": _logged(path, new)}
+        if c.position is not None:
+            entry["position"] = str(c.position)
+        log.append(entry)
+    check_names(StructType(tuple(c.field for c in columns)), metadata.column_mapping_mode)
+    return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": _json(log)}, new_id=new_id)
+
+
+def _clean(f: StructField) -> StructField:
+    """A field as a new column of this table: whatever another table's mapping says of it is gone."""
+    return strip(StructType((f,))).fields[0]
+
+
+def _check_addable(f: StructField, path: Path) -> None:
+    wrong = None
+    if not f.nullable:
+        wrong, help = "must not be null", "add it nullable, fill it, and set it NOT NULL then"
+    elif CURRENT_DEFAULT in f.metadata:
+        wrong, help = "has a default", "add the column first and set its default then: it holds for new rows"
+    elif GENERATED in f.metadata or IDENTITY in f.metadata:
+        wrong, help = "is computed", "such columns can only be there from the creation of a table on"
+    elif str(f.type) == "void":
+        wrong, help = "has no type", "give it one"
+    if wrong is not None:
+        raise InvalidArgumentError(
+            f"column {path_text(path)} {wrong}, and rows that are there have no value for it",
+            help=help,
+            column=path_text(path),
+        )
+
+
+def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_name: str) -> Change:
+    """Give a column another name; files keep its physical one.
+
+    Raises ``InvalidArgumentError`` without column mapping, for a name that is taken, and where rules mention the
+    column.
+    """
+    check_can_rename(metadata, "rename")
+    names = spelled(metadata.schema, path)
+    new = (*names[:-1], _new_name(new_name))
+    _check_free_of_rules(metadata, names, "rename")
+    schema = _edited(metadata.schema, lambda s: replace_field(s, names, lambda f: replace(f, name=new[-1])))
+    partitions = metadata.partition_columns
+    if len(names) == 1:
+        partitions = tuple(new[0] if c == names[0] else c for c in partitions)
+    return with_schema(
+        protocol,
+        metadata,
+        schema,
+        "RENAME COLUMN",
+        {"oldColumnPath": path_text(names), "newColumnPath": path_text(new)},
+        partition_columns=partitions,
+        configuration=_stats_columns(metadata.configuration, names, new),
+    )
+
+
+def _new_name(name: str) -> str:
+    if not name.strip():
+        raise InvalidArgumentError("a column's name is not empty")
+    return name
+
+
+def drop_columns(
+    protocol: Protocol, metadata: Metadata, paths: Sequence[PathLike], *, clustering: Sequence[Path] = ()
+) -> Change:
+    """Drop columns; their values stay in the files, unseen.
+
+    ``clustering`` are the display paths of the clustering columns.  Raises ``InvalidArgumentError`` without column
+    mapping, for partition and clustering columns, for the last column, and where rules mention a column.
+    """
+    if not paths:
+        raise InvalidArgumentError("no columns are given to be dropped")
+    check_can_rename(metadata, "drop")
+    schema, configuration = metadata.schema, metadata.configuration
+    dropped = [spelled(schema, p) for p in paths]
+    for names in dropped:
+        _check_free_of_rules(metadata, names, "drop")
+        used = "partitioned" if names[0] in metadata.partition_columns and not names[1:] else None
+        if any(c[: len(names)] == names for c in clustering):
+            used = "clustered"
+        if used:
+            raise InvalidArgumentError(
+                f"cannot drop column {path_text(names)}: the table is {used} by it", column=path_text(names)
+            )
+
+        def drop(s: StructType, names: Path = names) -> StructType:
+            return drop_field(s, names)
+
+        schema = _edited(schema, drop)
+        configuration = _stats_columns(configuration, names, None)
+    if metadata.partition_columns and len(schema.fields) == len(metadata.partition_columns):
+        raise InvalidArgumentError("only partition columns would be left", help="keep one other column")
+    parameters = {"columns": _json([path_text(n) for n in dropped])}
+    return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
+
+
+def _change_column(
+    protocol: Protocol,
+    metadata: Metadata,
+    schema: StructType,
+    path: Path,
+    *,
+    position: Position | None = None,
+    features: Sequence[str] = (),
+) -> Change:
+    """A change of one column that stays where and what it is."""
+    parameters = {"column": _json(_logged(path, field_at(schema, path)))}
+    if position is not None:
+        parameters["position"] = str(position)
+    return with_schema(protocol, metadata, schema, "CHANGE COLUMN", parameters, features=features)
+
+
+def move_column(protocol: Protocol, metadata: Metadata, path: PathLike, position: Position) -> Change:
+    """Put a column elsewhere among its siblings.  Raises ``SchemaMismatchError`` for columns that are not there."""
+    names = spelled(metadata.schema, path)
+    schema = _edited(metadata.schema, lambda s: move_field(s, names, position))
+    return _change_column(protocol, metadata, schema, names, position=position)
+
+
+def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comment: str | None) -> Change:
+    """Set or, with ``None``, remove the comment of a column."""
+    names = spelled(metadata.schema, path)
+
+    def change(f: StructField) -> StructField:
+        kept = {k: v for k, v in f.metadata.items() if k != "comment"}
+        return replace(f, metadata=kept if comment is None else {**kept, "comment": comment})
+
+    return _change_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
+
+
+def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> Change:
+    """Allow nulls in a column (``DROP NOT NULL``)."""
+    names = spelled(metadata.schema, path)
+    schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=True))
+    return _change_column(protocol, metadata, schema, names)
+
+
+def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Change:
+    """Forbid nulls in a column; no row that is there may hold one.
+
+    Raises ``InvalidArgumentError`` for a column inside an array or map.
+    """
+    names = spelled(metadata.schema, path)
+    field_at(metadata.schema, names)
+    for i in range(1, len(names)):
+        if not isinstance(type_at(metadata.schema, names[:i]), StructType):
+            raise InvalidArgumentError(
+                f"column {path_text(names)} lies inside an array or map and cannot be set NOT NULL",
+                help="such columns are NOT NULL from the creation of the table on, or never",
+                column=path_text(names),
+            )
+    schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=False))
+    change = _change_column(protocol, metadata, schema, names, features=["invariants"])
+    # A field of a struct that is null is no value, and violates nothing.
+    parents = [f"{path_text(names[:i])} IS NULL" for i in range(1, len(names))]
+    text = " OR ".join([*parents, f"{path_text(names)} IS NOT NULL"])
+    return replace(change, conditions=(Condition("NOT NULL of column", path_text(names), text),))
+
+
+def change_type(
+    protocol: Protocol, metadata: Metadata, path: PathLike, kind: DataType, *, version: int, limit: str | None = None
+) -> Change:
+    """Make a column's type a wider one; files stay as they are.
+
+    Parameters
+    ----------
+    path: may lead to an element, key or value as well.
+    kind: the new type.
+    version: the version to be committed.
+    limit: ``varchar(n)`` where the new type is a string with that limit.
+
+    Raises ``InvalidArgumentError`` where the table property ``delta.enableTypeWidening`` is off, where the protocol
+    does not let the one type become the other, and where rules mention the column.
+    """
+    old = with_limits(metadata.schema)
+    names = spelled(old, path)
+    column = _column_of(old, names)
+    before = type_at(old, names)
+    after: DataType = kind if limit is None else PrimitiveType(limit)
+    if before == after:
+        return _change_column(protocol, metadata, metadata.schema, column)
+    if not _relaxes(before, after):
+        _check_widens(metadata, names, before, after)
+    _check_free_of_rules(metadata, column, "change the type of")
+    plain = without_limits(edit_type(old, names, lambda _: after))
+    noted = version if type_widening.only_preview(protocol) else None
+    schema = type_widening.record_changes(metadata.schema, plain, version=noted)
+    return _change_column(protocol, metadata, schema, column)
+
+
+def _column_of(schema: StructType, names: Path) -> Path:
+    """The path without what leads into arrays and maps at its end."""
+    while names[1:] and not isinstance(type_at(schema, names[:-1]), StructType):
+        names = names[:-1]
+    return names
+
+
+def _check_widens(metadata: Metadata, names: Path, before: DataType, after: DataType) -> None:
+    if not type_widening.can_widen(before, after):
+        raise InvalidArgumentError(
+            f"the type of column {path_text(names)} cannot change from {before} to {after}",
+            help="types can only become wider ones; write the column anew to change it otherwise",
+            column=path_text(names),
+        )
+    if not type_widening.enabled(metadata):
+        raise InvalidArgumentError(
+            f"the type of column {path_text(names)} can change from {before} to {after} only with type widening",
+            help=f"set the table property {type_widening.ENABLED} to 'true' first",
+            column=path_text(names),
+        )
+
+
+def _relaxes(before: DataType, after: DataType) -> bool:
+    """Whether a limit of a string is raised or lifted."""
+    if not (isinstance(before, PrimitiveType) and isinstance(after, PrimitiveType)):
+        return False
+    limit = _limit(before, "varchar")
+    if after.name == "string":
+        return limit is not None or _limit(before, "char") is not None
+    new = _limit(after, "varchar")
+    return limit is not None and new is not None and limit <= new
+
+
+def _limit(t: PrimitiveType, kind: str) -> int | None:
+    return int(t.name[len(kind) + 1 : -1]) if t.name.startswith(f"{kind}(") else None
+
+
+def set_default(
+    protocol: Protocol, metadata: Metadata, column: PathLike, expression: str, *, now: dt.datetime
+) -> Change:
+    """Give a column a default: what rows to come hold where they say nothing.
+
+    Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that reads
+    columns or is not of the column's type.
+    """
+    names = _top_level(metadata, column)
+    f = field_at(metadata.schema, names)
+    if GENERATED in f.metadata or IDENTITY in f.metadata:
+        raise InvalidArgumentError(f"column {path_text(names)} is computed and has no default", column=path_text(names))
+    parsed = parse_default(f, expression, now)
+    if parsed is not None:
+        parsed.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not with the next write
+    schema = replace_field(
+        metadata.schema, names, lambda f: replace(f, metadata={**f.metadata, CURRENT_DEFAULT: expression})
+    )
+    return _change_column(protocol, metadata, schema, names)
+
+
+def drop_default(protocol: Protocol, metadata: Metadata, column: PathLike) -> Change:
+    """Take a column's default away: null again."""
+    names = _top_level(metadata, column)
+
+    def change(f: StructField) -> StructField:
+        return replace(f, metadata={k: v for k, v in f.metadata.items() if k != CURRENT_DEFAULT})
+
+    return _change_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
+
+
+def _top_level(metadata: Metadata, column: PathLike) -> Path:
+    names = spelled(metadata.schema, column)
+    if names[1:]:
+        raise InvalidArgumentError(
+            f"{path_text(names)} is nested; only top-level columns have defaults", column=path_text(names)
+        )
+    return names

@@ -1,0 +1,144 @@
+"""The metadata and protocol that a table has after a write: made for a new table, or grown from those it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from trilake.delta.log.clustering import DOMAIN, FEATURE, clustering_columns, clustering_domain
+from trilake.delta.log.log import Head
+from trilake.delta.metadata.property_changes import prepared
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.column_mapping import mapped
+from trilake.delta.protocol.features import protocol_for, upgrade_protocol, upgraded
+from trilake.delta.protocol.properties import parse_properties
+from trilake.delta.protocol.schema import StructType, check_partition_columns
+from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
+from trilake.delta.runtime import Runtime
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError
+from trilake.storage.base import Store
+
+
+def check_place(store: Store) -> None:
+    """See whether a new table may be where it is to be.  Raises ``TableExistsError`` where a Lance dataset is."""
+    if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
+        raise TableExistsError(
+            "a Lance dataset is here, and a Delta table would be mixed with it",
+            help='write format="lance", or to another location',
+            file=store.uri,
+        )
+
+
+def new_table(
+    schema: StructType,
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str] | None,
+    provider: str,
+    runtime: Runtime,
+    description: str | None = None,
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a new table.
+
+    Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for partition
+    columns, names or properties that no table can have.
+    """
+    if not schema.fields:
+        raise SchemaMismatchError("a table needs at least one column")
+    if all(str(f.type) == "void" for f in schema.fields):
+        raise SchemaMismatchError("no column has a type", help="cast the columns before writing")
+    asked = parse_properties(properties or {})
+    metadata = Metadata(
+        id=runtime.new_id(),
+        schema_string=schema.json(),
+        partition_columns=check_partition_columns(schema, tuple(partition_by)),
+        configuration=asked.values,
+        description=description,
+        provider=provider,
+        created_time=runtime.clock_ms(),
+    )
+    metadata = mapped(prepared(None, metadata, new_id=runtime.new_id), new_id=runtime.new_id)
+    protocol = protocol_for(metadata, asked.features)
+    if asked.reader is not None or asked.writer is not None:
+        protocol = upgrade_protocol(protocol, asked.reader or 1, asked.writer or 2)
+    return protocol, metadata
+
+
+def evolved(
+    base: Head,
+    rows: StructType,
+    mode: Literal["merge", "overwrite"] | None,
+    partition_by: Sequence[str] | None,
+    runtime: Runtime,
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a table after rows of schema ``rows`` are written with that schema mode.
+
+    Raises ``SchemaMismatchError`` where the rows do not fit.
+    """
+    if mode == "merge":
+        return merged_metadata(
+            base.protocol, base.metadata, rows, version=base.version + 1, uri=base.uri, new_id=runtime.new_id
+        )
+    if mode == "overwrite":
+        return overwritten_metadata(
+            base.protocol, base.metadata, rows, partition_columns=partition_by, uri=base.uri, new_id=runtime.new_id
+        )
+    return base.protocol, base.metadata
+
+
+def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:
+    """Raise ``SchemaMismatchError`` where a write names other partition columns than the table has."""
+    if partition_by is None:
+        return
+    if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
+        raise SchemaMismatchError(
+            f"the table is partitioned by {list(metadata.partition_columns)}, the write by {list(partition_by)}",
+            help="leave partition_by out, or name the table's own partition columns",
+            file=uri,
+        )
+
+
+def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, uri: str) -> None:
+    """Raise ``InvalidArgumentError`` where a write states a property that the table has otherwise."""
+    for key, value in parse_properties(properties or {}).values.items():
+        if metadata.configuration.get(key) != value:
+            raise InvalidArgumentError(
+                f"the table has {key}={metadata.configuration.get(key)!r}, the write says {value!r}",
+                help="properties are set when a table is created; change them with trilake.alter",
+                file=uri,
+            )
+
+
+def clustered(
+    base: Head | None,
+    protocol: Protocol,
+    metadata: Metadata,
+    columns: Sequence[str] | None,
+    *,
+    replace: bool = False,
+) -> tuple[Protocol, dict[str, str | None]]:
+    """The protocol and metadata domains of a table whose write names clustering columns.
+
+    Parameters
+    ----------
+    base: the table, ``None`` for a new one.
+    protocol, metadata: what the table will have.
+    columns: the clustering columns, ``None`` where the write names none.
+    replace: whether the write may give the table other ones.
+
+    Raises ``SchemaMismatchError`` where the table has others, ``InvalidArgumentError`` for columns that cannot be ones.
+    """
+    if columns is None:
+        return protocol, {}
+    if base is not None and not replace:
+        known = [path_text(p) for p in clustering_columns(base)]
+        if [c.lower() for c in known] != [c.lower() for c in columns]:
+            raise SchemaMismatchError(
+                f"the table is clustered by {known}, the write by {list(columns)}",
+                help="leave clusterBy out, or change the table's columns with trilake.alter(...).cluster_by",
+                file=base.uri,
+            )
+        return protocol, {}
+    domain = clustering_domain(metadata.schema, list(columns), partitioned=bool(metadata.partition_columns))
+    return upgraded(protocol, metadata, [FEATURE]), {DOMAIN: domain}

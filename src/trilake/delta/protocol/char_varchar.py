@@ -1,0 +1,163 @@
+"""``char(n)`` and ``varchar(n)``: strings with a limit, kept in the metadata of a string column.
+
+Spark stores the type's name under ``__CHAR_VARCHAR_TYPE_STRING`` of the top-level field, for nested values too
+(``array<char(3)>``).  On the way in, a shorter ``char`` is filled up with spaces; a longer text loses the spaces at its
+end that are too many, and is refused if that is not enough.  Lengths are in characters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from trilake.errors import ConstraintViolatedError, CorruptLogError
+
+TYPE_STRING = "__CHAR_VARCHAR_TYPE_STRING"
+_LIMITED = re.compile(r"(char|varchar)\((\d+)\)", re.IGNORECASE)
+_PRIMITIVE = re.compile(r"[a-z_]+(?:\([0-9, ]*\))?(?: collate \S+)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Length:
+    """The limits within one column: a ``char`` or ``varchar``, or the nested values that hold some.
+
+    ``parts`` are those of the fields of a struct, of the element of an array, of key and value of a map; ``None`` for
+    parts without a limit.
+    """
+
+    kind: str = ""
+    limit: int = 0
+    parts: tuple[Length | None, ...] = ()
+
+
+def length_rule(field: StructField) -> Length | None:
+    """The limits of a column, ``None`` where it has none.
+
+    >>> field = StructField("c", PrimitiveType("string"), metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"})
+    >>> length_rule(field)
+    Length(kind='varchar', limit=5, parts=())
+
+    Raises ``CorruptLogError`` for a text that is no type, or not one of the column's shape.
+    """
+    text = field.metadata.get(TYPE_STRING)
+    if text is None:
+        return _own(field.type)
+    try:
+        rule, end = _parse(str(text), 0, field.type)
+    except ValueError as e:
+        raise CorruptLogError(
+            f"the length limits of column {field.name!r} cannot be read: {str(text)[:200]!r} is not of type"
+            f" {field.type}",
+            help=f"correct or remove {TYPE_STRING} in the column's metadata",
+            column=field.name,
+        ) from e
+    return rule if end == len(str(text)) else _own(field.type)
+
+
+def _own(type_: DataType) -> Length | None:
+    """The limits that a schema states in its types themselves."""
+    match type_:
+        case PrimitiveType(name):
+            found = _LIMITED.fullmatch(name)
+            return None if found is None else Length(found[1].lower(), int(found[2]))
+        case StructType(fields):
+            return _of_parts([length_rule(f) for f in fields])
+        case ArrayType(element, _):
+            return _of_parts([_own(element)])
+        case MapType(key, value, _):
+            return _of_parts([_own(key), _own(value)])
+
+
+def _of_parts(parts: list[Length | None]) -> Length | None:
+    return Length(parts=tuple(parts)) if any(p is not None for p in parts) else None
+
+
+def _parse(text: str, at: int, type_: DataType) -> tuple[Length | None, int]:
+    """The limits in a type's name from ``at`` on, and where it ends.  Raises ``ValueError``."""
+    if isinstance(type_, PrimitiveType):
+        found = _LIMITED.match(text, at)
+        if found is not None:
+            return Length(found[1].lower(), int(found[2])), found.end()
+        plain = _PRIMITIVE.match(text, at)
+        if plain is None:
+            raise ValueError(text)
+        return None, plain.end()
+    if isinstance(type_, ArrayType):
+        word, heads, types = "array<", [""], [type_.element]
+    elif isinstance(type_, MapType):
+        word, heads, types = "map<", ["", ""], [type_.key, type_.value]
+    else:
+        word, heads, types = "struct<", [f"{f.name}:" for f in type_.fields], [f.type for f in type_.fields]
+    at = _skip(text, at, word)
+    parts = []
+    for i, (head, part) in enumerate(zip(heads, types, strict=True)):
+        at = _skip(text, at, "," if i else "")
+        rule, at = _parse(text, _skip(text, at, head), part)
+        parts.append(rule)
+    return _of_parts(parts), _skip(text, at, ">")
+
+
+def _skip(text: str, at: int, word: str) -> int:
+    if not text.lower().startswith(word.lower(), at):
+        raise ValueError(text)
+    return at + len(word)
+
+
+def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
+    """A column within its limits, padded and trimmed as Spark does.
+
+    Raises ``ConstraintViolatedError`` for a text that is too long.
+    """
+    if rule.kind:
+        return _limited(array, rule, path)
+    if pa.types.is_null(array.type):
+        return array
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(array.type):
+        children, fields = array.flatten(), list(array.type)
+        done = [
+            child if part is None else apply_length(child, part, f"{path}.{f.name}")
+            for child, part, f in zip(children, rule.parts, fields, strict=True)
+        ]
+        return pa.StructArray.from_arrays(done, fields=fields, mask=mask)
+    if array.offset:
+        array = pa.concat_arrays([array, array.slice(0, 0)])  # the same values at offset 0, as a mask needs it
+        mask = array.is_null() if array.null_count else None
+    if pa.types.is_map(array.type):
+        key, value = rule.parts
+        keys = array.keys if key is None else apply_length(array.keys, key, f"{path}.key")
+        items = array.items if value is None else apply_length(array.items, value, f"{path}.value")
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=array.type, mask=mask)
+    (element,) = rule.parts
+    assert element is not None
+    values = apply_length(array.values, element, f"{path}.element")
+    return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=mask)
+
+
+def _limited(texts: pa.Array, rule: Length, path: str) -> pa.Array:
+    lengths = pc.utf8_length(texts)
+    least, longest = (pc.min_max(lengths)[k].as_py() for k in ("min", "max"))
+    if longest is None:
+        return texts
+    if longest > rule.limit:
+        cut = pc.utf8_slice_codeunits(texts, 0, rule.limit)
+        rest = pc.utf8_slice_codeunits(texts, rule.limit)
+        bad = pc.not_equal(pc.utf8_ltrim(rest, " "), "")
+        if pc.any(bad).as_py():
+            value = str(texts.filter(bad)[0].as_py())
+            shown = value if len(value) <= 100 else value[:97] + "..."
+            raise ConstraintViolatedError(
+                f"a text of {len(value)} characters does not fit into {rule.kind}({rule.limit}) of column {path}:"
+                f" {shown!r}",
+                help="shorten it, or make the column wider",
+                constraint=f"{rule.kind}({rule.limit})",
+                column=path,
+            )
+        texts = cut
+    if rule.kind == "char" and least < rule.limit:
+        texts = pc.utf8_rpad(texts, rule.limit, " ")
+    return texts

@@ -1,0 +1,323 @@
+"""Column mapping: ids and physical names of columns, and rows under those names.
+
+Protocol: *Column Mapping*.  Every column, nested ones too, has a number and a physical name that never change; files,
+statistics and partition values know a column by these, so that its display name is free to change.  Elements of arrays,
+and keys and values of maps, have neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import (
+    COLUMN_ID,
+    PHYSICAL_NAME,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    nested_fields,
+)
+from trilake.delta.runtime import Runtime
+from trilake.errors import CorruptLogError, InvalidArgumentError
+
+MODE = "delta.columnMapping.mode"
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+MODES = ("none", "name", "id")
+FIELD_ID = "PARQUET:field_id"
+#: Characters that names in Parquet files could not have in old readers; free with column mapping.
+FORBIDDEN = " ,;{}()\n\t="
+
+_ENABLE = f"turn column mapping on first: set the table property {MODE} to 'name'"
+
+
+def parse_mode(text: str) -> str:
+    """A column mapping mode by its name, without regard to case.  Raises ``InvalidArgumentError``.
+
+    >>> parse_mode("Name")
+    'name'
+    """
+    mode = text.strip().lower()
+    if mode not in MODES:
+        raise InvalidArgumentError(f"{MODE} is {text!r}", help=f"modes are {', '.join(MODES)}")
+    return mode
+
+
+def max_column_id(metadata: Metadata) -> int:
+    """The highest id ever given to a column: that of the table property, or of the schema where it says less."""
+    text = metadata.configuration.get(MAX_COLUMN_ID, "0")
+    try:
+        stated = int(text)
+    except ValueError as e:
+        raise CorruptLogError(f"the table property {MAX_COLUMN_ID} is {text!r}, which is no number") from e
+    return max([stated, *(f.column_id or 0 for f in nested_fields(metadata.schema))])
+
+
+def assign(
+    schema: StructType,
+    *,
+    mode: str,
+    max_id: int = 0,
+    existing: bool = False,
+    new_id: Callable[[], str] | None = None,
+) -> tuple[StructType, int]:
+    """Give every column that lacks one an id and a physical name; the schema, and the highest id by now.
+
+    Parameters
+    ----------
+    mode: ``"none"`` leaves the schema as it is.
+    max_id: the highest id the table ever gave out; new ids are greater.
+    existing: the files of the table are there already under the display names, so those become the physical names.
+    new_id: a source of UUID texts for physical names.
+
+    Raises ``CorruptLogError`` where two columns have one id or one physical name.
+
+    >>> from trilake.delta.protocol.schema import PrimitiveType
+    >>> schema, top = assign(StructType((StructField("a", PrimitiveType("long")),)), mode="name", new_id=lambda: "0-1")
+    >>> top, schema.field("a").physical_name
+    (1, 'col-0-1')
+    """
+    if parse_mode(mode) == "none":
+        return schema, max_id
+    fresh = new_id or Runtime().new_id
+    top = max([max_id, *(f.column_id or 0 for f in nested_fields(schema))])
+
+    def give(field: StructField) -> StructField:
+        nonlocal top
+        metadata: dict[str, Any] = dict(field.metadata)
+        if field.column_id is None:
+            top += 1
+            metadata[COLUMN_ID] = top
+        if not isinstance(metadata.get(PHYSICAL_NAME), str):
+            metadata[PHYSICAL_NAME] = field.name if existing else f"col-{fresh()}"
+        return replace(field, metadata=metadata)
+
+    mapped = _each_field(schema, give)
+    assert isinstance(mapped, StructType)
+    _check_unique(mapped)
+    return mapped, top
+
+
+def _each_field(t: DataType, change: Callable[[StructField], StructField]) -> DataType:
+    """The type with every field changed, a parent before its children."""
+    if isinstance(t, StructType):
+        fields = []
+        for f in t.fields:
+            changed = change(f)
+            fields.append(replace(changed, type=_each_field(changed.type, change)))
+        return StructType(tuple(fields))
+    if isinstance(t, ArrayType):
+        return ArrayType(_each_field(t.element, change), t.contains_null)
+    if isinstance(t, MapType):
+        return MapType(_each_field(t.key, change), _each_field(t.value, change), t.value_contains_null)
+    return t
+
+
+def _paths(t: DataType, display: str, physical: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...], StructField]]:
+    """Every field with its path for people and its path of physical names."""
+    if isinstance(t, StructType):
+        for f in t.fields:
+            path, names = f"{display}{f.name}", (*physical, f.physical_name)
+            yield path, names, f
+            yield from _paths(f.type, f"{path}.", names)
+    elif isinstance(t, ArrayType):
+        yield from _paths(t.element, f"{display}element.", (*physical, "element"))
+    elif isinstance(t, MapType):
+        yield from _paths(t.key, f"{display}key.", (*physical, "key"))
+        yield from _paths(t.value, f"{display}value.", (*physical, "value"))
+
+
+def _check_unique(schema: StructType) -> None:
+    by_id: dict[int, str] = {}
+    by_name: dict[tuple[str, ...], str] = {}
+    for path, physical, f in _paths(schema, "", ()):
+        assert f.column_id is not None
+        for what, first in (
+            (f"the id {f.column_id}", by_id.setdefault(f.column_id, path)),
+            (f"the physical name {f.physical_name!r}", by_name.setdefault(physical, path)),
+        ):
+            if first != path:
+                raise CorruptLogError(
+                    f"columns {first} and {path} have both {what}",
+                    help="the schema's column mapping is damaged: files cannot tell these columns apart",
+                    column=path,
+                )
+
+
+def strip(schema: StructType) -> StructType:
+    """The schema without ids and physical names."""
+
+    def bare(field: StructField) -> StructField:
+        return replace(field, metadata={k: v for k, v in field.metadata.items() if k not in (COLUMN_ID, PHYSICAL_NAME)})
+
+    stripped = _each_field(schema, bare)
+    assert isinstance(stripped, StructType)
+    return stripped
+
+
+def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], str] | None = None) -> Metadata:
+    """The metadata with every column mapped as its mode asks, and ``delta.columnMapping.maxColumnId`` kept.
+
+    ``existing`` says that columns without a mapping have data under their display names, as when column mapping is
+    turned on.  Without column mapping the metadata stays as it is.
+    """
+    mode = parse_mode(metadata.column_mapping_mode)
+    if mode == "none":
+        return metadata
+    schema, top = assign(metadata.schema, mode=mode, max_id=max_column_id(metadata), existing=existing, new_id=new_id)
+    configuration = {**metadata.configuration, MAX_COLUMN_ID: str(top)}
+    if schema == metadata.schema and configuration == metadata.configuration:
+        return metadata
+    return replace(metadata, schema_string=schema.json(), configuration=configuration)
+
+
+def reuse(new: StructType, old: StructType) -> StructType:
+    """``new`` with the ids and physical names of the columns of ``old`` that have the same name and type.
+
+    For a table whose schema is replaced: a column that stays keeps its name in statistics and files.
+    """
+    fields = []
+    for f in new.fields:
+        before = old.find(f.name)
+        if before is not None and str(before.type) == str(f.type):
+            kept = {k: before.metadata[k] for k in (COLUMN_ID, PHYSICAL_NAME) if k in before.metadata}
+            f = replace(f, type=_reuse_type(f.type, before.type), metadata={**f.metadata, **kept})
+        fields.append(f)
+    return StructType(tuple(fields))
+
+
+def _reuse_type(new: DataType, old: DataType) -> DataType:
+    if isinstance(new, StructType) and isinstance(old, StructType):
+        return reuse(new, old)
+    if isinstance(new, ArrayType) and isinstance(old, ArrayType):
+        return ArrayType(_reuse_type(new.element, old.element), new.contains_null)
+    if isinstance(new, MapType) and isinstance(old, MapType):
+        return MapType(_reuse_type(new.key, old.key), _reuse_type(new.value, old.value), new.value_contains_null)
+    return new
+
+
+# --- what a mode allows ----------------------------------------------------------------------------------------------
+
+
+def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str] | None = None) -> Metadata:
+    """``after`` with the consequences of what it changes of the mapping mode of ``before``, for a table with data.
+
+    Raises ``InvalidArgumentError`` for a change that would leave existing files unreadable.
+    """
+    old, new = parse_mode(before.column_mapping_mode), parse_mode(after.column_mapping_mode)
+    if old == new:
+        return mapped(after, new_id=new_id)
+    if (old, new) != ("none", "name"):
+        hint = {
+            "none": "drop the table feature columnMapping instead",
+            "id": "mode 'id' can be chosen only when a table is created, since its files must hold field ids",
+            "name": "the mode of a mapped table stays as it is",
+        }
+        raise InvalidArgumentError(f"{MODE} cannot be changed from {old!r} to {new!r}", help=hint[new])
+    return mapped(after, existing=True, new_id=new_id)
+
+
+def check_can_rename(metadata: Metadata, what: str) -> None:
+    """Refuse to ``what`` (rename or drop) a column where files know columns by their display names.
+
+    Raises ``InvalidArgumentError``.
+    """
+    if metadata.column_mapping_mode == "none":
+        raise InvalidArgumentError(
+            f"a table without column mapping cannot {what} a column: its files know it by this name", help=_ENABLE
+        )
+
+
+def check_names(schema: StructType, mode: str) -> None:
+    """Refuse column names that a Parquet file may not hold as they are.  Raises ``InvalidArgumentError``.
+
+    >>> check_names(StructType(()), "none")
+    """
+    if mode != "none":
+        return
+    for f in nested_fields(schema):
+        found = sorted(set(f.name) & set(FORBIDDEN))
+        if found:
+            raise InvalidArgumentError(
+                f"column name {f.name!r} holds {''.join(found)!r}, which names in Parquet files must not",
+                help=f"rename it, or {_ENABLE}",
+                column=f.name,
+            )
+
+
+# --- physical forms --------------------------------------------------------------------------------------------------
+
+
+def physical_schema(schema: StructType, mode: str) -> pa.Schema:
+    """The Arrow schema of a data file: physical names at every depth, and ``PARQUET:field_id`` where columns have ids.
+
+    With mode ``"none"`` names are the display names.  What must not be null inside a struct that may be null is
+    nullable in the file: Arrow's writer would refuse the null struct.
+    """
+    fields = zip(schema.to_arrow_schema(), schema.fields, strict=True)
+    return pa.schema([_physical_field(a, f, mode) for a, f in fields])
+
+
+def to_physical(table: pa.Table, schema: StructType, mode: str) -> pa.Table:
+    """Rows under display names as rows of :func:`physical_schema`, without copying a value.
+
+    ``table`` may have a part of the schema's columns, in any order; columns that the schema does not know, such as
+    ``_change_type``, stay as they are.  Raises ``InvalidArgumentError`` where a column's nested fields are not those of
+    the schema.
+    """
+    by_name: Mapping[str, StructField] = {f.name: f for f in schema.fields}
+    fields = [_physical_field(a, by_name[a.name], mode) if a.name in by_name else a for a in table.schema]
+    renamed = pa.schema(fields)
+    if renamed.equals(table.schema, check_metadata=True):
+        return table
+    return pa.Table.from_batches([pa.record_batch(_Relabelled(b, renamed)) for b in table.to_batches()], renamed)
+
+
+class _Relabelled:
+    """A record batch under another schema of the same layout: names are no part of an array's buffers."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self.batch, self.schema = batch, schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self.schema.__arrow_c_schema__(), self.batch.__arrow_c_array__()[1]
+
+
+def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool = False) -> pa.Field:
+    """The field in a file; ``absent`` says that a struct around it may be null, and it then has no value."""
+    nullable = arrow.nullable or absent
+    kind = _physical_type(arrow.type, field.type, field.name, mode, nullable)
+    if mode == "none":
+        return pa.field(arrow.name, kind, nullable)
+    ids = None if field.column_id is None else {FIELD_ID: str(field.column_id)}
+    return pa.field(field.physical_name, kind, nullable, ids)
+
+
+def _physical_type(arrow: pa.DataType, t: DataType, path: str, mode: str, nullable: bool) -> pa.DataType:
+    """The Arrow type with physical names; everything else about it, nullability included, stays."""
+    if isinstance(t, StructType) and pa.types.is_struct(arrow):
+        children = list(arrow)
+        if [c.name for c in children] == t.names:
+            pairs = zip(children, t.fields, strict=True)
+            return pa.struct([_physical_field(c, f, mode, nullable) for c, f in pairs])
+    elif isinstance(t, ArrayType) and pa.types.is_list(arrow):
+        value = arrow.value_field
+        inner = _physical_type(value.type, t.element, f"{path}.element", mode, value.nullable)
+        return pa.list_(value.with_type(inner))
+    elif isinstance(t, MapType) and pa.types.is_map(arrow):
+        key, item = arrow.key_field, arrow.item_field
+        return pa.map_(
+            key.with_type(_physical_type(key.type, t.key, f"{path}.key", mode, False)),
+            item.with_type(_physical_type(item.type, t.value, f"{path}.value", mode, item.nullable)),
+        )
+    elif not isinstance(t, StructType | ArrayType | MapType):
+        return arrow
+    raise InvalidArgumentError(
+        f"rows hold {arrow} where the table has {t}", help="bring the rows to the table's schema first", column=path
+    )

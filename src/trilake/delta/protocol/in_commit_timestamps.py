@@ -1,0 +1,38 @@
+"""In-commit timestamps: the time of a commit as its writer states it, never decreasing from version to version.
+
+Table feature ``inCommitTimestamp``.  Times of files change when a table is copied; these do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from trilake.delta.protocol.actions import Metadata
+
+ENABLED = "delta.enableInCommitTimestamps"
+SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
+SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
+FIELD = "inCommitTimestamp"
+
+
+def enabled(metadata: Metadata) -> bool:
+    """Whether commits of the table must state their time."""
+    return metadata.configuration.get(ENABLED, "false").lower() == "true"
+
+
+def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
+    """The time to state: now, or a millisecond after the commit before, whose ``commitInfo`` is ``previous``.
+
+    >>> next_time(5, {"inCommitTimestamp": 9}), next_time(5, {"timestamp": 3}), next_time(5, None)
+    (10, 5, 5)
+    """
+    before = (previous or {}).get(FIELD)
+    return max(now_ms, before + 1) if isinstance(before, int) else now_ms
+
+
+def stamped(metadata: Metadata, version: int, time_ms: int) -> Metadata:
+    """Metadata that turns the feature on in an existing table, with the version and time from which on it holds."""
+    marks = {SINCE_VERSION: str(version), SINCE_TIME: str(time_ms)}
+    return replace(metadata, configuration={**metadata.configuration, **marks})

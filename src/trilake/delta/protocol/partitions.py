@@ -1,0 +1,160 @@
+"""Partition values: their text form in the log, and back.
+
+Protocol: *Partition Value Serialization*.  An empty string and null are both null, whatever the type; a timestamp
+without a zone is UTC, never the zone of a session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.errors import CorruptLogError
+
+_ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
+
+
+def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
+    """The partition columns of many files, typed, by display name.  Raises ``CorruptLogError`` for a text that is no
+    value of the column's type."""
+    values = adds["partitionValues"]
+    return {f.name: parse_values(_lookup(values, f), f) for f in fields}
+
+
+def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructField]:
+    """The fields of the partition columns, in partitioning order."""
+    return [schema.field(n) for n in names]
+
+
+def _lookup(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
+    if not len(values):
+        return pa.chunked_array([], pa.string())
+    return pc.map_lookup(values, pa.scalar(field.physical_name, pa.string()), "first")
+
+
+def parse_values(texts: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
+    """Texts of one partition column as values of its type, computed once for each distinct text."""
+    assert isinstance(field.type, PrimitiveType)
+    encoded = texts.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], texts.type)
+    encoded = pc.dictionary_encode(encoded)
+    distinct = encoded.dictionary
+    distinct = pc.if_else(pc.equal(distinct, ""), None, distinct)
+    try:
+        parsed = _parse(distinct, field.type)
+    except (pa.ArrowException, ValueError, OverflowError) as e:
+        raise CorruptLogError(
+            f"a partition value is no {field.type}: {e}",
+            help="the add action's partitionValues are wrong; rewrite those files with the engine that wrote them",
+            column=field.name,
+        ) from e
+    return pa.chunked_array([parsed.take(encoded.indices)], field.type.arrow)
+
+
+def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
+    target, name = type_.arrow, type_.name
+    if name == "binary":
+        return pa.array([_binary(t) for t in texts.to_pylist()], target)  # distinct values only
+    if name == "timestamp":
+        return parse_timestamps(texts, "UTC")
+    if name == "timestamp_ntz":
+        return parse_timestamps(texts, None)
+    if name == "date":
+        return pc.utf8_slice_codeunits(texts, 0, 10).cast(target)
+    if name == "boolean":
+        return pc.utf8_lower(texts).cast(target)
+    if name.startswith("decimal") or name in ("float", "double"):
+        return _numbers(texts, target)
+    if pa.types.is_integer(target):
+        texts = pc.replace_substring_regex(texts, r"^\+", "")
+    return texts.cast(target)
+
+
+def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(target):
+        return texts.cast(pa.decimal128(38, target.scale)).cast(target)
+    lowered = pc.utf8_lower(texts)
+    lowered = pc.replace_substring_regex(lowered, r"^([+-]?)infinity$", r"\1inf")
+    return lowered.cast(target)
+
+
+def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+    """Texts as timestamps; one without a zone is UTC.  Raises ``pa.ArrowInvalid`` for a text that is none."""
+    zoned = pc.match_substring_regex(texts, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
+    plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
+    # Zoned texts are instants; Arrow's parser wants all or none of them to have a zone.
+    instants = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
+
+
+def _binary(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if _ESCAPED_BYTES.fullmatch(text):
+        units = [int(u, 16) for u in text.split("\\u")[1:]]
+        return bytes(u & 0xFF for u in units)
+    return text.encode()
+
+
+def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> list[str | None]:
+    """Values of a partition column as the log writes them.
+
+    >>> import pyarrow as pa
+    >>> format_values(pa.array([True, None]), PrimitiveType("boolean"))
+    ['true', None]
+    """
+    if type_.name in ("timestamp", "timestamp_ntz"):
+        local = values.cast(pa.timestamp("us", "UTC") if type_.name == "timestamp" else pa.timestamp("us"))
+        # Microseconds are written only where there are some, as the reference implementation does.
+        texts = pc.strftime(local.cast(pa.timestamp("us")), "%Y-%m-%d %H:%M:%S").to_pylist()
+        return [None if t is None else re.sub(r"\.?0+$", "", t) if "." in t else t for t in texts]
+    if type_.name in ("float", "double"):
+        return [None if v is None else _float_text(v) for v in values.to_pylist()]
+    if type_.name == "binary":
+        return [None if v is None else v.decode("utf-8") if _is_utf8(v) else _escape(v) for v in values.to_pylist()]
+    if type_.name == "boolean":
+        return [None if v is None else str(v).lower() for v in values.to_pylist()]
+    texts = values.cast(pa.string()).to_pylist()
+    return [None if t == "" else t for t in texts]
+
+
+def _float_text(v: float) -> str:
+    if v != v:
+        return "NaN"
+    if v in (float("inf"), float("-inf")):
+        return "Infinity" if v > 0 else "-Infinity"
+    return repr(v)
+
+
+def _is_utf8(v: bytes) -> bool:
+    try:
+        return _ESCAPED_BYTES.fullmatch(v.decode("utf-8")) is None
+    except UnicodeDecodeError:
+        return False
+
+
+def _escape(v: bytes) -> str:
+    return "".join(f"\\u{b:04x}" for b in v)
+
+
+#: What Hive escapes in directory names; everything else is written as it is.
+_HIVE_ESCAPED = {chr(c) for c in range(0x20)} | set("\"#%'*/:=?\\{[]^") | {"\x7f"}
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def hive_directory(values: Mapping[str, str | None]) -> str:
+    """The directory of a file under Hive's convention, not URI-encoded.
+
+    >>> hive_directory({"month": "3", "city": "a/b"})
+    'month=3/city=a%2Fb'
+    """
+    return "/".join(f"{_hive(k)}={HIVE_NULL if not v else _hive(v)}" for k, v in values.items())
+
+
+def _hive(text: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c in _HIVE_ESCAPED else c for c in text)

@@ -1,0 +1,279 @@
+"""Columns by path, and one step on a schema: add, drop, rename, move, replace.  Pure functions on the tree.
+
+A path is a text such as ``a.b``, with backticks around names that hold dots, or a sequence of names.  Inside an array
+``element`` leads on, inside a map ``key`` and ``value``.  Names are found without regard to case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+Path = tuple[str, ...]
+PathLike = str | Sequence[str]
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+_PLAIN = re.compile(r"[A-Za-z_]\w*")
+
+
+def parse_path(path: PathLike) -> Path:
+    """A path as names.  Raises ``InvalidArgumentError`` for a text that is none.
+
+    >>> parse_path("a.`b.c`.element"), parse_path(["x.y"])
+    (('a', 'b.c', 'element'), ('x.y',))
+    """
+    if not isinstance(path, str):
+        parts = tuple(path)
+        if parts and all(parts):
+            return parts
+        raise InvalidArgumentError(f"{path!r} is no column path")
+    out, at = [], 0
+    while True:
+        m = _PART.match(path, at)
+        if m is None:
+            raise InvalidArgumentError(
+                f"{path!r} is no column path",
+                help="write names with dots between, in backticks where a name holds a dot",
+            )
+        out.append(m[1].replace("``", "`") if m[1] is not None else m[2].strip())
+        at = m.end()
+        if at == len(path):
+            return tuple(out)
+        if path[at] != ".":
+            raise InvalidArgumentError(f"{path!r} is no column path: a dot is missing at character {at}")
+        at += 1
+
+
+def path_text(path: Path) -> str:
+    """A path as one text, in backticks where needed.
+
+    >>> path_text(("a", "b c"))
+    'a.`b c`'
+    """
+    return ".".join(p if _PLAIN.fullmatch(p) else "`" + p.replace("`", "``") + "`" for p in path)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a column goes among its siblings: ``after`` one of them, or first."""
+
+    after: str | None = None
+
+    def __str__(self) -> str:
+        return "FIRST" if self.after is None else f"AFTER {path_text((self.after,))}"
+
+
+FIRST = Position()
+
+
+def _parts(t: DataType) -> dict[str, DataType]:
+    """The types that make up an array or map, by the name that leads there."""
+    if isinstance(t, ArrayType):
+        return {"element": t.element}
+    if isinstance(t, MapType):
+        return {"key": t.key, "value": t.value}
+    return {}
+
+
+def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> SchemaMismatchError:
+    whole = path_text((*schema_path, name))
+    if isinstance(t, StructType):
+        inside = f" in {path_text(tuple(schema_path))}" if schema_path else ""
+        hint = f"the columns{inside} are {', '.join(t.names)}"
+    elif _parts(t):
+        hint = f"{path_text(tuple(schema_path))} is {t}: go on with {' or '.join(_parts(t))}"
+    else:
+        hint = f"{path_text(tuple(schema_path))} is {t}, which has no parts"
+    return SchemaMismatchError(f"no column {whole}", help=hint, column=whole)
+
+
+def spelled(schema: StructType, path: PathLike) -> Path:
+    """A path in the schema's spelling.
+
+    Raises ``SchemaMismatchError`` where it leads nowhere, saying what there is.
+    """
+    out: list[str] = []
+    t: DataType = schema
+    for name in parse_path(path):
+        if isinstance(t, StructType):
+            f = t.find(name)
+            if f is None:
+                raise _nothing_there(out, name, t)
+            out.append(f.name)
+            t = f.type
+        elif name.lower() in _parts(t):
+            out.append(name.lower())
+            t = _parts(t)[name.lower()]
+        else:
+            raise _nothing_there(out, name, t)
+    return tuple(out)
+
+
+def type_at(schema: StructType, path: PathLike) -> DataType:
+    """The type at a path, which may lead to a column, an element, a key or a value.  Raises ``SchemaMismatchError``."""
+    t: DataType = schema
+    for name in spelled(schema, path):
+        t = t.field(name).type if isinstance(t, StructType) else _parts(t)[name]
+    return t
+
+
+def field_at(schema: StructType, path: PathLike) -> StructField:
+    """The column at a path.
+
+    Raises ``SchemaMismatchError`` where there is none, ``InvalidArgumentError`` where the path leads to an element, key
+    or value, which is no column.
+    """
+    names = spelled(schema, path)
+    return _parent(schema, names).field(names[-1])
+
+
+def _parent(schema: StructType, names: Path) -> StructType:
+    parent = type_at(schema, names[:-1]) if len(names) > 1 else schema
+    if not isinstance(parent, StructType):
+        raise InvalidArgumentError(
+            f"{path_text(names)} is a part of {parent}, not a column of its own",
+            help="only columns and fields of structs have names, comments and nullability",
+            column=path_text(names),
+        )
+    return parent
+
+
+def edit_type(schema: StructType, path: PathLike, change: Callable[[DataType], DataType]) -> StructType:
+    """The schema with the type at a path changed.  Raises ``SchemaMismatchError``."""
+    edited = _edit(schema, spelled(schema, path), change)
+    assert isinstance(edited, StructType)
+    return edited
+
+
+def _edit(t: DataType, path: Path, change: Callable[[DataType], DataType]) -> DataType:
+    if not path:
+        return change(t)
+    name, rest = path[0], path[1:]
+    if isinstance(t, StructType):
+        return StructType(
+            tuple(replace(f, type=_edit(f.type, rest, change)) if f.name == name else f for f in t.fields)
+        )
+    if isinstance(t, ArrayType):
+        return replace(t, element=_edit(t.element, rest, change))
+    assert isinstance(t, MapType)
+    if name == "key":
+        return replace(t, key=_edit(t.key, rest, change))
+    return replace(t, value=_edit(t.value, rest, change))
+
+
+def _edit_siblings(
+    schema: StructType, parent: Path, change: Callable[[list[StructField]], Sequence[StructField]]
+) -> StructType:
+    """The schema with the fields of one struct changed; the empty path is the table itself."""
+
+    def on_struct(t: DataType) -> DataType:
+        if not isinstance(t, StructType):
+            raise InvalidArgumentError(
+                f"{path_text(parent)} is {t}, which has no fields",
+                help=f"go on with {' or '.join(_parts(t))}" if _parts(t) else None,
+                column=path_text(parent),
+            )
+        return StructType(tuple(change(list(t.fields))))
+
+    if not parent:
+        changed = on_struct(schema)
+        assert isinstance(changed, StructType)
+        return changed
+    return edit_type(schema, parent, on_struct)
+
+
+def _insert(fields: list[StructField], field: StructField, position: Position | None, parent: Path) -> None:
+    if position is None:
+        fields.append(field)
+    elif position.after is None:
+        fields.insert(0, field)
+    else:
+        other = StructType(tuple(fields)).find(position.after)
+        if other is None:
+            raise SchemaMismatchError(
+                f"no column {path_text((*parent, position.after))} to stand after",
+                help=f"its neighbours are {', '.join(f.name for f in fields)}",
+                column=position.after,
+            )
+        fields.insert(fields.index(other) + 1, field)
+
+
+def add_field(schema: StructType, parent: Path, field: StructField, position: Position | None = None) -> StructType:
+    """The schema with one more column in the struct at ``parent``, at its end unless a position is given.
+
+    Raises ``InvalidArgumentError`` where a column of that name is there, or ``parent`` is no struct.
+    """
+    parent = spelled(schema, parent) if parent else ()
+
+    def add(fields: list[StructField]) -> list[StructField]:
+        _check_free(fields, field.name, parent)
+        _insert(fields, field, position, parent)
+        return fields
+
+    return _edit_siblings(schema, parent, add)
+
+
+def _check_free(fields: Sequence[StructField], name: str, parent: Path) -> None:
+    other = StructType(tuple(fields)).find(name)
+    if other is not None:
+        there = path_text((*parent, other.name))
+        raise InvalidArgumentError(
+            f"there is a column {there} already", help="names differ by more than case", column=there
+        )
+
+
+def drop_field(schema: StructType, path: PathLike) -> StructType:
+    """The schema without a column.
+
+    Raises ``SchemaMismatchError`` where there is none, ``InvalidArgumentError`` where no sibling would be left.
+    """
+    names = spelled(schema, path)
+    _parent(schema, names)
+
+    def drop(fields: list[StructField]) -> list[StructField]:
+        left = [f for f in fields if f.name != names[-1]]
+        if not left:
+            raise InvalidArgumentError(
+                f"{path_text(names)} is the last column of its kind",
+                help="a table, like a struct, needs at least one column",
+                column=path_text(names),
+            )
+        return left
+
+    return _edit_siblings(schema, names[:-1], drop)
+
+
+def replace_field(schema: StructType, path: PathLike, change: Callable[[StructField], StructField]) -> StructType:
+    """The schema with one column changed; a new name must be free.
+
+    Raises ``SchemaMismatchError`` where there is no such column, ``InvalidArgumentError`` where the name is taken.
+    """
+    names = spelled(schema, path)
+    _parent(schema, names)
+
+    def swap(fields: list[StructField]) -> list[StructField]:
+        old = next(f for f in fields if f.name == names[-1])
+        new = change(old)
+        _check_free([f for f in fields if f is not old], new.name, names[:-1])
+        return [new if f is old else f for f in fields]
+
+    return _edit_siblings(schema, names[:-1], swap)
+
+
+def move_field(schema: StructType, path: PathLike, position: Position) -> StructType:
+    """The schema with a column at another place among its siblings.  Raises ``SchemaMismatchError``."""
+    names = spelled(schema, path)
+    field = field_at(schema, names)
+
+    def move(fields: list[StructField]) -> list[StructField]:
+        if position.after is not None and position.after.lower() == field.name.lower():
+            raise InvalidArgumentError(f"column {path_text(names)} cannot stand after itself", column=path_text(names))
+        left = [f for f in fields if f is not field]
+        _insert(left, field, position, names[:-1])
+        return left
+
+    return _edit_siblings(schema, names[:-1], move)

@@ -1,0 +1,253 @@
+"""Types as Spark SQL spells them: ``array<struct<a: int, b: varchar(5)>>``.
+
+``char(n)`` and ``varchar(n)`` are strings whose limit is kept in the metadata of the top-level column, see
+:mod:`trilake.delta.protocol.char_varchar`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from trilake.delta.protocol.char_varchar import TYPE_STRING, Length, length_rule
+from trilake.delta.protocol.schema import (
+    MAX_DEPTH,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parse_primitive,
+)
+from trilake.errors import InvalidArgumentError, TrilakeError
+
+_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.|'')*')|([A-Za-z_0-9]+)|([<>(),:]))")
+_ALIASES = {
+    "bigint": "long",
+    "int": "integer",
+    "smallint": "short",
+    "tinyint": "byte",
+    "real": "float",
+    "bool": "boolean",
+    "timestamp_ltz": "timestamp",
+    "text": "string",
+}
+
+
+def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
+    """A type by its SQL name, and the metadata that its column needs besides.
+
+    Names of the protocol (``long``, ``integer``) are types too.  Raises ``InvalidArgumentError`` for a text that is no
+    type.
+
+    >>> kind, metadata = parse_sql_type("map<string, array<varchar(3)>>")
+    >>> str(kind), metadata
+    ('map<string,array<string>>', {'__CHAR_VARCHAR_TYPE_STRING': 'map<string,array<varchar(3)>>'})
+    """
+    parser = _Parser(text)
+    try:
+        found = parser.type(0)
+        parser.end()
+    except TrilakeError as e:
+        if isinstance(e, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(f"{text!r} is no data type: {e.message}") from e
+    column = _extracted(StructField("", found))
+    return column.type, dict(column.metadata)
+
+
+class _Parser:
+    """Recursive descent over the tokens of one type."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[str] = []
+        at = 0
+        while text[at:].strip():
+            m = _TOKEN.match(text, at)
+            if m is None:
+                raise InvalidArgumentError(f"{text!r} is no data type: {text[at:].strip()[:20]!r} is not understood")
+            self.tokens.append(m[0].strip())
+            at = m.end()
+        self.at = 0
+
+    def _wrong(self, wanted: str) -> InvalidArgumentError:
+        found = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
+        return InvalidArgumentError(
+            f"{self.text!r} is no data type: {wanted} is expected where {found} stands",
+            help="types are such as bigint, string, decimal(10,2), array<int> or struct<a: int>",
+        )
+
+    def _peek(self) -> str:
+        return self.tokens[self.at].lower() if self.at < len(self.tokens) else ""
+
+    def _take(self, wanted: str) -> None:
+        if self._peek() != wanted:
+            raise self._wrong(repr(wanted))
+        self.at += 1
+
+    def _word(self, wanted: str) -> str:
+        token = self._peek()
+        if not re.fullmatch(r"\w+", token):
+            raise self._wrong(wanted)
+        self.at += 1
+        return token
+
+    def end(self) -> None:
+        if self.at < len(self.tokens):
+            raise self._wrong("the end")
+
+    def type(self, depth: int) -> DataType:
+        if depth > MAX_DEPTH:
+            raise InvalidArgumentError(f"the data type is nested deeper than {MAX_DEPTH} levels")
+        name = self._word("a type")
+        if name == "array":
+            self._take("<")
+            element = self.type(depth + 1)
+            self._take(">")
+            return ArrayType(element)
+        if name == "map":
+            self._take("<")
+            key = self.type(depth + 1)
+            self._take(",")
+            value = self.type(depth + 1)
+            self._take(">")
+            return MapType(key, value)
+        if name == "struct":
+            return self._struct(depth)
+        return self._primitive(name)
+
+    def _struct(self, depth: int) -> StructType:
+        self._take("<")
+        fields: list[StructField] = []
+        while self._peek() != ">":
+            if fields:
+                self._take(",")
+            fields.append(self._field(depth))
+            if StructType(tuple(fields[:-1])).find(fields[-1].name) is not None:
+                raise InvalidArgumentError(f"{self.text!r} has two fields {fields[-1].name!r}")
+        self._take(">")
+        return StructType(tuple(fields))
+
+    def _field(self, depth: int) -> StructField:
+        token = self.tokens[self.at] if self.at < len(self.tokens) else ""
+        if token.startswith("`"):
+            name = token[1:-1].replace("``", "`")
+        elif re.fullmatch(r"\w+", token):
+            name = token
+        else:
+            raise self._wrong("the name of a field")
+        self.at += 1
+        if self._peek() == ":":
+            self.at += 1
+        kind = self.type(depth + 1)
+        nullable, metadata = True, {}
+        if self._peek() == "not":
+            self.at += 1
+            self._take("null")
+            nullable = False
+        if self._peek() == "comment":
+            self.at += 1
+            if not self._peek().startswith("'"):
+                raise self._wrong("a comment in quotes")
+            metadata["comment"] = re.sub(r"\\(.)|''", lambda m: m[1] or "'", self.tokens[self.at][1:-1])
+            self.at += 1
+        return StructField(name, kind, nullable, metadata)
+
+    def _numbers(self) -> list[int]:
+        if self._peek() != "(":
+            return []
+        self.at += 1
+        out: list[int] = []
+        while self._peek() != ")":
+            if out:
+                self._take(",")
+            token = self._word("a number")
+            if not token.isdecimal():
+                self.at -= 1
+                raise self._wrong("a number")
+            out.append(int(token))
+        self.at += 1
+        return out
+
+    def _primitive(self, name: str) -> DataType:
+        numbers = self._numbers()
+        if name in ("decimal", "dec", "numeric") and len(numbers) <= 2:
+            precision, scale = ([*numbers, 0] if len(numbers) == 1 else numbers) or [10, 0]
+            return parse_primitive(f"decimal({precision},{scale})")
+        if name in ("char", "character", "varchar") and len(numbers) == 1 and numbers[0] > 0:
+            return PrimitiveType(f"{'varchar' if name == 'varchar' else 'char'}({numbers[0]})")
+        if numbers:
+            raise InvalidArgumentError(f"{self.text!r} is no data type: {name} takes no such parameters")
+        return parse_primitive(_ALIASES.get(name, name))
+
+
+# --- limits of strings -----------------------------------------------------------------------------------------------
+
+
+def with_limits(schema: StructType) -> StructType:
+    """The schema with limits of strings as types of their own, ``varchar(5)``, where they can be moved about.
+
+    Raises ``CorruptLogError`` for a column whose metadata states limits that do not fit its type.
+    """
+    if not any(TYPE_STRING in f.metadata for f in schema.fields):
+        return schema
+    return StructType(tuple(_embedded(f) for f in schema.fields))
+
+
+def without_limits(schema: StructType) -> StructType:
+    """The schema with limits of strings in the metadata of its columns, where they are kept."""
+    return StructType(tuple(_extracted(f) for f in schema.fields))
+
+
+def _embedded(field: StructField) -> StructField:
+    if TYPE_STRING not in field.metadata:
+        return field
+    metadata = {k: v for k, v in field.metadata.items() if k != TYPE_STRING}
+    return replace(field, type=_limited(field.type, length_rule(field)), metadata=metadata)
+
+
+def _limited(t: DataType, rule: Length | None) -> DataType:
+    if rule is None:
+        return t
+    if isinstance(t, ArrayType):
+        return replace(t, element=_limited(t.element, rule.parts[0]))
+    if isinstance(t, MapType):
+        return replace(t, key=_limited(t.key, rule.parts[0]), value=_limited(t.value, rule.parts[1]))
+    if isinstance(t, StructType):
+        parts = zip(t.fields, rule.parts, strict=True)
+        return StructType(tuple(replace(f, type=_limited(f.type, part)) for f, part in parts))
+    return PrimitiveType(f"{rule.kind}({rule.limit})")
+
+
+def _extracted(field: StructField) -> StructField:
+    plain = _plain(field.type)
+    if plain == field.type:
+        return field
+    return replace(field, type=plain, metadata={**field.metadata, TYPE_STRING: _text(field.type)})
+
+
+def _plain(t: DataType) -> DataType:
+    match t:
+        case ArrayType(element, _):
+            return replace(t, element=_plain(element))
+        case MapType(key, value, _):
+            return replace(t, key=_plain(key), value=_plain(value))
+        case StructType(fields):
+            return StructType(tuple(replace(f, type=_plain(f.type)) for f in fields))
+    return PrimitiveType("string") if t.name.startswith(("char(", "varchar(")) else t
+
+
+def _text(t: DataType) -> str:
+    """The type as Spark keeps it beside a column."""
+    match t:
+        case ArrayType(element, _):
+            return f"array<{_text(element)}>"
+        case MapType(key, value, _):
+            return f"map<{_text(key)},{_text(value)}>"
+        case StructType(fields):
+            return "struct<" + ",".join(f"{f.name}:{_text(f.type)}" for f in fields) + ">"
+    spark = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+    return spark.get(t.name, t.name)

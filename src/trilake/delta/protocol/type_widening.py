@@ -1,0 +1,156 @@
+"""Type widening: a column's type becomes a wider one without a file being rewritten.
+
+Protocol: *Type Widening*.  Older files keep the narrower type and readers widen its values.  What has changed is kept
+in the metadata of the nearest struct field under ``delta.typeChanges``: ``fromType``, ``toType``, and ``fieldPath``
+(``element``, ``key``, ``value`` or several of them) for a type inside an array or map.  The preview of the feature
+keeps the version of the change, ``tableVersion``, too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    nested_fields,
+)
+
+TYPE_CHANGES = "delta.typeChanges"
+ENABLED = "delta.enableTypeWidening"
+FEATURE = "typeWidening"
+PREVIEW = "typeWidening-preview"
+
+_INTEGERS = ("byte", "short", "integer", "long")
+#: Digits that an integer type may need.
+_DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def enabled(metadata: Metadata) -> bool:
+    """Whether the table lets its columns' types be widened."""
+    return metadata.configuration.get(ENABLED, "false").lower() == "true"
+
+
+def only_preview(protocol: Protocol) -> bool:
+    """Whether the table has the preview of the feature and not the feature itself."""
+    names = protocol.writer_features or ()
+    return PREVIEW in names and FEATURE not in names
+
+
+def _decimal(t: PrimitiveType) -> tuple[int, int] | None:
+    m = _DECIMAL.fullmatch(t.name)
+    return None if m is None else (int(m[1]), int(m[2]))
+
+
+def can_widen(old: DataType, new: DataType) -> bool:
+    """Whether the protocol lets a column of type ``old`` become ``new``.
+
+    >>> can_widen(PrimitiveType("integer"), PrimitiveType("double"))
+    True
+    >>> can_widen(PrimitiveType("long"), PrimitiveType("double"))
+    False
+    """
+    if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
+        return False
+    if widens_by_itself(old, new):
+        return True
+    if old.name in _DIGITS:
+        if new.name == "double":
+            return old.name != "long"
+        target = _decimal(new)
+        return target is not None and target[0] - target[1] >= _DIGITS[old.name]
+    return False
+
+
+def widens_by_itself(old: DataType, new: DataType) -> bool:
+    """Whether rows of type ``new`` widen a column of type ``old`` when schemas are merged.
+
+    Of what :func:`can_widen` allows, changes from integers to other kinds of numbers happen only when asked for.
+    """
+    if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
+        return False
+    if old.name in _INTEGERS and new.name in _INTEGERS:
+        return _INTEGERS.index(old.name) < _INTEGERS.index(new.name)
+    before, after = _decimal(old), _decimal(new)
+    if before is not None and after is not None:
+        return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
+    return (old.name, new.name) in {("float", "double"), ("date", "timestamp_ntz")}
+
+
+def type_changes(field: StructField) -> list[dict[str, Any]]:
+    """What changed of a field's type so far, oldest first."""
+    found = field.metadata.get(TYPE_CHANGES)
+    return [dict(c) for c in found if isinstance(c, dict)] if isinstance(found, list) else []
+
+
+def has_type_changes(schema: StructType) -> bool:
+    """Whether any column ever changed its type."""
+    return any(type_changes(f) for f in nested_fields(schema))
+
+
+def without_type_changes(schema: StructType) -> StructType:
+    """The schema without its history of types."""
+    bare = _recorded(schema, schema, None, forget=True)
+    assert isinstance(bare, StructType)
+    return bare
+
+
+def record_changes(old: StructType, new: StructType, *, version: int | None = None) -> StructType:
+    """``new`` with every widened type noted beside those that were noted before.
+
+    Columns are matched by name.  ``version`` is the version of the commit, which only the preview of the feature asks
+    for.
+    """
+    recorded = _recorded(old, new, version)
+    assert isinstance(recorded, StructType)
+    return recorded
+
+
+def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool = False) -> DataType:
+    """The type with the fields below it brought up to date."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        fields = []
+        for f in new.fields:
+            before = old.find(f.name)
+            if before is not None:
+                changes = [] if forget else [*type_changes(f), *_changes(before.type, f.type, (), version)]
+                metadata = {k: v for k, v in f.metadata.items() if k != TYPE_CHANGES}
+                if changes:
+                    metadata[TYPE_CHANGES] = changes
+                f = replace(f, type=_recorded(before.type, f.type, version, forget=forget), metadata=metadata)
+            fields.append(f)
+        return StructType(tuple(fields))
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return replace(new, element=_recorded(old.element, new.element, version, forget=forget))
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return replace(
+            new,
+            key=_recorded(old.key, new.key, version, forget=forget),
+            value=_recorded(old.value, new.value, version, forget=forget),
+        )
+    return new
+
+
+def _changes(old: DataType, new: DataType, path: tuple[str, ...], version: int | None) -> list[dict[str, Any]]:
+    """Changes of types within one field, as far down as the next struct."""
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return _changes(old.element, new.element, (*path, "element"), version)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return _changes(old.key, new.key, (*path, "key"), version) + _changes(
+            old.value, new.value, (*path, "value"), version
+        )
+    if not can_widen(old, new):
+        return []
+    change: dict[str, Any] = {} if version is None else {"tableVersion": version}
+    change |= {"fromType": str(old), "toType": str(new)}
+    if path:
+        change["fieldPath"] = ".".join(path)
+    return [change]

@@ -1,0 +1,231 @@
+"""What every row of a table must satisfy: NOT NULL, CHECK constraints and column invariants.
+
+Protocol: *CHECK Constraints*, *Column Invariants*.  A condition that is null violates as one that is false does.  The
+error names the rule and shows the first row that breaks it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.scan.row_text import cut_text, describe_row, row_at
+from trilake.errors import (
+    ConstraintViolatedError,
+    CorruptLogError,
+    ExpressionError,
+    FilterError,
+    UnsupportedExpressionError,
+)
+from trilake.expr import Expression, Filter, evaluate_all, parse_expression, parse_filter
+from trilake.expr.predicate import Opaque
+
+PREFIX = "delta.constraints."
+INVARIANTS = "delta.invariants"
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on every row: a CHECK constraint, or a column invariant.
+
+    ``condition`` is ``None`` where only Spark can evaluate ``text``; ``filter`` says the same where Arrow's own kernels
+    do, which is faster.
+    """
+
+    kind: str
+    name: str
+    text: str
+    condition: Expression | None
+    filter: Filter | None = None
+
+    def violated_by(self, row: Mapping[str, Any], columns: Iterable[str] | None = None) -> ConstraintViolatedError:
+        """The error for a row that breaks the rule."""
+        read = columns
+        if read is None and self.condition is not None:
+            read = self.condition.columns
+        return ConstraintViolatedError(
+            f"{self.kind} {self.name} ({cut_text(self.text, 300)}) is violated by a row with {describe_row(row, read)}",
+            help="correct or drop such rows; nothing was committed",
+            constraint=self.name,
+        )
+
+
+def parse_check(kind: str, name: str, text: str, schema: StructType, now: dt.datetime) -> Check:
+    """Bind a condition to the columns of a table.
+
+    Raises ``ExpressionError`` for one that names a column the table does not have, or that is no condition.
+    """
+    arrow = schema.to_arrow_schema()
+    try:
+        condition = parse_expression(text, arrow, now=now)
+    except UnsupportedExpressionError:
+        return Check(kind, name, text, None)
+    except ExpressionError as e:
+        raise ExpressionError(
+            f"{kind} {name} ({cut_text(text, 300)}) cannot be evaluated: {e.message}", help=e.help
+        ) from e
+    if not pa.types.is_boolean(condition.type) and not pa.types.is_null(condition.type):
+        raise ExpressionError(f"{kind} {name} ({cut_text(text, 300)}) is not a condition but of type {condition.type}")
+    return Check(kind, name, text, condition, _by_kernels(text, arrow, now))
+
+
+def _by_kernels(text: str, schema: pa.Schema, now: dt.datetime) -> Filter | None:
+    """The condition as a filter that needs no embedded engine; ``None`` where it needs it."""
+    try:
+        filter = parse_filter(text, schema, now=now)
+    except FilterError:
+        return None  # the literal NULL, which is an expression and no filter
+    if filter is None or any(isinstance(node, Opaque) for node in filter.predicate.walk()):
+        return None
+    return filter
+
+
+def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.datetime) -> tuple[Check, ...]:
+    """All CHECK constraints and column invariants of a table.
+
+    Raises ``CorruptLogError`` for an invariant that is not the JSON that the protocol says, and ``ExpressionError`` for
+    a condition that does not fit the table.
+    """
+    found = [
+        parse_check("CHECK constraint", key[len(PREFIX) :], text, schema, now)
+        for key, text in sorted(configuration.items())
+        if key.startswith(PREFIX)
+    ]
+    for path, field in _fields(schema, ()):
+        if INVARIANTS in field.metadata:
+            found.append(_invariant(path, field, schema, now))
+    return tuple(found)
+
+
+def _fields(type_: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], StructField]]:
+    if isinstance(type_, StructType):
+        for f in type_.fields:
+            yield (*path, f.name), f
+            yield from _fields(f.type, (*path, f.name))
+    elif isinstance(type_, ArrayType):
+        yield from _fields(type_.element, (*path, "element"))
+    elif isinstance(type_, MapType):
+        yield from _fields(type_.key, (*path, "key"))
+        yield from _fields(type_.value, (*path, "value"))
+
+
+def _invariant(path: tuple[str, ...], field: StructField, schema: StructType, now: dt.datetime) -> Check:
+    name, raw = ".".join(path), field.metadata[INVARIANTS]
+    try:
+        text = orjson.loads(raw)["expression"]["expression"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as e:
+        raise CorruptLogError(f"the invariant of column {name} is not what the protocol says: {e}", column=name) from e
+    if not isinstance(text, str):
+        raise CorruptLogError(f"the invariant of column {name} has no text: {str(text)[:80]!r}", column=name)
+    return parse_check("the invariant of column", name, text, schema, now)
+
+
+def verify_checks(checks: Sequence[Check], batch: pa.RecordBatch) -> None:
+    """Raise ``ConstraintViolatedError`` where a row breaks one of ``checks``, which must have conditions.
+
+    Raises ``ExpressionError`` where a condition fails on a row.
+    """
+    asked = [c for c in checks if c.filter is None and c.condition is not None]
+    values = evaluate_all([c.condition for c in asked if c.condition is not None], batch)
+    computed = {id(c): v for c, v in zip(asked, values, strict=True)}
+    for check in checks:
+        holds = check.filter.evaluate(batch) if check.filter is not None else computed[id(check)]
+        refuse_false(holds, batch, check)
+
+
+def refuse_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check: Check) -> None:
+    """Raise ``ConstraintViolatedError`` for the first row of ``batch`` for which ``holds`` is not true."""
+    if pa.types.is_null(holds.type):
+        holds = holds.cast(pa.bool_())
+    if holds.null_count == 0 and (pc.all(holds).as_py() in (True, None)):
+        return
+    at = pc.index(pc.fill_null(holds, False), pa.scalar(False)).as_py()
+    raise check.violated_by(row_at(batch, at))
+
+
+# --- NOT NULL --------------------------------------------------------------------------------------------------------
+
+
+def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
+    """Raise ``ConstraintViolatedError`` for a null where the schema, whose columns the batch has, allows none.
+
+    A field of a null struct is no value, and violates nothing.
+    """
+    for f, column in zip(schema.fields, batch.columns, strict=True):
+        if not f.nullable and column.null_count:
+            found: tuple[str, int] | None = (f.name, _first(column.is_null()))
+        else:
+            found = first_null(column, f.type, f.name) if forbids_null(f.type) else None
+        if found is not None:
+            path, at = found
+            raise ConstraintViolatedError(
+                f"column {path!r} must not be null and is null in a row with {describe_row(row_at(batch, at))}",
+                help="fill or drop such rows; nothing was committed",
+                constraint="NOT NULL",
+                column=path,
+            )
+
+
+def forbids_null(type_: DataType) -> bool:
+    """Whether some part of the type must not be null."""
+    if isinstance(type_, StructType):
+        return any(not f.nullable or forbids_null(f.type) for f in type_.fields)
+    if isinstance(type_, ArrayType):
+        return not type_.contains_null or forbids_null(type_.element)
+    if isinstance(type_, MapType):
+        return not type_.value_contains_null or forbids_null(type_.value) or forbids_null(type_.key)
+    return False
+
+
+def first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] | None:
+    """Where the first forbidden null within nested values is, as path and row; ``None`` if there is none."""
+    if len(array) == 0 or pa.types.is_null(array.type):
+        return None
+    if isinstance(type_, StructType):
+        for f, child in zip(type_.fields, array.flatten(), strict=True):
+            name = f"{path}.{f.name}"
+            if not f.nullable and child.null_count > array.null_count:
+                return name, _first(pc.and_(child.is_null(), array.is_valid()))
+            found = first_null(child, f.type, name) if forbids_null(f.type) else None
+            if found is not None:
+                return found
+        return None
+    if isinstance(type_, ArrayType):
+        return _in_parts(array, array.values, type_.element, f"{path}.element", type_.contains_null)
+    if isinstance(type_, MapType):
+        return _in_parts(array, array.keys, type_.key, f"{path}.key", True) or _in_parts(
+            array, array.items, type_.value, f"{path}.value", type_.value_contains_null
+        )
+    return None
+
+
+def _in_parts(array: pa.Array, parts: pa.Array, type_: DataType, path: str, nullable: bool) -> tuple[str, int] | None:
+    offsets = array.offsets.to_numpy(zero_copy_only=False)
+    parts = parts.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    found: tuple[str, int] | None = None
+    if not nullable and parts.null_count:
+        found = path, _first(parts.is_null())
+    elif forbids_null(type_):
+        found = first_null(parts, type_, path)
+    if found is None:
+        return None
+    row = int(np.searchsorted(offsets, int(offsets[0]) + found[1], side="right")) - 1
+    return found[0], row
+
+
+def _first(mask: pa.Array) -> int:
+    return int(pc.index(mask, pa.scalar(True)).as_py())
+
+
+# --- rows in messages ------------------------------------------------------------------------------------------------

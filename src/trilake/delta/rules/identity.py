@@ -1,0 +1,244 @@
+"""Identity columns: values that the table makes up, unique among all rows.
+
+Protocol: *Identity Columns*.  The k-th value of a column is ``start + k * step``; ``highWaterMark`` is the furthest
+value so far, and new ones lie beyond it.  Tasks of one write do not know of each other, so each takes blocks of indexes
+that no other task can take: no values are handed out twice, though some are never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.errors import CorruptLogError, IdentityOverflowError, InvalidArgumentError
+
+START = "delta.identity.start"
+STEP = "delta.identity.step"
+HIGH_WATER_MARK = "delta.identity.highWaterMark"
+ALLOW_EXPLICIT_INSERT = "delta.identity.allowExplicitInsert"
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+#: Indexes that a task takes at once, where the column has room for so many.
+_BLOCK = 1 << 16
+#: Blocks that a column should have room for: about what 4,000 tasks use, or one task with 4,000 blocks.
+_BLOCKS = 1 << 23
+
+
+@dataclass(frozen=True)
+class IdentityColumn:
+    """An identity column; ``mark`` is its high-water mark, ``None`` before the first value.
+
+    >>> column = IdentityColumn("id", start=1, step=10, mark=21)
+    >>> column.first_index, column.value(column.first_index)
+    (3, 31)
+    """
+
+    name: str
+    start: int
+    step: int
+    mark: int | None = None
+    explicit: bool = False
+
+    @property
+    def first_index(self) -> int:
+        """The index of the first value beyond the mark, which need not be a value of the column itself."""
+        if self.mark is None:
+            return 0
+        # For a negative step all signs are turned round.
+        sign = 1 if self.step > 0 else -1
+        return max(0, (self.mark - self.start) * sign // abs(self.step) + 1)
+
+    @property
+    def room(self) -> int:
+        """How many values are left beyond the mark."""
+        end = _GREATEST if self.step > 0 else _LEAST
+        return max(0, (end - self.start) // self.step + 1 - self.first_index)
+
+    def value(self, index: int) -> int:
+        """The value of an index.  Raises ``IdentityOverflowError`` where it does not fit into 64 bits."""
+        value = self.start + index * self.step
+        if not _LEAST <= value <= _GREATEST:
+            raise IdentityOverflowError(
+                f"identity column {self.name!r} has no values left: the next one would be {value}",
+                help="write fewer rows, or copy the table into one whose identity starts lower or has a smaller step",
+                column=self.name,
+            )
+        return value
+
+    def further(self, a: int | None, b: int | None) -> int | None:
+        """The one of two values that lies further in the direction of the step; ``None`` is nearer than all."""
+        if a is None or b is None:
+            return b if a is None else a
+        return max(a, b) if self.step > 0 else min(a, b)
+
+    def reach(self, values: pa.Array | pa.ChunkedArray) -> int | None:
+        """The furthest of ``values`` that is beyond the mark and not before ``start``; ``None`` if none is."""
+        found = (pc.max if self.step > 0 else pc.min)(values).as_py()
+        if found is None or self.further(found, self.start) != found:
+            return None
+        return None if self.mark is not None and self.further(found, self.mark) == self.mark else int(found)
+
+    def shift(self, mark: int | None) -> int:
+        """What must be added to values that were generated beyond this column's mark, once the mark is ``mark``.
+
+        >>> IdentityColumn("id", start=1, step=2).shift(9)
+        10
+        """
+        return (replace(self, mark=self.further(self.mark, mark)).first_index - self.first_index) * self.step
+
+
+def identity_columns(schema: StructType) -> tuple[IdentityColumn, ...]:
+    """The identity columns of a table.
+
+    Raises ``CorruptLogError`` where the metadata of one is incomplete or impossible.
+    """
+    return tuple(_identity(f) for f in schema.fields if START in f.metadata or STEP in f.metadata)
+
+
+def _identity(f: StructField) -> IdentityColumn:
+    if str(f.type) != "long":
+        raise CorruptLogError(f"identity column {f.name!r} is of type {f.type}, not long", column=f.name)
+    start, step, mark = (_long(f, key) for key in (START, STEP, HIGH_WATER_MARK))
+    if start is None or not step:
+        raise CorruptLogError(f"identity column {f.name!r} has start {start} and step {step}", column=f.name)
+    explicit = str(f.metadata.get(ALLOW_EXPLICIT_INSERT, "false")).lower() == "true"
+    return IdentityColumn(f.name, start, step, mark, explicit)
+
+
+def _long(f: StructField, key: str) -> int | None:
+    value: Any = f.metadata.get(key)
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError) as e:
+        raise CorruptLogError(f"{key} of column {f.name!r} is no number: {str(value)[:80]!r}", column=f.name) from e
+    if not _LEAST <= number <= _GREATEST:
+        raise CorruptLogError(f"{key} of column {f.name!r} does not fit into 64 bits: {number}", column=f.name)
+    return number
+
+
+def identity_metadata(start: int = 1, step: int = 1, *, explicit: bool = False) -> dict[str, Any]:
+    """Field metadata that makes a new ``long`` column an identity column.  Raises ``InvalidArgumentError``.
+
+    >>> identity_metadata(step=-1)["delta.identity.step"]
+    -1
+    """
+    if step == 0:
+        raise InvalidArgumentError("the step of an identity column cannot be 0")
+    if not _LEAST <= start <= _GREATEST or not _LEAST <= step <= _GREATEST:
+        raise InvalidArgumentError("start and step of an identity column must fit into 64 bits")
+    return {START: start, STEP: step, ALLOW_EXPLICIT_INSERT: explicit}
+
+
+class Allocator:
+    """Hands out the values of one column to the rows of one task.
+
+    Parameters
+    ----------
+    column: the column, with the mark that the write stands on.
+    task: the number of this task, from 0.
+    tasks: how many tasks there are; ``None`` where nobody knows.  One task alone gets values without gaps.
+    """
+
+    def __init__(self, column: IdentityColumn, task: int = 0, tasks: int | None = None) -> None:
+        if task < 0 or (tasks is not None and task >= tasks):
+            raise InvalidArgumentError(f"there is no task {task} of {tasks}")
+        self.column, self.task, self.tasks = column, task, tasks
+        self.mark: int | None = None
+        self._first = column.first_index
+        self._size = _block_size(column.room)
+        self._next = 0
+
+    def take(self, count: int) -> pa.Array:
+        """The next ``count`` values as ``int64``.  Raises ``IdentityOverflowError``."""
+        parts = []
+        while count:
+            index, left = self._position()
+            length = min(count, left)
+            first, last = self.column.value(index), self.column.value(index + length - 1)
+            # The product may wrap round, and the sum then wraps back: both ends were found to fit.
+            parts.append(np.arange(length, dtype=np.int64) * np.int64(self.column.step) + np.int64(first))
+            self.mark = self.column.further(self.mark, last)
+            self._next += length
+            count -= length
+        return pa.array(np.concatenate(parts) if parts else np.empty(0, np.int64))
+
+    def _position(self) -> tuple[int, int]:
+        """The index of this task's next row, and how many indexes follow it without a gap, itself included."""
+        if self.tasks == 1:
+            return self._first + self._next, _GREATEST
+        block, within = divmod(self._next, self._size)
+        return self._first + self._block(block) * self._size + within, self._size - within
+
+    def _block(self, block: int) -> int:
+        """The place of this task's n-th block among the blocks of all tasks: a bijection."""
+        if self.tasks is not None:
+            return block * self.tasks + self.task
+        diagonal = self.task + block
+        return diagonal * (diagonal + 1) // 2 + block  # Cantor's pairing function
+
+
+def _block_size(room: int) -> int:
+    size = _BLOCK
+    while size > 1 and size * _BLOCKS > room:
+        size >>= 1
+    return size
+
+
+def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> StructType:
+    """The schema with high-water marks moved on to the furthest of ``marks``, one mapping a task.
+
+    The same object where nothing moves.
+    """
+    columns = {c.name: c for c in identity_columns(schema)}
+    moved: dict[str, int] = {}
+    for name, column in columns.items():
+        mark = column.mark
+        for found in marks:
+            mark = column.further(mark, found.get(name))
+        if mark is not None and mark != column.mark:
+            moved[name] = mark
+    if not moved:
+        return schema
+    return StructType(
+        tuple(
+            replace(f, metadata={**f.metadata, HIGH_WATER_MARK: moved[f.name]}) if f.name in moved else f
+            for f in schema.fields
+        )
+    )
+
+
+def shifts(before: StructType, now: StructType, columns: Iterable[str]) -> dict[str, int]:
+    """By how much generated values must be moved, by column, when a winner moved the marks of ``before`` to ``now``.
+
+    ``columns`` are those of which every value was generated; those that need no move are left out.
+    """
+    known = {c.name: c for c in identity_columns(before)}
+    marks = {c.name: c.mark for c in identity_columns(now)}
+    found = {name: known[name].shift(marks.get(name)) for name in columns}
+    return {name: by for name, by in found.items() if by}
+
+
+def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
+    """Rows with generated values moved by what :func:`shifts` says.
+
+    ``columns`` are names of the table's columns (physical ones, where the rows come from a file).  Raises
+    ``IdentityOverflowError`` where a value no longer fits into 64 bits.
+    """
+    for name, by in columns.items():
+        at = table.schema.get_field_index(name)
+        try:
+            moved = pc.add_checked(table.column(at), pa.scalar(by, pa.int64()))
+        except pa.ArrowInvalid as e:
+            raise IdentityOverflowError(
+                f"identity column {name!r} has no values left beyond those that a concurrent write took", column=name
+            ) from e
+        table = table.set_column(at, table.schema.field(at), moved)
+    return table

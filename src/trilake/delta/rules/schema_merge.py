@@ -1,0 +1,194 @@
+"""Schema evolution by a write: what the table's schema becomes when rows of another schema are written.
+
+``mergeSchema`` adds columns, nested ones too, and widens types where the table allows that; ``overwriteSchema`` puts
+the rows' schema in place of the table's.  Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from trilake.delta.protocol import type_widening
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.char_varchar import TYPE_STRING
+from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped, max_column_id, reuse, strip
+from trilake.delta.protocol.features import upgraded
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    all_nullable,
+    check_partition_columns,
+)
+from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.rules.store_assignment import check_assignable
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+
+def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str | None = None) -> StructType:
+    """The table's schema with what the rows have beyond it.
+
+    Columns are the same where their names are, without regard to case; the table's spelling and order stay, and new
+    columns follow, nullable, as do new fields of structs inside structs, arrays and maps.  With ``widen`` a type
+    becomes the rows' one where that is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); without, it
+    stays, and a value that does not fit is refused when it is written.  A column of type void takes the rows' type.
+
+    Raises ``SchemaMismatchError`` that shows both schemas where a column's types cannot be brought together.
+
+    >>> from trilake.delta.protocol.schema import StructField as F
+    >>> old = StructType((F("a", PrimitiveType("integer")),))
+    >>> str(merge(old, StructType((F("A", PrimitiveType("long")), F("b", PrimitiveType("date")))), widen=True))
+    'struct<a:long,b:date>'
+    """
+    problems: list[str] = []
+    limited = any(TYPE_STRING in f.metadata for f in (*table.fields, *rows.fields))
+    before, given = (with_limits(table), with_limits(rows)) if limited else (table, rows)
+    merged = _merge(before, given, widen, "", problems)
+    assert isinstance(merged, StructType)
+    merged = without_limits(merged) if limited else merged
+    if problems:
+        raise SchemaMismatchError(
+            f"the schemas cannot be merged: {'; '.join(problems[:10])}. Table: {table}. Rows: {rows}",
+            help="cast or drop the columns named, or replace the schema with overwriteSchema",
+            file=uri,
+        )
+    return merged
+
+
+def _merge(table: DataType, rows: DataType, widen: bool, path: str, problems: list[str]) -> DataType:
+    if isinstance(table, StructType) and isinstance(rows, StructType):
+        return _merge_struct(table, rows, widen, path, problems)
+    if isinstance(table, ArrayType) and isinstance(rows, ArrayType):
+        return replace(table, element=_merge(table.element, rows.element, widen, f"{path}element.", problems))
+    if isinstance(table, MapType) and isinstance(rows, MapType):
+        return replace(
+            table,
+            key=_merge(table.key, rows.key, widen, f"{path}key.", problems),
+            value=_merge(table.value, rows.value, widen, f"{path}value.", problems),
+        )
+    if _is_void(rows):
+        return table
+    if _is_void(table):
+        return all_nullable(rows)
+    if widen and type_widening.widens_by_itself(table, rows):
+        return rows
+    if _fits(rows, table):
+        return table
+    problems.append(f"column {path.rstrip('.')} is {rows}, the table has {table}")
+    return table
+
+
+def _fits(rows: DataType, table: DataType) -> bool:
+    """Whether values of one type may be stored as another: each by itself is checked when it is written."""
+    try:
+        check_assignable(_of([StructField("v", rows)]), _of([StructField("v", table)]), uri="")
+    except SchemaMismatchError:
+        return False
+    return True
+
+
+def _is_void(t: DataType) -> bool:
+    return isinstance(t, PrimitiveType) and t.name == "void"
+
+
+def _merge_struct(table: StructType, rows: StructType, widen: bool, path: str, problems: list[str]) -> StructType:
+    given: dict[str, StructField] = {}
+    for f in rows.fields:
+        other = given.setdefault(f.name.lower(), f)
+        if other is not f:
+            problems.append(f"the rows have two columns {path}{other.name} and {path}{f.name}")
+    fields = []
+    for f in table.fields:
+        found = given.get(f.name.lower())
+        fields.append(
+            f if found is None else replace(f, type=_merge(f.type, found.type, widen, f"{path}{f.name}.", problems))
+        )
+    known = {f.name.lower() for f in table.fields}
+    new = [f for name, f in given.items() if name not in known]
+    return StructType(
+        (*fields, *(replace(f, type=all_nullable(f.type), nullable=True) for f in strip(_of(new)).fields))
+    )
+
+
+def _of(fields: Sequence[StructField]) -> StructType:
+    return StructType(tuple(fields))
+
+
+def merged_metadata(
+    protocol: Protocol,
+    metadata: Metadata,
+    rows: StructType,
+    *,
+    version: int,
+    uri: str | None = None,
+    new_id: Callable[[], str] | None = None,
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a table after rows of schema ``rows`` are written with ``mergeSchema``.
+
+    New columns get ids and physical names where the table maps columns, widened types are noted, and the protocol has
+    the features that new types need.  ``version`` is the one to be committed.  Both are the objects given where nothing
+    changes.  Raises as :func:`merge`.
+    """
+    table = metadata.schema
+    schema = merge(table, rows, widen=type_widening.enabled(metadata), uri=uri)
+    if schema == table:
+        return protocol, metadata
+    noted = version if type_widening.only_preview(protocol) else None
+    schema = type_widening.record_changes(table, schema, version=noted)
+    new = mapped(replace(metadata, schema_string=schema.json()), new_id=new_id)
+    return upgraded(protocol, new), new
+
+
+def overwritten_metadata(
+    protocol: Protocol,
+    metadata: Metadata,
+    rows: StructType,
+    *,
+    partition_columns: Sequence[str] | None = None,
+    uri: str | None = None,
+    new_id: Callable[[], str] | None = None,
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a table whose rows and schema are replaced (``overwriteSchema``).
+
+    Columns that keep name and type keep ids, physical names and comments; the history of widened types ends, since no
+    older file stays.  Partition columns stay unless ``partition_columns`` says otherwise.
+
+    Raises ``SchemaMismatchError`` where a partition column is gone, ``InvalidArgumentError`` for partition columns that
+    cannot be.
+    """
+    partitions = metadata.partition_columns if partition_columns is None else tuple(partition_columns)
+    missing = [c for c in partitions if rows.find(c) is None]
+    if missing and partition_columns is None:
+        raise SchemaMismatchError(
+            f"the new schema lacks the partition columns {', '.join(missing)}. Table: {metadata.schema}. Rows: {rows}",
+            help="write those columns too, or name new partition columns with the write",
+            file=uri,
+        )
+    if not rows.fields:
+        raise InvalidArgumentError("a table needs at least one column", file=uri)
+    old = metadata.schema
+    schema = StructType(tuple(_kept(f, old.find(f.name)) for f in strip(rows).fields))
+    configuration = dict(metadata.configuration)
+    if metadata.column_mapping_mode != "none":
+        configuration[MAX_COLUMN_ID] = str(max_column_id(metadata))
+        schema = reuse(schema, old)
+    new = replace(
+        metadata,
+        schema_string=schema.json(),
+        partition_columns=check_partition_columns(schema, partitions),
+        configuration=configuration,
+    )
+    new = mapped(new, new_id=new_id)
+    return upgraded(protocol, new), new
+
+
+def _kept(new: StructField, old: StructField | None) -> StructField:
+    """The new column, nullable, with the comment of the old one of that name."""
+    metadata = dict(new.metadata)
+    if old is not None and "comment" in old.metadata:
+        metadata.setdefault("comment", old.metadata["comment"])
+    return replace(new, type=all_nullable(new.type), nullable=True, metadata=metadata)

@@ -1,0 +1,196 @@
+"""Schema enforcement: rows that come in, as rows of the table.
+
+Columns are matched by name without regard to case, in any order.  A value is converted only where none can be lost:
+narrower numbers become wider ones and out-of-range values are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
+from trilake.delta.rules.constraints import verify_not_null
+from trilake.delta.scan.conform import as_list, decode_dictionary
+from trilake.errors import SchemaMismatchError
+from trilake.expr.datatypes import normalise
+
+#: How the problem of a column that the table lacks ends.
+_NEW = " is not in the table"
+_NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
+
+
+def check_assignable(source: StructType, target: StructType, *, uri: str, filled: Collection[str] = ()) -> None:
+    """Refuse rows of schema ``source`` for a table of schema ``target``, naming every column that does not fit.
+
+    ``filled`` are columns of the table that get a value where the rows have none.  Raises ``SchemaMismatchError`` whose
+    text shows both schemas.
+    """
+    problems = _problems(source, target, "", filled)
+    if problems:
+        shown = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
+        raise SchemaMismatchError(
+            f"the rows do not fit the table: {shown}. Table: {target}. Rows: {source}",
+            help=_remedy(problems),
+            file=uri,
+        )
+
+
+def _remedy(problems: Sequence[str]) -> str:
+    """What helps against these problems."""
+    new = [p for p in problems if p.endswith(_NEW)]
+    steps = []
+    if new:
+        steps.append(
+            'drop the new columns, or add them to the table with option("mergeSchema", "true")'
+            ' (schema_mode="merge" in trilake.write)'
+        )
+    if len(new) < len(problems):
+        steps.append("cast or fill the other columns named" if new else "cast or fill the columns named")
+    return "; ".join(steps)
+
+
+def _problems(source: StructType, target: StructType, prefix: str, filled: Collection[str] = ()) -> list[str]:
+    out = [f"column {prefix}{f.name!s}{_NEW}" for f in source.fields if target.find(f.name) is None]
+    for f in target.fields:
+        path = prefix + f.name
+        given = source.find(f.name)
+        if given is None:
+            if not f.nullable and f.name not in filled:
+                out.append(f"column {path} must not be null and is missing")
+        else:
+            out += _type_problems(given.type, f.type, path)
+    return out
+
+
+def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
+    if isinstance(source, PrimitiveType) and source.name == "void":
+        return []
+    if isinstance(source, StructType) and isinstance(target, StructType):
+        return _problems(source, target, f"{path}.")
+    if isinstance(source, ArrayType) and isinstance(target, ArrayType):
+        return _type_problems(source.element, target.element, f"{path}.element")
+    if isinstance(source, MapType) and isinstance(target, MapType):
+        return _type_problems(source.key, target.key, f"{path}.key") + _type_problems(
+            source.value, target.value, f"{path}.value"
+        )
+    if isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType) and _storable(source.name, target.name):
+        return []
+    return [f"column {path} is {source}, the table has {target}"]
+
+
+def _storable(source: str, target: str) -> bool:
+    if source == target or (_stringy(source) and _stringy(target)):
+        return True
+    if (source in _NUMBERS or source.startswith("decimal")) and (target in _NUMBERS or target.startswith("decimal")):
+        return True
+    return source == "date" and target in ("timestamp", "timestamp_ntz")
+
+
+def _stringy(name: str) -> bool:
+    return name.startswith(("string", "char(", "varchar("))
+
+
+def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:
+    """The rows in the table's columns and types.
+
+    Raises ``SchemaMismatchError`` for a value that does not fit, ``ConstraintViolatedError`` (which is one) for a
+    forbidden null.
+    """
+    wanted = target.to_arrow_schema()
+    if not batch.schema.equals(wanted):
+        columns = assign_columns(batch, target)
+        batch = as_batch([columns.get(f.name) for f in target.fields], batch.num_rows, target)
+    verify_not_null(batch, target)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+
+
+def assign_columns(batch: pa.RecordBatch, target: StructType) -> dict[str, pa.Array]:
+    """The table's columns that a batch has, by their names in the table and of its types.
+
+    Raises ``SchemaMismatchError`` for a value that does not fit.
+    """
+    folded = {n.lower(): i for i, n in enumerate(batch.schema.names)}
+    found = ((f, folded.get(f.name.lower())) for f in target.fields)
+    return {f.name: assign_array(batch.column(i), f.type, f.name) for f, i in found if i is not None}
+
+
+def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructType) -> pa.RecordBatch:
+    """Columns of the table as a batch; null where there is none.  Nullability is not yet claimed."""
+    arrays = [
+        pa.nulls(num_rows, f.type.arrow) if array is None else array
+        for f, array in zip(target.fields, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([pa.field(f.name, f.type.arrow) for f in target.fields]))
+
+
+def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
+    """Values as a column of the table's type.  Raises ``SchemaMismatchError`` for one that would lose something."""
+    wanted = target.arrow
+    if array.type == wanted:
+        return array
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = decode_dictionary(array)
+    if isinstance(target, StructType) and pa.types.is_struct(array.type):
+        return _assign_struct(array, target, path)
+    if isinstance(target, ArrayType) and _is_list(array.type):
+        return _assign_list(array, target, path)
+    if isinstance(target, MapType) and pa.types.is_map(array.type):
+        return _assign_map(array, target, path)
+    try:
+        if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
+            return normalise(array).cast(wanted)  # finer times are rounded down
+        if pa.types.is_decimal(wanted) and pa.types.is_integer(array.type):
+            return array.cast(pa.decimal128(38, wanted.scale)).cast(wanted)
+        return array.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise SchemaMismatchError(
+            f"a value of column {path} does not fit the table's {target}: {e}",
+            help="cast the column before writing",
+            column=path,
+        ) from e
+
+
+def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
+    lowered = {array.type.field(i).name.lower(): i for i in range(array.type.num_fields)}
+    children = []
+    for f in target.fields:
+        i = lowered.get(f.name.lower())
+        if i is None:
+            children.append(pa.nulls(len(array), f.type.arrow))
+        else:
+            children.append(assign_array(array.field(i), f.type, f"{path}.{f.name}"))
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=mask)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(
+        is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_) or is_.is_list_view(type_)
+    )
+
+
+def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
+    # Arrow's own cast would fill with nulls what it does not find by the exact name.
+    plain = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    array = _compact(array.cast(pa.list_(array.type.value_field)) if plain else as_list(array))
+    values = assign_array(array.values, target.element, f"{path}.element")
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(array.offsets, values, type=target.arrow, mask=mask)
+
+
+def _assign_map(array: pa.Array, target: MapType, path: str) -> pa.Array:
+    array = _compact(array)
+    keys = assign_array(array.keys, target.key, f"{path}.key")
+    items = assign_array(array.items, target.value, f"{path}.value")
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(array.offsets, keys, items, type=target.arrow, mask=mask)
+
+
+def _compact(array: pa.Array) -> pa.Array:
+    """The same values at offset 0, and nothing beside them: building an array with a mask needs that."""
+    return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array

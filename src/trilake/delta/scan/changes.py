@@ -1,0 +1,215 @@
+"""Change data feed: which rows each version inserted, updated and deleted.
+
+Protocol: *Add CDC File*, *Change Data Files*.  A version with ``cdc`` files is read from them alone; any other from its
+``add`` and ``remove`` actions that changed data.  Where a file only got another deletion vector, the rows that differ
+between the two vectors are the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.actions import ActionBatch, Metadata
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
+from trilake.delta.protocol.schema import PrimitiveType, StructField
+from trilake.delta.scan.read import read_task
+from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
+from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
+from trilake.storage.base import Store
+
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+CHANGE_FIELDS = [
+    pa.field(CHANGE_TYPE, pa.string()),
+    pa.field(COMMIT_VERSION, pa.int64()),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")),
+]
+_ENABLED = "delta.enableChangeDataFeed"
+
+
+@dataclass(frozen=True)
+class ChangeTask:
+    """One file of changes: ``change_type`` of all its rows, or ``None`` where the file has a column for it."""
+
+    file: FileTask
+    change_type: str | None
+    version: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class ChangeScan:
+    """The changes of some versions: tasks in version order, and the plan that reads each."""
+
+    tasks: tuple[ChangeTask, ...]
+    plan: ReadPlan
+    schema: pa.Schema
+
+
+def plan_changes(
+    log: DeltaLog, start: int, end: int | None = None, *, columns: Sequence[str] | None = None
+) -> ChangeScan:
+    """Plan reading the changes of versions ``start`` to ``end`` (the newest by default), both included.
+
+    Rows come in the schema of the last version.  Raises ``VersionNotFoundError`` for versions that the log does not
+    hold, ``ChangeFeedError`` where the feed was not on all the time.
+    """
+    latest = log.snapshot()
+    if end is None:
+        end = latest.version
+    if start < 0 or end < start:
+        raise InvalidArgumentError(
+            f"versions {start} to {end} are no range", help="pass 0 <= start <= end", file=log.store.uri
+        )
+    if start > latest.version or end > latest.version:
+        raise VersionNotFoundError(
+            f"version {max(start, end)} does not exist",
+            help=f"the newest version is {latest.version}",
+            file=log.store.uri,
+            version=max(start, end),
+        )
+    commits = log.commits(end=end)
+    wanted = [(v, c) for v, c in commits if v >= start]
+    if not wanted or wanted[0][0] != start or len(wanted) != end - start + 1:
+        raise VersionNotFoundError(
+            f"the commits of versions {start} to {end} are no longer all in the log",
+            help=f"the oldest commit is version {commits[0][0] if commits else 'none'}",
+            file=log.store.uri,
+            version=start,
+        )
+    snapshot = latest if end == latest.version else log.snapshot(end)
+    batch = log.parse(wanted)
+    _check_enabled(log, batch, start, end)
+    times = dict(zip((v for v, _ in commits), log.commit_times(commits, snapshot.metadata), strict=True))
+    tasks = [t for v, _ in wanted for t in version_tasks(log, batch, v, times[v])]
+    plan = read_plan(snapshot, columns, None)
+    return ChangeScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]))
+
+
+def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> None:
+    metadata = {v: Metadata.from_json(m, version=v) for v, m in batch.of("metaData")}
+    if start not in metadata:
+        metadata[start] = log.snapshot(start).metadata
+    for version, m in sorted(metadata.items()):
+        if m.configuration.get(_ENABLED, "false").lower() != "true":
+            raise ChangeFeedError(
+                f"the change data feed was not recorded for versions {start} to {end}: it is off at version {version}",
+                help=f"set the table property {_ENABLED}=true before the changes you want to read, or start later",
+                file=log.store.uri,
+                version=version,
+            )
+
+
+def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms: int) -> Iterator[ChangeTask]:
+    """The files of changes of one version, which ``batch`` holds the actions of."""
+    cdc = _of_version(batch.cdc, version)
+    if cdc.num_rows:
+        for file in _files(cdc):
+            yield ChangeTask(file, None, version, timestamp_ms)
+        return
+    adds, removes = (_files(_changed(_of_version(t, version))) for t in (batch.add, batch.remove))
+    lacking = [f for f in removes if f.partition_values is _UNKNOWN]
+    if lacking:
+        removes = _with_partition_values(log, version, removes)
+    old = {f.path: f for f in removes}
+    for file in adds:
+        before = old.pop(file.path, None)
+        if before is None:
+            yield ChangeTask(file, "insert", version, timestamp_ms)
+        else:
+            yield from _vector_change(log.store, before, file, version, timestamp_ms)
+    for file in old.values():
+        yield ChangeTask(file, "delete", version, timestamp_ms)
+
+
+#: Partition values of a remove action that does not say them.
+_UNKNOWN: Mapping[str, str | None] = {"": None}
+
+
+def _of_version(actions: pa.Table, version: int) -> pa.Table:
+    return actions.filter(pc.equal(actions["version"], version))
+
+
+def _changed(actions: pa.Table) -> pa.Table:
+    return actions.filter(pc.fill_null(actions["dataChange"], True))
+
+
+def _files(actions: pa.Table) -> list[FileTask]:
+    count = actions.num_rows
+    vectors = actions["deletionVector"].to_pylist() if "deletionVector" in actions.column_names else [None] * count
+    values: list[Any] = actions["partitionValues"].to_pylist()
+    paths, sizes = decoded_paths(actions["path"]).to_pylist(), actions["size"].to_pylist()
+    return [
+        FileTask(p, s or 0, _UNKNOWN if v is None else dict(v), DeletionVectorDescriptor.from_json(dv))
+        for p, s, v, dv in zip(paths, sizes, values, vectors, strict=True)
+    ]
+
+
+def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask]) -> list[FileTask]:
+    """Removes completed from the adds they cancel: ``extendedFileMetadata`` is optional."""
+    before = log.snapshot(version - 1)
+    if not before.metadata.partition_columns:
+        return [replace(f, partition_values={}) for f in removes]
+    paths = decoded_paths(before.adds["path"])
+    mask = pc.is_in(paths, pa.array([f.path for f in removes]))
+    found = zip(paths.filter(mask).to_pylist(), before.adds["partitionValues"].filter(mask).to_pylist(), strict=True)
+    known = {p: dict(v or ()) for p, v in found}
+    out = []
+    for f in removes:
+        if f.partition_values is _UNKNOWN:
+            if f.path not in known:
+                raise ChangeFeedError(
+                    "a remove action names a file that the version before does not have",
+                    file=f.path,
+                    version=version,
+                )
+            f = replace(f, partition_values=known[f.path])
+        out.append(f)
+    return out
+
+
+def _vector_change(
+    store: Store, before: FileTask, after: FileTask, version: int, timestamp_ms: int
+) -> Iterator[ChangeTask]:
+    gone = before.vector.load(store) if before.vector is not None else BitMap64()
+    now = after.vector.load(store) if after.vector is not None else BitMap64()
+    for rows, change in ((now - gone, "delete"), (gone - now, "insert")):
+        if len(rows):
+            file = replace(after, vector=None, selected=rows.serialize())
+            yield ChangeTask(file, change, version, timestamp_ms)
+
+
+def read_change_task(store: Store, task: ChangeTask, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    """The rows of one file of changes, with the three columns of the feed."""
+    fields, output = plan.fields, plan.output
+    if task.change_type is None:
+        # The column exists in change data files only, under this very name: without an id, it is found by name.
+        marker = StructField(CHANGE_TYPE, PrimitiveType("string"))
+        fields, output = (*fields, marker), (*output, CHANGE_TYPE)
+        plan = replace(plan, fields=fields, output=output)
+    for batch in read_task(store, task.file, plan):
+        count = batch.num_rows
+        kinds = batch.column(CHANGE_TYPE) if task.change_type is None else pa.repeat(task.change_type, count)
+        arrays = [batch.column(n) for n in output if n != CHANGE_TYPE]
+        arrays += [
+            kinds,
+            pa.repeat(pa.scalar(task.version, pa.int64()), count),
+            pa.repeat(pa.scalar(task.timestamp_ms * 1000, pa.int64()), count).cast(CHANGE_FIELDS[2].type),
+        ]
+        schema = pa.schema([*(batch.schema.field(n) for n in output if n != CHANGE_TYPE), *CHANGE_FIELDS])
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def changes_table(log: DeltaLog, scan: ChangeScan) -> pa.Table:
+    """All changes of a scan as one table."""
+    batches = (b for t in scan.tasks for b in read_change_task(log.store, t, scan.plan))
+    return pa.Table.from_batches(batches, schema=scan.schema)

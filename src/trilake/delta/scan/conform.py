@@ -1,0 +1,254 @@
+"""From the columns of a data file to the columns of the table.
+
+Protocol: *Column Mapping*, *Reader Requirements*, type widening.  A file may lack columns, have more of them, have
+them in another order, under physical names or known by field id only, and of narrower types than the table has by now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from trilake.errors import CorruptFileError
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """Finds a table's field among a file's: by physical name, or by field id in ``id`` mode.
+
+    ``ignore_case`` holds for tables without column mapping, whose files may spell a name differently.
+    """
+
+    mode: str = "none"
+
+    def find(self, field: StructField, candidates: list[pa.Field]) -> int | None:
+        """Index of the candidate that is ``field``; ``None`` where the file has none."""
+        if self.mode == "id" and field.column_id is not None:
+            wanted = str(field.column_id).encode()
+            for i, c in enumerate(candidates):
+                if (c.metadata or {}).get(_FIELD_ID) == wanted:
+                    return i
+            return None
+        name = field.physical_name
+        folded = None
+        for i, c in enumerate(candidates):
+            if c.name == name:
+                return i
+            if folded is None and c.name.lower() == name.lower():
+                folded = i
+        return folded if self.mode == "none" else None
+
+
+def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver: Resolver, path: str) -> pa.Array:
+    """``array``, as a file holds it, as a value of the table's type.
+
+    Raises ``CorruptFileError`` where the file's type cannot be read as the table's.
+    """
+    if isinstance(target, StructType):
+        return _struct(array, source, target, resolver, path)
+    if isinstance(target, ArrayType):
+        return _list(array, source, target, resolver, path)
+    if isinstance(target, MapType):
+        return _map(array, target, resolver, path)
+    return _leaf(array, target, path)
+
+
+def _mismatch(array: pa.Array, target: DataType, path: str, why: object = "") -> CorruptFileError:
+    detail = f" ({why})" if why else ""
+    return CorruptFileError(
+        f"the data file holds {array.type} where the table has {target}{detail}",
+        help="the file was not written for this table's schema",
+        column=path,
+    )
+
+
+def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Resolver, path: str) -> pa.Array:
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target.arrow)
+    if not pa.types.is_struct(array.type):
+        raise _mismatch(array, target, path)
+    candidates = [array.type.field(i) for i in range(array.type.num_fields)]
+    children = []
+    for f in target.fields:
+        i = resolver.find(f, candidates)
+        if i is None:
+            children.append(pa.nulls(len(array), f.type.arrow))
+        else:
+            children.append(conform_array(array.field(i), candidates[i], f.type, resolver, f"{path}.{f.name}"))
+    # A null struct is not a struct of nulls: the parent's own validity is carried over.
+    mask = array.is_null() if array.null_count else None
+    fields = [pa.field(f.name, f.type.arrow, True) for f in target.fields]
+    if not fields:
+        return pa.nulls(len(array), target.arrow)
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _unsliced(array: pa.Array) -> pa.Array:
+    """The same values at offset 0: building a list array with a mask needs that."""
+    return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
+
+
+def as_list(array: pa.Array) -> pa.Array:
+    """An array of another list layout, which a file's Arrow schema may ask for, as plain lists."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    type_ = pa.list_(array.type.value_field)
+    return pa.ListArray.from_arrays(offsets, array.flatten(), type=type_, mask=array.is_null())
+
+
+def _list(array: pa.Array, source: pa.Field, target: ArrayType, resolver: Resolver, path: str) -> pa.Array:
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target.arrow)
+    if pa.types.is_fixed_size_list(array.type) or pa.types.is_list_view(array.type):
+        array = as_list(array)
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        raise _mismatch(array, target, path)
+    if array.type == target.arrow:
+        return array
+    array = _unsliced(array)
+    values = conform_array(array.values, array.type.value_field, target.element, resolver, f"{path}.element")
+    offsets = array.offsets.cast(pa.int32())
+    type_ = pa.list_(pa.field("element", values.type, True))
+    return pa.ListArray.from_arrays(offsets, values, type=type_, mask=array.is_null() if array.null_count else None)
+
+
+def _map(array: pa.Array, target: MapType, resolver: Resolver, path: str) -> pa.Array:
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target.arrow)
+    if not pa.types.is_map(array.type):
+        raise _mismatch(array, target, path)
+    if array.type == target.arrow:
+        return array
+    array = _unsliced(array)
+    keys = conform_array(array.keys, array.type.key_field, target.key, resolver, f"{path}.key")
+    items = conform_array(array.items, array.type.item_field, target.value, resolver, f"{path}.value")
+    type_ = pa.map_(pa.field("key", keys.type, False), pa.field("value", items.type, True))
+    return pa.MapArray.from_arrays(
+        array.offsets, keys, items, type=type_, mask=array.is_null() if array.null_count else None
+    )
+
+
+def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
+    wanted, have = target.arrow, array.type
+    if have == wanted:
+        return array
+    if pa.types.is_dictionary(have):
+        array = decode_dictionary(array)
+        have = array.type
+    if not _readable(have, wanted):
+        raise _mismatch(array, target, path)
+    try:
+        if pa.types.is_null(wanted):
+            return pa.nulls(len(array), wanted)
+        if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(have):
+            return _timestamp(array, wanted)
+        if pa.types.is_struct(wanted):  # variant
+            return pa.StructArray.from_arrays(
+                [array.field("value"), array.field("metadata")],
+                fields=list(wanted),
+                mask=array.is_null() if array.null_count else None,
+            )
+        if pa.types.is_decimal(wanted) and pa.types.is_integer(have):
+            return array.cast(pa.decimal128(38, wanted.scale)).cast(wanted)
+        return array.cast(wanted)
+    except (pa.ArrowException, KeyError) as e:
+        raise _mismatch(array, target, path, e) from e
+
+
+def decode_dictionary(array: pa.DictionaryArray) -> pa.Array:
+    """The values themselves; Arrow cannot take from views yet, so those become plain texts first."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    values = array.dictionary
+    return values.cast(plain.get(values.type, values.type)).take(array.indices)
+
+
+def _readable(have: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of one type may be read as another: a cast that might succeed by chance is not asked."""
+    is_ = pa.types
+    if is_.is_null(have) or is_.is_null(wanted):
+        return True
+    if is_.is_struct(wanted) or is_.is_struct(have):
+        return bool(is_.is_struct(wanted) and is_.is_struct(have))
+    families = [
+        (is_.is_integer, (is_.is_integer,)),
+        (is_.is_floating, (is_.is_floating, is_.is_integer)),
+        (is_.is_decimal, (is_.is_decimal, is_.is_integer)),
+        (is_.is_boolean, (is_.is_boolean,)),
+        (is_.is_date, (is_.is_date,)),
+        (is_.is_timestamp, (is_.is_timestamp, is_.is_date)),
+        (_is_bytes, (_is_bytes,)),
+    ]
+    return any(target(wanted) and any(source(have) for source in sources) for target, sources in families)
+
+
+def _is_bytes(t: pa.DataType) -> bool:
+    is_ = pa.types
+    strings = is_.is_string(t) or is_.is_large_string(t) or is_.is_string_view(t)
+    binary = is_.is_binary(t) or is_.is_large_binary(t) or is_.is_binary_view(t) or is_.is_fixed_size_binary(t)
+    return bool(strings or binary)
+
+
+def _timestamp(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if array.type.unit == "ns":
+        # Cut to microseconds towards the past, on both sides of 1970.
+        nanos = array.cast(pa.int64())
+        micros = pc.divide(nanos, 1000)
+        micros = pc.if_else(pc.greater(pc.multiply(micros, 1000), nanos), pc.subtract(micros, 1), micros)
+        array = micros.cast(pa.timestamp("us", array.type.tz))
+    elif array.type.unit != wanted.unit:
+        array = array.cast(pa.timestamp(wanted.unit, array.type.tz))
+    return array.cast(wanted) if array.type != wanted else array
+
+
+def conform_batch(
+    batch: pa.RecordBatch,
+    fields: list[StructField],
+    resolver: Resolver,
+    constants: dict[str, pa.Scalar],
+) -> pa.RecordBatch:
+    """The rows of a file's batch as columns ``fields`` of the table; ``constants`` are the partition columns."""
+    candidates = list(batch.schema)
+    arrays, names = [], []
+    for f in fields:
+        names.append(pa.field(f.name, f.type.arrow, True))
+        if f.name in constants:
+            arrays.append(_repeat(constants[f.name], batch.num_rows))
+            continue
+        i = resolver.find(f, candidates)
+        if i is None:
+            arrays.append(pa.nulls(batch.num_rows, f.type.arrow))
+        else:
+            arrays.append(
+                as_nullable(conform_array(batch.column(i), candidates[i], f.type, resolver, f.name), f.type.arrow)
+            )
+    if not arrays:
+        return batch.select([])
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(names))
+
+
+def as_nullable(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The array under the exact type of the table: nested nullability is a statement, not a different layout."""
+    if array.type == type_:
+        return array
+    return array.cast(type_)
+
+
+def _repeat(value: pa.Scalar, length: int) -> pa.Array:
+    if not value.is_valid:
+        return pa.nulls(length, value.type)
+    if pa.types.is_null(value.type):
+        return pa.nulls(length, value.type)
+    return pa.repeat(value, length)
+
+
+def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resolver: Resolver) -> list[int]:
+    """Indexes of the file's top-level columns that ``fields`` are read from."""
+    candidates = list(file_schema)
+    found = (resolver.find(f, candidates) for f in fields)
+    return sorted({i for i in found if i is not None})

@@ -1,0 +1,187 @@
+"""Reading chosen rows of a Parquet file, and deciding which of its columns are best read as dictionaries.
+
+A text column of few values is stored as a dictionary and numbers.  Read as such, nothing is done for rows that are not
+wanted; as texts, every row would be built first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trilake.delta.protocol.deletion_vectors import keep_mask, row_indexes
+from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
+from trilake.delta.scan.data_files import BATCH_ROWS, no_columns
+from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
+from trilake.delta.scan.scan import FileTask, ReadPlan
+from trilake.errors import CorruptFileError, DeletionVectorError, MissingFileError, ObjectNotFoundError
+from trilake.storage.base import Store
+
+#: Bytes a value at which a column chunk can hold little but numbers of dictionary entries.
+_NUMBERS_ONLY = 2.5
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
+
+
+def rows_at(
+    store: Store, file: FileTask, plan: ReadPlan, wanted: Positions
+) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """The rows at these places of a file, with their places, as :func:`~trilake.delta.scan.read.read_positions` has them.
+
+    ``wanted`` is ascending and names rows that are not deleted.  Row groups without any are not read.  Raises
+    ``MissingFileError`` or ``CorruptFileError``.
+    """
+    if plan.provider != "parquet":
+        for positions, batch in read_positions(store, file, plan):
+            hit = places_mask(positions, wanted)
+            if hit.any():
+                yield positions[hit], batch.filter(pa.array(hit))
+        return
+    place, key = locate(store, file.path)
+    constants = partition_constants(file, plan)
+    with _errors(place, key, plan):
+        for start, raw in _batches(place, key, plan, wanted):
+            lo, hi = np.searchsorted(wanted, [start, start + raw.num_rows])
+            if lo < hi:
+                rows = raw.take(pa.array(wanted[lo:hi] - start))
+                yield wanted[lo:hi], conform_batch(rows, list(plan.fields), plan.resolver, constants)
+
+
+def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """The rows of a file that are not deleted, as :func:`~trilake.delta.scan.read.read_positions` has them, except that text
+    columns may come as dictionaries: for rows that are written again.
+
+    Raises as that function does.
+    """
+    if plan.provider != "parquet" or plan.mode != "none":
+        yield from read_positions(store, file, plan)
+        return
+    place, key = locate(store, file.path)
+    constants = partition_constants(file, plan)
+    deleted = row_indexes(file.vector.load(store)) if file.vector is not None else None
+    rows = 0
+    with _errors(place, key, plan):
+        for start, raw in _batches(place, key, plan, None):
+            rows = start + raw.num_rows
+            positions = np.arange(start, rows, dtype=np.int64)
+            if deleted is not None and (mask := keep_mask(deleted, start, raw.num_rows)) is not None:
+                raw, positions = raw.filter(mask), positions[mask.to_numpy(False)]
+            if raw.num_rows:
+                yield positions, _conformed(raw, plan, constants)
+    if deleted is not None and len(deleted) and deleted[-1] >= rows:
+        raise DeletionVectorError(
+            f"deletion vector deletes row {deleted[-1]} of a file with {rows} rows",
+            help="restore the vector's file, or read a version without it",
+            file=f"{place.uri}/{key}",
+            version=plan.version,
+        )
+
+
+def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
+    candidates = list(raw.schema)
+    kept = {}
+    for f in plan.fields:
+        i = None if f.name in constants else plan.resolver.find(f, candidates)
+        if i is not None and raw.column(i).type == _TEXTS and pa.types.is_string(f.type.arrow):
+            kept[f.name] = raw.column(i)
+    rest = conform_batch(raw, [f for f in plan.fields if f.name not in kept], plan.resolver, constants)
+    arrays = [kept[f.name] if f.name in kept else rest.column(f.name) for f in plan.fields]
+    return pa.RecordBatch.from_arrays(arrays, [f.name for f in plan.fields])
+
+
+def places_mask(positions: Positions, wanted: Positions) -> npt.NDArray[np.bool_]:
+    """Which of ``positions`` are in ``wanted``; both ascend.
+
+    >>> places_mask(np.array([3, 5, 6]), np.array([0, 5, 9])).tolist()
+    [False, True, False]
+    """
+    mask = np.zeros(len(positions), bool)
+    if len(positions):
+        lo, hi = np.searchsorted(wanted, [positions[0], positions[-1] + 1])
+        inside = wanted[lo:hi]
+        at = np.searchsorted(positions, inside)
+        mask[at[positions[at] == inside]] = True
+    return mask
+
+
+def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with plain texts for dictionaries."""
+    if not any(pa.types.is_dictionary(t) for t in rows.schema.types):
+        return rows
+    columns = [decode_dictionary(c) if pa.types.is_dictionary(c.type) else c for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+
+
+def as_dictionaries(rows: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
+    """Rows with dictionaries for the texts of some columns."""
+    if not names:
+        return rows
+    columns = [
+        c.dictionary_encode() if f.name in names and not pa.types.is_dictionary(f.type) else c
+        for f, c in zip(rows.schema, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+
+
+@contextmanager
+def _errors(place: Store, key: str, plan: ReadPlan) -> Iterator[None]:
+    try:
+        yield
+    except ObjectNotFoundError as e:
+        raise MissingFileError(
+            "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
+        ) from e
+    except (pa.ArrowException, OSError) as e:
+        if isinstance(e, OSError) and type(e) is not OSError:  # a store's own error says more than this could
+            raise
+        raise CorruptFileError(
+            f"the Parquet file cannot be read: {e}", file=f"{place.uri}/{key}", version=plan.version
+        ) from e
+
+
+def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    with place.open_input(key) as source:
+        metadata = pq.read_metadata(source)
+        file = pq.ParquetFile(
+            source,
+            metadata=metadata,
+            read_dictionary=dictionary_columns(metadata),
+            coerce_int96_timestamp_unit="us",
+            arrow_extensions_enabled=False,
+        )
+        schema = file.schema_arrow
+        fields = [f for f in plan.fields if f.name not in plan.partition_columns]
+        columns = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+        counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        groups = range(len(counts)) if wanted is None else np.flatnonzero(np.diff(np.searchsorted(wanted, starts)))
+        for group in groups:
+            at = int(starts[group])
+            if not columns:
+                yield at, no_columns(counts[group])
+                continue
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=[int(group)], columns=columns, use_threads=False):
+                fields_of = [schema.field(n).with_type(c.type) for n, c in zip(batch.schema.names, batch.columns)]
+                yield at, pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields_of))
+                at += batch.num_rows
+
+
+def dictionary_columns(metadata: pq.FileMetaData) -> list[str]:
+    """The top-level text columns that are stored as dictionaries throughout a file."""
+    if not metadata.num_row_groups:
+        return []
+    out = []
+    for i in range(metadata.num_columns):
+        column: Any = metadata.schema.column(i)
+        if column.physical_type != "BYTE_ARRAY" or column.path != column.name or column.max_repetition_level:
+            continue
+        chunks = [metadata.row_group(g).column(i) for g in range(metadata.num_row_groups)]
+        small = sum(c.total_uncompressed_size for c in chunks) <= _NUMBERS_ONLY * sum(c.num_values for c in chunks)
+        if small and all(c.has_dictionary_page for c in chunks):
+            out.append(column.path)
+    return out

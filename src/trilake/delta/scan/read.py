@@ -1,0 +1,179 @@
+"""Executing a plan: files to batches of rows, in parallel, with bounded memory.
+
+Runs in any process that has the plan and a store: the caller's own, or a Spark task.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from trilake.delta.protocol.deletion_vectors import keep_mask, row_indexes
+from trilake.delta.protocol.partitions import parse_values
+from trilake.delta.scan.conform import conform_batch
+from trilake.delta.scan.data_files import read_data_file
+from trilake.delta.scan.scan import FileTask, ReadPlan
+from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
+from trilake.storage.base import Store
+from trilake.storage.uri import is_absolute, split_absolute
+
+
+def locate(store: Store, path: str) -> tuple[Store, str]:
+    """The store and key of a decoded path in a log: relative to the table, or absolute."""
+    if not is_absolute(path):
+        return store, path
+    root, key = split_absolute(path, decoded=True)
+    return store.sibling(root), key
+
+
+def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:
+    """The partition columns that the plan reads, as typed values of one file."""
+    out = {}
+    for f in plan.fields:
+        if f.name in plan.partition_columns:
+            text = task.partition_values.get(f.physical_name)
+            out[f.name] = parse_values(pa.chunked_array([[text]], pa.string()), f)[0]
+    return out
+
+
+#: Indexes of rows in their file.
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def read_task(store: Store, task: FileTask, plan: ReadPlan, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+    """The rows of one file: deleted rows dropped, columns conformed, the filter applied.
+
+    Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError``: never fewer rows.
+    """
+    for _, batch in _read_rows(store, task, plan, threads, positions=False):
+        if plan.filter is not None:
+            batch = plan.filter.apply(batch)
+        if batch.num_rows:
+            yield batch.select(list(plan.output))
+
+
+def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """The rows of one file that are not deleted, each with its index in the file; the filter only prunes row groups.
+
+    The batches hold all of ``plan.fields``.  Raises as :func:`read_task` does.
+    """
+    for positions, batch in _read_rows(store, task, plan, False, positions=True):
+        assert positions is not None
+        yield positions, batch
+
+
+def _read_rows(
+    store: Store, task: FileTask, plan: ReadPlan, threads: bool, *, positions: bool
+) -> Iterator[tuple[Positions | None, pa.RecordBatch]]:
+    deleted = row_indexes(task.vector.load(store)) if task.vector is not None else None
+    selected = row_indexes(BitMap64.deserialize(task.selected)) if task.selected is not None else None
+    place, key = locate(store, task.path)
+    constants = partition_constants(task, plan)
+    rows = 0
+    try:
+        for start, raw in read_data_file(place, key, plan, threads=threads):
+            rows = start + raw.num_rows
+            places = np.arange(start, rows, dtype=np.int64) if positions else None
+            if deleted is not None and (mask := keep_mask(deleted, start, raw.num_rows)) is not None:
+                kept = mask.to_numpy(False)
+                raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(kept)))
+                places = places[kept] if places is not None else None
+            if selected is not None:
+                assert places is None  # a change feed has no use for them
+                mask = keep_mask(selected, start, raw.num_rows)
+                raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
+            if raw.num_rows:
+                yield places, conform_batch(raw, list(plan.fields), plan.resolver, constants)
+    except ObjectNotFoundError as e:
+        raise MissingFileError(
+            "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
+        ) from e
+    if deleted is not None and len(deleted) and plan.filter is None and deleted[-1] >= rows:
+        raise DeletionVectorError(
+            f"deletion vector deletes row {deleted[-1]} of a file with {rows} rows",
+            help="restore the vector's file, or read a version without it",
+            file=f"{place.uri}/{key}",
+            version=plan.version,
+        )
+
+
+def read_tasks(
+    store: Store, tasks: Sequence[FileTask], plan: ReadPlan, *, workers: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of many files, several read at a time; a file's rows stay in order, files may interleave."""
+    count = min(workers or _default_workers(store), len(tasks))
+    if count <= 1:
+        for task in tasks:
+            yield from read_task(store, task, plan, threads=True)
+        return
+    yield from _parallel(tasks, lambda t: read_task(store, t, plan), count)
+
+
+def _default_workers(store: Store) -> int:
+    cores = os.cpu_count() or 1
+    return cores if store.uri.startswith("file:") else max(8, 2 * cores)
+
+
+class _Stopped(BaseException):
+    """Tells a worker that nobody wants its rows any more."""
+
+
+def _parallel(
+    tasks: Iterable[FileTask], read: Callable[[FileTask], Iterator[pa.RecordBatch]], workers: int
+) -> Iterator[pa.RecordBatch]:
+    """Workers take tasks in turn and put batches into a short queue: what is in memory is what the queue holds."""
+    todo = iter(tasks)
+    lock, stop = threading.Lock(), threading.Event()
+    out: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=2 * workers)
+
+    def put(item: pa.RecordBatch | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                out.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+        raise _Stopped
+
+    def work() -> None:
+        try:
+            while True:
+                with lock:
+                    task = next(todo, None)
+                if task is None:
+                    break
+                for batch in read(task):
+                    put(batch)
+            put(None)
+        except _Stopped:
+            pass
+        except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
+            with suppress(_Stopped):
+                put(e)
+
+    threads = [threading.Thread(target=work, name=f"trilake-read-{i}", daemon=True) for i in range(workers)]
+    for t in threads:
+        t.start()
+    running = workers
+    try:
+        while running:
+            item = out.get()
+            if item is None:
+                running -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()

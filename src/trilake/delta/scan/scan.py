@@ -1,0 +1,179 @@
+"""The plan of a read: which files, which columns, and what to do with each file's rows.
+
+A plan is made from a snapshot alone and is the same for every way in: Arrow in this process, Spark tasks that run
+:mod:`trilake.delta.scan.read`, and Spark's native scan.  Everything in it can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.log import Snapshot
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
+from trilake.delta.protocol.partitions import partition_fields, typed_partitions
+from trilake.delta.protocol.schema import StructField, StructType, all_nullable
+from trilake.delta.scan.conform import Resolver
+from trilake.delta.scan.skipping import Skipped, skip_files
+from trilake.errors import InvalidArgumentError
+from trilake.expr import Filter, parse_filter
+from trilake.table import FilterLike
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """One data file to read: ``path`` decoded, relative to the table or absolute; ``size`` in bytes."""
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    vector: DeletionVectorDescriptor | None = None
+    #: A serialized bitmap of the only rows wanted (of those that ``vector`` leaves): how a change feed reads the rows
+    #: between two vectors.
+    selected: bytes | None = None
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How to turn data files into rows of the table."""
+
+    uri: str
+    version: int
+    #: The columns read from files or partition values, nullable throughout, in table order.
+    fields: tuple[StructField, ...]
+    #: The columns returned, a subset of ``fields``.
+    output: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    mode: str
+    provider: str
+    format_options: Mapping[str, str]
+    #: All columns of the table that files hold: formats without column names need them in order.
+    file_fields: tuple[StructField, ...]
+    filter: Filter | None = None
+
+    @cached_property
+    def resolver(self) -> Resolver:
+        """Finds the plan's columns in a file."""
+        return Resolver(self.mode)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the batches."""
+        by_name = {f.name: f for f in self.fields}
+        return pa.schema([pa.field(n, by_name[n].type.arrow) for n in self.output])
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A read of one snapshot: its files after skipping, and the plan for each.
+
+    ``files`` has the fields of the ``add`` action; ``skipped`` explains those left out.
+    """
+
+    snapshot: Snapshot
+    files: pa.Table
+    plan: ReadPlan
+    skipped: Skipped
+
+    @cached_property
+    def paths(self) -> pa.ChunkedArray:
+        """Decoded paths of the files, relative to the table or absolute."""
+        return decoded_paths(self.files["path"])
+
+    @cached_property
+    def partitions(self) -> dict[str, pa.ChunkedArray]:
+        """Typed partition values of the files by column."""
+        return typed_partitions(
+            self.files, partition_fields(self.snapshot.schema, self.snapshot.metadata.partition_columns)
+        )
+
+    def tasks(self) -> list[FileTask]:
+        """The files as tasks, in the order of ``files``."""
+        names = ["partitionValues", "size", "deletionVector"]
+        columns = [self.files[n].to_pylist() for n in names]
+        return [
+            FileTask(path, size or 0, dict(values or ()), DeletionVectorDescriptor.from_json(vector))
+            for path, values, size, vector in zip(self.paths.to_pylist(), *columns, strict=True)
+        ]
+
+
+def read_schema(schema: StructType) -> StructType:
+    """The schema of what is read: every part nullable, since files may lack columns that the table requires."""
+    nullable = all_nullable(schema)
+    assert isinstance(nullable, StructType)
+    return nullable
+
+
+def parse_table_filter(filter: FilterLike | Filter | None, snapshot: Snapshot) -> Filter | None:
+    """A filter over the table's columns.  Raises ``FilterError``."""
+    if filter is None or isinstance(filter, Filter):
+        return filter
+    return parse_filter(filter, read_schema(snapshot.schema).to_arrow_schema())
+
+
+def plan_scan(
+    snapshot: Snapshot, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None
+) -> Scan:
+    """Plan a read of ``columns`` (all of them by default) of the rows for which ``filter`` is true.
+
+    Raises ``InvalidArgumentError`` for an unknown column and ``FilterError`` for a filter that does not fit the table.
+    """
+    parsed = parse_table_filter(filter, snapshot)
+    plan = read_plan(snapshot, columns, parsed)
+    skipped = skip_files(snapshot, parsed)
+    files = snapshot.adds if skipped.keep is None else snapshot.adds.filter(pa.array(skipped.keep))
+    return Scan(snapshot, files, plan, skipped)
+
+
+def read_plan(snapshot: Snapshot, columns: Sequence[str] | None, filter: Filter | None) -> ReadPlan:
+    """The plan alone, without choosing files."""
+    return metadata_plan(snapshot.metadata, snapshot.uri, snapshot.version, columns, filter)
+
+
+def metadata_plan(
+    metadata: Metadata, uri: str, version: int, columns: Sequence[str] | None = None, filter: Filter | None = None
+) -> ReadPlan:
+    """How to read files of a table with this metadata, also those that no version names yet."""
+    schema = read_schema(metadata.schema)
+    output = resolve_columns(schema, columns, uri)
+    needed = set(output) | (set(filter.columns) if filter is not None else set())
+    partition = tuple(schema.field(c).name for c in metadata.partition_columns)
+    return ReadPlan(
+        uri=uri,
+        version=version,
+        fields=tuple(f for f in schema.fields if f.name in needed),
+        output=tuple(output),
+        partition_columns=partition,
+        mode=metadata.column_mapping_mode,
+        provider=metadata.provider.lower(),
+        format_options=dict(metadata.format_options),
+        file_fields=tuple(f for f in schema.fields if f.name not in partition),
+        filter=filter,
+    )
+
+
+def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str) -> list[str]:
+    """Column names in the table's spelling; raises ``InvalidArgumentError`` for those it does not have."""
+    if columns is None:
+        return schema.names
+    found = [(c, schema.find(c)) for c in columns]
+    unknown = [c for c, f in found if f is None]
+    if unknown:
+        raise InvalidArgumentError(
+            f"the table has no column {', '.join(map(repr, unknown))}",
+            help=f"it has {', '.join(schema.names)}",
+            file=uri,
+        )
+    return [f.name for _, f in found if f is not None]
+
+
+def vector_count(files: pa.Table) -> int:
+    """Rows that deletion vectors take from ``files``."""
+    total = pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py()
+    return int(total or 0)

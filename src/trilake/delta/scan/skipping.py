@@ -1,0 +1,78 @@
+"""Data skipping: which files of a snapshot a filter needs, and why it does not need the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.log import Snapshot
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.scan.generated_partitions import derived_partition_filter
+from trilake.delta.scan.statistics import StatisticsReader
+from trilake.expr import Filter, SkipResult, can_match
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """``keep`` has one entry a file of the snapshot, ``None`` where there was no filter to judge by."""
+
+    keep: np.ndarray[Any, np.dtype[np.bool_]] | None
+    result: SkipResult | None = None
+
+    @property
+    def all_rows(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Files whose every row is proven to match."""
+        return None if self.result is None else self.result.every_row
+
+
+def skip_files(snapshot: Snapshot, filter: Filter | None) -> Skipped:
+    """Decide for every file of the snapshot whether it can hold a row for which ``filter`` is true."""
+    if filter is None:
+        return Skipped(None)
+    stats = _reader(snapshot, snapshot.adds).file_stats()
+    result = can_match(filter, stats)
+    derived = derived_partition_filter(filter, snapshot.schema, snapshot.metadata.partition_columns)
+    if derived is not None:
+        result = _both(result, can_match(derived, stats))
+    return Skipped(result.keep, result)
+
+
+def _both(first: SkipResult, second: SkipResult) -> SkipResult:
+    """Only files that neither leaves out; what ``first`` proves of all rows of a file, ``second`` need not."""
+    if len(first.reasons) + len(second.reasons) > np.iinfo(np.int16).max:
+        return first  # reasons are numbered in 16 bits
+    keep = first.keep & second.keep
+    number = second.reason.astype(np.int64) + len(first.reasons)
+    reason = np.where(first.keep & ~second.keep, number, first.reason).astype(np.int16)
+    return SkipResult(keep, first.every_row & keep, reason, first.reasons + second.reasons)
+
+
+def _reader(snapshot: Snapshot, adds: pa.Table) -> StatisticsReader:
+    columns = tuple(snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns)
+    return StatisticsReader(adds, snapshot.schema, columns)
+
+
+def explain_files(snapshot: Snapshot, skipped: Skipped) -> pa.Table:
+    """One row a file: ``path``, ``kept`` and ``reason``."""
+    paths = decoded_paths(snapshot.adds["path"])
+    count = len(paths)
+    if skipped.result is None:
+        kept: Any = pa.repeat(True, count)
+        reasons: Any = pa.repeat("no filter", count)
+    else:
+        kept = pa.array(skipped.result.keep)
+        reasons = pc.fill_null(skipped.result.reason_texts(), "may hold matching rows")
+    return pa.table({"path": paths, "kept": kept, "reason": reasons})
+
+
+def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> pa.Array:
+    """For each of ``files`` (which need ``partitionValues`` only) whether ``filter``, over partition columns, is
+    true."""
+    columns: Mapping[str, pa.Array] = {"stats": pa.nulls(files.num_rows, pa.string())}
+    adds = pa.table({"partitionValues": files["partitionValues"], **columns})
+    return pa.array(can_match(filter, _reader(snapshot, adds).file_stats()).every_row)

@@ -1,0 +1,189 @@
+"""Statistics of data files, out of the JSON text of ``add.stats``, only for the columns that somebody asks for.
+
+Protocol: *Per-file Statistics*.  Texts are parsed in one columnar pass; a value that is not what its column's type asks
+for counts as unknown, since a statistic may only ever help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.partitions import partition_fields, typed_partitions
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.type_widening import type_changes
+from trilake.errors import CorruptLogError
+from trilake.expr import ColumnStats, FileStats, engine
+
+_SQL_TYPES = {
+    "byte": "BIGINT",
+    "short": "BIGINT",
+    "integer": "BIGINT",
+    "long": "BIGINT",
+    "float": "DOUBLE",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+    "string": "VARCHAR",
+}
+#: Digits that a JSON number keeps for certain on its way through a double.
+_SAFE_DIGITS = 15
+
+
+def record_counts(adds: pa.Table) -> pa.ChunkedArray:
+    """``numRecords`` of each file, deleted rows included; null where the statistics do not say."""
+    return _parse(adds["stats"], {"numRecords": "VARCHAR"}, "try_cast(j.numRecords as bigint) as v")["v"]
+
+
+def _parse(stats: pa.ChunkedArray, structure: Mapping[str, Any], select: str) -> pa.Table:
+    text = orjson.dumps(structure).decode().replace("'", "''")
+    return engine.query(
+        f"select {select} from (select i, json_transform(case when json_valid(s) then s end, '{text}') as j from t)"
+        " order by i",
+        t=pa.table({"s": stats, "i": pa.array(range(len(stats)), pa.int64())}),
+    )
+
+
+@dataclass
+class StatisticsReader:
+    """Statistics of the files of a table, fetched by column and kept."""
+
+    adds: pa.Table
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    _partitions: dict[str, pa.ChunkedArray] | None = field(default=None, repr=False)
+    _counts: pa.ChunkedArray | None = field(default=None, repr=False)
+
+    def file_stats(self) -> FileStats:
+        """The provider that data skipping asks."""
+        return FileStats(
+            self.adds.num_rows,
+            self.column,
+            self._record_counts,
+        )
+
+    def _record_counts(self) -> pa.ChunkedArray:
+        if self._counts is None:
+            self._counts = record_counts(self.adds)
+        return self._counts
+
+    def column(self, path: tuple[str, ...]) -> ColumnStats | None:
+        """Statistics or partition values of one column, by its display path."""
+        top = self.schema.find(path[0])
+        if top is None:
+            return None
+        if top.name in self.partition_columns:
+            return self._partition(top) if len(path) == 1 else None
+        found = _resolve(self.schema, path)
+        if found is None:
+            return None
+        physical, leaf = found
+        if not isinstance(leaf.type, PrimitiveType):
+            return None
+        was_float = any(c.get("fromType") == "float" for c in type_changes(leaf))
+        return self._bounds(physical, leaf.type, was_float=was_float)
+
+    def _partition(self, f: StructField) -> ColumnStats | None:
+        if self._partitions is None:
+            try:
+                self._partitions = typed_partitions(self.adds, partition_fields(self.schema, self.partition_columns))
+            except CorruptLogError:
+                self._partitions = {}  # a bad value is reported by the read of its file, not by its planning
+        value = self._partitions.get(f.name)
+        return None if value is None else ColumnStats(value=value)
+
+    def _bounds(self, path: tuple[str, ...], type_: PrimitiveType, *, was_float: bool) -> ColumnStats:
+        kind = "decimal" if type_.name.startswith("decimal") else type_.name
+        structure = {"nullCount": _nest(path), "minValues": _nest(path), "maxValues": _nest(path)}
+        sql = "DOUBLE" if kind == "decimal" else _SQL_TYPES.get(kind)
+        columns = [f"try_cast({_access('nullCount', path)} as bigint) as nulls"]
+        if sql is not None:
+            columns += [
+                f"try_cast({_access('minValues', path)} as {sql}) as low",
+                f"try_cast({_access('maxValues', path)} as {sql}) as high",
+            ]
+        found = _parse(self.adds["stats"], structure, ", ".join(columns))
+        if sql is None:
+            return ColumnStats(null_count=found["nulls"])
+        low, high = _typed(found["low"], type_, up=False), _typed(found["high"], type_, up=True)
+        if was_float and low is not None and high is not None:  # older files say bounds of 32-bit values
+            low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
+        return ColumnStats(min=low, max=high, null_count=found["nulls"])
+
+
+def _nest(path: tuple[str, ...]) -> Any:
+    node: Any = "VARCHAR"
+    for name in reversed(path):
+        node = {name: node}
+    return node
+
+
+def _access(kind: str, path: tuple[str, ...]) -> str:
+    quoted = (n.replace('"', '""') for n in path)
+    return f"j.{kind}" + "".join(f'."{n}"' for n in quoted)
+
+
+def _resolve(schema: StructType, path: tuple[str, ...]) -> tuple[tuple[str, ...], StructField] | None:
+    """The physical path of a column and its field."""
+    physical: list[str] = []
+    level: StructType = schema
+    f: StructField | None = None
+    for i, name in enumerate(path):
+        f = level.find(name)
+        if f is None:
+            return None
+        physical.append(f.physical_name)
+        if i + 1 < len(path):
+            if not isinstance(f.type, StructType):
+                return None
+            level = f.type
+    return None if f is None else (tuple(physical), f)
+
+
+def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.ChunkedArray | None:
+    """A bound in the column's type, widened by what its text may have lost."""
+    target = type_.arrow
+    if pa.types.is_timestamp(target):
+        # Writers cut to milliseconds, in either direction of the truth.
+        micros = bound.cast(pa.timestamp("us", target.tz)).cast(pa.int64())
+        return (pc.add(micros, 1000) if up else micros).cast(target)
+    if pa.types.is_decimal(target):
+        return _decimal_bound(bound, target, up)
+    if pa.types.is_floating(target):
+        bound = pc.if_else(pc.is_nan(bound), None, bound)
+        return _float_bound(bound, target, up)
+    if pa.types.is_integer(target):
+        limits = {8: 2**7, 16: 2**15, 32: 2**31, 64: 2**63}[target.bit_width]
+        inside = pc.and_(pc.greater_equal(bound, -limits), pc.less_equal(bound, limits - 1))
+        return pc.if_else(inside, bound, None).cast(target)
+    return bound.cast(target)
+
+
+def _float_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray:
+    if not pa.types.is_float32(target):
+        return bound
+    return _with_float_slack(bound, up=up).cast(target, safe=False)
+
+
+def _with_float_slack(bound: pa.ChunkedArray, *, up: bool) -> pa.ChunkedArray:
+    """A bound of 32-bit values: one that was printed in few digits may be a neighbour."""
+    return (pc.add if up else pc.subtract)(bound, pc.multiply(pc.abs(bound), 2.0**-22))
+
+
+def _decimal_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray | None:
+    """Decimals come as JSON numbers, of which a double keeps the first 15 digits."""
+    if target.precision > _SAFE_DIGITS:
+        slack = pc.add(pc.multiply(pc.abs(bound), 1e-14), 10.0**-target.scale)
+        bound = (pc.add if up else pc.subtract)(bound, slack)
+    limit = 10.0 ** (target.precision - target.scale)
+    bound = pc.if_else(pc.less(pc.abs(bound), limit), bound, None)
+    try:
+        return bound.cast(target, safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None

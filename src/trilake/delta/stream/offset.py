@@ -1,0 +1,150 @@
+"""Offsets of a stream that reads a Delta table, and how much of it one batch takes.
+
+An offset is a place in a sequence that never changes: first the files of the snapshot that the stream began with, by
+time and path, then commit after commit, file by file.  Its JSON has the fields that Delta's own source writes into a
+checkpoint, so an offset reads the same whoever wrote it::
+
+    {"sourceVersion": 1, "reservoirId": "<id of the table>", "reservoirVersion": 7, "index": -1,
+     "isStartingVersion": false, "startedAt": {"reservoirVersion": 3, "isStartingVersion": true}}
+
+Everything before the file ``index`` of ``reservoirVersion``, and that file itself, has been read; ``-1`` is the place
+before a version's first file.  ``startedAt`` is ours: Spark asks for the first offset anew when a first batch has to be
+repeated, and by then the table may have newer versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trilake.delta.stream.errors import StreamOffsetError
+
+#: The place before the first file of a version.
+BASE_INDEX = -1
+_SOURCE_VERSION = 1
+#: What newer sources write for the place before the first file, and for a schema change before it.
+_OTHER_BASES = {-100, -20, -19}
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a stream began: with the rows of a snapshot, or with a commit."""
+
+    version: int
+    snapshot: bool
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """A place in the stream of a table; see the head of this module.
+
+    >>> o = StreamOffset("t", 3, -1, True)
+    >>> StreamOffset.from_json(o.to_json()) == o
+    True
+    """
+
+    reservoir_id: str
+    reservoir_version: int
+    index: int = BASE_INDEX
+    is_starting_version: bool = False
+    started_at: Start | None = None
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> StreamOffset:
+        """From the JSON of a checkpoint; raises ``StreamOffsetError`` for anything that is no offset of a table."""
+        try:
+            version, source = int(data["reservoirVersion"]), int(data.get("sourceVersion", _SOURCE_VERSION))
+            index, began = int(data["index"]), data.get("startedAt")
+            start = None if began is None else Start(int(began["reservoirVersion"]), bool(began["isStartingVersion"]))
+            snapshot = data.get("isStartingVersion", data.get("isInitialSnapshot", False))
+            offset = StreamOffset(str(data["reservoirId"]), version, index, snapshot is True, start)
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise StreamOffsetError(
+                f"the checkpoint's offset {str(data)[:200]} is none of a Delta table",
+                help="use the checkpoint of a query that reads this table, or a new one",
+            ) from e
+        if source > 3 or version < 0:
+            raise StreamOffsetError(
+                f"the checkpoint's offset has sourceVersion {source} and reservoirVersion {version}",
+                help="known are offsets of source version 1 to 3",
+            )
+        if index < 0:
+            if index != BASE_INDEX and index not in _OTHER_BASES:
+                raise StreamOffsetError(f"the checkpoint's offset has the index {index}")
+            offset = replace(offset, index=BASE_INDEX)
+        return offset
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object; equal offsets give equal texts."""
+        out: dict[str, Any] = {
+            "sourceVersion": _SOURCE_VERSION,
+            "reservoirId": self.reservoir_id,
+            "reservoirVersion": self.reservoir_version,
+            "index": self.index,
+            "isStartingVersion": self.is_starting_version,
+        }
+        if self.started_at is not None:
+            out["startedAt"] = {
+                "reservoirVersion": self.started_at.version,
+                "isStartingVersion": self.started_at.snapshot,
+            }
+        return out
+
+    @staticmethod
+    def beginning(reservoir_id: str, start: Start) -> StreamOffset:
+        """The place before everything."""
+        return StreamOffset(reservoir_id, start.version, BASE_INDEX, start.snapshot, start)
+
+    def at(self, version: int, index: int = BASE_INDEX, *, snapshot: bool = False) -> StreamOffset:
+        """Another place of the same stream."""
+        return replace(self, reservoir_version=version, index=index, is_starting_version=snapshot)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What offsets of one stream are ordered by."""
+        return self.reservoir_version, int(not self.is_starting_version), self.index
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much one batch may take: ``None`` is no limit.
+
+    ``files`` is a number of files.  ``size`` is one of bytes and soft: the file that passes it is the last one taken.
+    """
+
+    files: int | None = None
+    size: int | None = None
+
+    def admit(self, counts: Integers, sizes: Integers) -> int:
+        """How many units, in their order, a batch takes; ``counts`` are their files, ``sizes`` their bytes.
+
+        A unit is taken whole as soon as there is room for anything, so a batch is never empty while there is data.
+
+        >>> Limit(2).admit(np.array([1, 1, 1]), np.array([5, 5, 5]))
+        2
+        >>> Limit(size=6).admit(np.array([1, 1, 1]), np.array([5, 5, 5]))
+        2
+        """
+        taken = len(counts)
+        for limit, weights in ((self.files, counts), (self.size, sizes)):
+            if limit is not None and taken:
+                before = np.cumsum(weights[:-1])
+                taken = min(taken, 1 + int(np.searchsorted(before, limit, side="left")))
+        return taken
+
+    def less(self, counts: Integers, sizes: Integers) -> Limit:
+        """What is left after a batch took these units."""
+        return Limit(
+            None if self.files is None else max(0, self.files - int(counts.sum())),
+            None if self.size is None else max(0, self.size - int(sizes.sum())),
+        )
+
+    @property
+    def spent(self) -> bool:
+        """Whether there is room for nothing more."""
+        return self.files == 0 or self.size == 0

@@ -1,0 +1,115 @@
+"""Whether a stream may go on past a change of its source's columns.
+
+A stream declares its columns once.  Files of older schemas can be read with them as long as every column is still the
+same one, at most wider or new.  A newer schema must be the very same: a column more would be dropped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, all_nullable
+from trilake.delta.protocol.type_widening import can_widen
+from trilake.delta.stream.errors import StreamSchemaChangedError, StreamSchemaIncompatibleError
+from trilake.errors import TrilakeError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The columns a stream was declared with: the table's at ``version``, or those of them in ``columns``."""
+
+    metadata: Metadata
+    version: int
+    columns: tuple[str, ...] | None = None
+
+    def fields(self) -> list[StructField]:
+        """The columns read."""
+        schema = self.metadata.schema
+        return list(schema.fields) if self.columns is None else [schema.field(c) for c in self.columns]
+
+    def check(self, other: Metadata, version: int, *, uri: str) -> TrilakeError | None:
+        """Why the stream cannot read files written under ``other``, the metadata from ``version`` on; ``None`` where
+        it can."""
+        if version > self.version:
+            problem = self._differs(other)
+            if problem is None:
+                return None
+            return StreamSchemaChangedError(
+                f"the source's schema changed while it was being read: {problem}", file=uri, version=version
+            )
+        problem = self._unreadable(other)
+        if problem is None:
+            return None
+        return StreamSchemaIncompatibleError(
+            f"files from version {version} on cannot be read with the source's columns: {problem}",
+            file=uri,
+            version=version,
+        )
+
+    def _differs(self, other: Metadata) -> str | None:
+        for f in self.fields():
+            found = other.schema.find(f.name)
+            if found is None:
+                return f"column {f.name} was dropped or renamed"
+            if found.name != f.name or found.physical_name != f.physical_name:
+                return f"column {f.name} was replaced by another one, {found.name}"
+            if all_nullable(found.type) != all_nullable(f.type) and not _equal(f.type, found.type):
+                return f"column {f.name} was {f.type} and is {found.type}"
+        if self.columns is None:
+            new = [f.name for f in other.schema.fields if self.metadata.schema.find(f.name) is None]
+            if new:
+                return f"column {', '.join(new)} was added"
+        return self._partitioning(other)
+
+    def _unreadable(self, other: Metadata) -> str | None:
+        problem = _fits_struct(other.schema.fields, self.fields())
+        return problem or self._partitioning(other)
+
+    def _partitioning(self, other: Metadata) -> str | None:
+        if _physical(self.metadata) != _physical(other):
+            before, after = self.metadata.partition_columns, other.partition_columns
+            return f"the table is partitioned by {list(before)} in one and by {list(after)} in the other"
+        if self.metadata.provider.lower() != other.provider.lower():
+            return f"data files are {self.metadata.provider} in one and {other.provider} in the other"
+        return None
+
+
+def _physical(metadata: Metadata) -> set[str]:
+    return {metadata.schema.field(c).physical_name for c in metadata.partition_columns}
+
+
+def _equal(a: DataType, b: DataType) -> bool:
+    """Whether two types are one, whatever their comments and nullability."""
+    if not all_nullable(a).arrow.equals(all_nullable(b).arrow):
+        return False
+    return _fits(a, b, widen=False) is None and _fits(b, a, widen=False) is None
+
+
+def _fits_struct(old: Sequence[StructField], new: Sequence[StructField], *, widen: bool = True) -> str | None:
+    by_name = {f.name.lower(): f for f in old}
+    by_physical = {f.physical_name: f for f in old}
+    for f in new:
+        named, same = by_name.get(f.name.lower()), by_physical.get(f.physical_name)
+        if same is None:
+            if named is not None:
+                return f"column {f.name} is not the same one"
+            continue  # a column that the older files do not have: null
+        problem = _fits(same.type, f.type, widen=widen)
+        if problem is not None:
+            return f"column {f.name}: {problem}"
+    return None
+
+
+def _fits(old: DataType, new: DataType, *, widen: bool = True) -> str | None:
+    """Why values of a type cannot be read as ``new``."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return _fits_struct(old.fields, new.fields, widen=widen)
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return _fits(old.element, new.element, widen=widen)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return _fits(old.key, new.key, widen=widen) or _fits(old.value, new.value, widen=widen)
+    if old == new or (widen and can_widen(old, new)):
+        return None
+    return f"its type was {old} and is {new}"

@@ -1,0 +1,156 @@
+"""A batch of a stream becomes one commit, once, whoever dies when.
+
+Spark repeats a batch until it has noted that the batch is done, so a batch may come again after its commit, from a new
+process.  The commit itself says which batch it is: a ``txn`` action with the query's id, which lives in the checkpoint,
+and the batch's number::
+
+    plan --> files --> txn there already? done, without a commit
+                   --> commit with txn --> Spark notes the batch
+                           |
+                       another process was faster: the conflict check refuses ours, and that is success
+
+Files of an attempt that died are named by no commit; vacuum removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import orjson
+
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commands.write.write import (
+    WritePlan,
+    WriteRequest,
+    WriteResult,
+    finish_write,
+    plan_write,
+    resume_write,
+)
+from trilake.delta.files.file_plan import WrittenFiles
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.runtime import Runtime
+from trilake.delta.stream.errors import StreamError
+from trilake.errors import ConcurrentTransactionError, MetadataChangedError, ObjectNotFoundError, TableExistsError
+from trilake.storage.base import Store
+
+OPERATION = "STREAMING UPDATE"
+
+
+@dataclass(frozen=True)
+class BatchId:
+    """A batch of a query: ``query_id`` is the same for all runs on one checkpoint."""
+
+    query_id: str
+    batch: int
+
+    @property
+    def txn(self) -> tuple[str, int]:
+        """Application id and version of the commit."""
+        return self.query_id, self.batch
+
+
+def query_id(checkpoint: Store) -> str:
+    """The stable id of the query whose checkpoint this is.
+
+    Raises ``StreamError`` where the folder holds no checkpoint: without an id no batch could be known again.
+    """
+    try:
+        found = orjson.loads(bytes(checkpoint.read("metadata")))
+        return str(found["id"])
+    except (ObjectNotFoundError, orjson.JSONDecodeError, KeyError, TypeError) as e:
+        raise StreamError(
+            "the checkpoint holds no id of a query, so a batch that is repeated could not be told from a new one",
+            help="set the option checkpointLocation to the folder of the query's checkpoint",
+            file=f"{checkpoint.uri}/metadata",
+        ) from e
+
+
+def batch_request(request: WriteRequest, batch: BatchId) -> WriteRequest:
+    """The write of one batch."""
+    mode = "Complete" if request.replaces else "Append"
+    return replace(
+        request,
+        txn=batch.txn,
+        operation=OPERATION,
+        parameters={"outputMode": mode, "queryId": batch.query_id, "epochId": str(batch.batch)},
+    )
+
+
+def committed(log: DeltaLog, batch: BatchId) -> bool:
+    """Whether the table has this batch already, or a later one of the same query."""
+    if not log.exists():
+        return False
+    found = log.head().state.txns.get(batch.query_id)
+    return found is not None and int(found.get("version") or 0) >= batch.batch
+
+
+def commit_batch(
+    log: DeltaLog,
+    plan: WritePlan,
+    batch: BatchId,
+    written: Iterable[WrittenFiles],
+    runtime: Runtime | None = None,
+    *,
+    run: Runner = run_here,
+) -> WriteResult:
+    """Commit the files of a batch, unless the table has the batch.
+
+    ``plan`` is the one that the files were written by.  A batch without rows makes no version where it appends.  Raises
+    as :func:`trilake.delta.commands.write.write.finish_write` does.
+    """
+    parts = list(written)
+    if committed(log, batch):
+        # Files that were written again stay for vacuum: if Spark asks twice with the same files, they are the table's.
+        return WriteResult(log.head().version)
+    plan = _of_batch(log, plan, batch_request(plan.request, batch))
+    if _does_nothing(plan, parts):
+        assert plan.base is not None
+        return WriteResult(plan.base.version)
+    try:
+        return finish_write(log, plan, parts, runtime, run=run)
+    except (ConcurrentTransactionError, TableExistsError):
+        if not committed(log, batch):
+            raise
+        return WriteResult(log.head().version)
+
+
+def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePlan:
+    """The plan under the batch's own number, on the newest version where it replaces all rows."""
+    plan = resume_write(log, replace(plan, request=request))
+    if plan.base is None and log.exists():
+        return _on_new_table(log, plan)
+    if plan.base is None or not request.replaces:
+        return plan
+    newest = log.snapshot()
+    same = newest.metadata == plan.base.metadata and newest.protocol == plan.base.protocol
+    # All rows go, whoever added them while the batch was computed: that is what the output mode says.
+    return replace(plan, base=newest) if same else plan
+
+
+def _on_new_table(log: DeltaLog, plan: WritePlan) -> WritePlan:
+    """The plan on the table that another query made meanwhile, where the files are what that table's would be.
+
+    Raises ``MetadataChangedError`` where they are not.
+    """
+    mine, found = plan.files, plan_write(log, plan.request)
+    theirs = found.files
+    if (mine.schema, mine.partition_columns, mine.configuration, mine.provider) != (
+        theirs.schema,
+        theirs.partition_columns,
+        theirs.configuration,
+        theirs.provider,
+    ):
+        raise MetadataChangedError(
+            "another writer made the table while the first batch was written, and made it with other columns",
+            help="start the query again: the batch is then written as the table has it",
+            file=log.store.uri,
+        )
+    return replace(found, files=mine)
+
+
+def _does_nothing(plan: WritePlan, parts: Iterable[WrittenFiles]) -> bool:
+    if plan.base is None or plan.request.replaces or any(p.actions for p in parts):
+        return False
+    return plan.metadata == plan.base.metadata and plan.protocol == plan.base.protocol

@@ -1,0 +1,404 @@
+"""``DeltaStream``: a Delta table as a sequence of files that can be continued from any place.
+
+The life of a micro-batch::
+
+    start --> files of the snapshot the stream began with, if it is still among them
+          --> commits after it, as units (stream_tail)
+          --> as many as the limit admits --> end      (latest)
+    start, end --> the files between them --> tasks    (batch)
+
+``batch`` finds the same files for the same two offsets in any process and at any later time, or raises; that is half of
+exactly once.  The other half is the sink's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeTask, version_tasks
+from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
+from trilake.delta.stream.errors import StreamDataLossError, StreamOffsetError, StreamSchemaChangedError
+from trilake.delta.stream.offset import BASE_INDEX, Limit, Start, StreamOffset
+from trilake.delta.stream.options import StreamOptions
+from trilake.delta.stream.schema import Reading
+from trilake.delta.stream.tail import (
+    Tail,
+    Units,
+    empty_units,
+    excluded_paths,
+    feed_problem,
+    file_tasks,
+    snapshot_units,
+    tail_of,
+)
+from trilake.errors import ObjectNotFoundError, VersionNotFoundError
+from trilake.storage.base import ObjectMeta
+
+_log = logging.getLogger("trilake.delta")
+
+#: Commits parsed at a time: a reader that is far behind needs no more of the log in memory than a batch takes.
+_CHUNK = 256
+#: Commits without any rows for the stream move it on only when they are so many, or so old: each move is a batch.
+_IDLE_COMMITS = 10
+_IDLE_MS = 3_600_000
+
+StreamTask = FileTask | ChangeTask
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """The files of one micro-batch, and how to read each; with ``changes``, they are :class:`ChangeTask`."""
+
+    tasks: tuple[StreamTask, ...]
+    plan: ReadPlan
+    changes: bool
+
+
+class DeltaStream:
+    """A table read as a stream, from its log alone.
+
+    Parameters
+    ----------
+    log: the table's.
+    reading: the columns that the stream was declared with.
+    options: where it begins, how much a batch takes, and what it passes over.
+    """
+
+    def __init__(self, log: DeltaLog, reading: Reading, options: StreamOptions, runtime: Runtime | None = None) -> None:
+        self.log, self.reading, self.options, self.runtime = log, reading, options, runtime or Runtime()
+        self.uri = log.store.uri
+        self._initial: StreamOffset | None = None
+        self._until: int | None = None
+        self._checked = False
+        self._snapshot: tuple[int, Units] | None = None
+        self._tail: Tail | None = None
+        self._commits: list[tuple[int, ObjectMeta]] = []
+
+    @property
+    def table_id(self) -> str:
+        """The id of the table that the stream was declared over."""
+        return self.reading.metadata.id
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def initial(self) -> StreamOffset:
+        """The place where a new stream begins.
+
+        Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` where the table has
+        other columns by now.
+        """
+        if self._initial is None:
+            head = self.log.head(self._until)
+            self._same_table(head)
+            self._initial = StreamOffset.beginning(self.table_id, self._start(head))
+        return self._initial
+
+    def _start(self, head: Head) -> Start:
+        options, version = self.options, self.options.starting_version
+        if version == "latest":
+            return self._starting(head, Start(head.version + 1, False))
+        if options.starting_timestamp_ms is not None:
+            version = self.log.version_from(options.starting_timestamp_ms)
+        if version is None:
+            return self._starting(head, Start(head.version, True))
+        if version > head.version:
+            raise VersionNotFoundError(
+                f"the stream is to start with version {version}, which does not exist",
+                help=f"the newest version is {head.version}; startingVersion=latest begins with the next one",
+                file=self.uri,
+                version=version,
+            )
+        if not self._has_commit(version):
+            oldest = self.log.commits()
+            raise VersionNotFoundError(
+                f"the stream is to start with version {version}, whose commit was cleaned up",
+                help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
+                file=self.uri,
+                version=version,
+            )
+        return Start(version, False)
+
+    def _starting(self, head: Head, start: Start) -> Start:
+        """A start at the newest version, whose columns must be the declared ones."""
+        problem = self.reading.check(head.metadata, head.version, uri=self.uri)
+        problem = problem or feed_problem(head.metadata, head.version, self.options, uri=self.uri)
+        if problem is not None:
+            raise problem
+        return start
+
+    def newest(self) -> StreamOffset:
+        """The place behind everything that is committed."""
+        return StreamOffset(self.table_id, self.newest_version() + 1)
+
+    def newest_version(self) -> int:
+        """The newest version there is."""
+        return self.log.segment().version
+
+    def stop_at_newest(self) -> None:
+        """Leave what is committed from now on to a later run."""
+        self._until = self.newest_version()
+
+    def latest(self, start: StreamOffset, limit: Limit | None = None) -> StreamOffset:
+        """The end of the batch that begins at ``start``; ``start`` itself where there is nothing to read.
+
+        ``limit`` is how much it takes, everything by default.  Raises what ends the stream, once all before it was
+        delivered.
+        """
+        limit = limit or Limit()
+        self._check_resumable(start)
+        place, moved = start, False
+        if start.is_starting_version:
+            units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
+            taken = limit.admit(units.count, units.size)
+            if taken < len(units):
+                return start.at(start.reservoir_version, int(units.index[taken - 1]), snapshot=True)
+            place, moved = start.at(start.reservoir_version + 1), True
+            limit = limit.less(units.count, units.size)
+            if limit.spent:
+                return place
+        else:
+            self._snapshot = None
+        return self._latest_commits(place, limit, moved=moved)
+
+    def _latest_commits(self, start: StreamOffset, limit: Limit, *, moved: bool) -> StreamOffset:
+        until = self._until
+        tail = self._tail_since(start.reservoir_version, start.index, limit, until)
+        units = tail.units.after(start.reservoir_version, start.index)
+        if until is not None:
+            units = units.until(until + 1, BASE_INDEX)
+        taken = limit.admit(units.count, units.size)
+        if taken < len(units):
+            last, following = int(units.version[taken - 1]), int(units.version[taken])
+            return start.at(following) if following != last else start.at(last, int(units.index[taken - 1]))
+        last = tail.last if until is None else min(tail.last, until)
+        if taken:
+            return start.at(last + 1)
+        if tail.stop is not None and not moved and last == tail.last:
+            raise tail.stop
+        return start.at(last + 1) if self._idle(start.reservoir_version, last) else start
+
+    def _idle(self, version: int, last: int) -> bool:
+        """Whether commits without rows are so many or so old that the stream must move on before they are cleaned
+        up."""
+        if last < version:
+            return False
+        if last - version + 1 >= _IDLE_COMMITS:
+            return True
+        oldest = next((c.modified_ms for v, c in self._commits if v >= version), None)
+        return oldest is not None and self.runtime.clock_ms() - oldest > _IDLE_MS
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    def batch(self, start: StreamOffset, end: StreamOffset) -> StreamBatch:
+        """The files after ``start`` up to ``end``.
+
+        Raises ``StreamDataLossError`` where commits between them are gone, ``StreamOffsetError`` for offsets of
+        another table.
+        """
+        start = self._true_start(start, end)
+        for offset in (start, end):
+            self._check_id(offset)
+        self._check_resumable(start)
+        tasks: list[StreamTask] = []
+        place = start
+        if start.is_starting_version:
+            units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
+            if end.is_starting_version:
+                units = units.until(end.reservoir_version, end.index)
+            tasks += self._snapshot_tasks(units, start.reservoir_version)
+            place = start.at(start.reservoir_version + 1)
+            if not end.is_starting_version:
+                self._snapshot = None  # of a million files, and never asked for again
+        if not end.is_starting_version and place.place < end.place:
+            tasks += self._commit_tasks(place, end)
+        return StreamBatch(tuple(tasks), self._plan(), self.options.read_change_feed)
+
+    def _true_start(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
+        """Where the batch began that ended at ``end``.
+
+        A first batch that has to be repeated comes with a first offset of today.
+        """
+        if start.started_at is not None and end.started_at is not None and start.started_at != end.started_at:
+            return StreamOffset.beginning(end.reservoir_id, end.started_at)
+        if end.started_at is None and start.place > end.place:  # an offset that another source wrote
+            if not end.is_starting_version and end.reservoir_version == 0:
+                return end
+            version = end.reservoir_version - (0 if end.is_starting_version else 1)
+            return StreamOffset.beginning(end.reservoir_id, Start(version, True))
+        return start
+
+    def _plan(self) -> ReadPlan:
+        extra = {f.name for f in CHANGE_FIELDS} if self.options.read_change_feed else set()
+        columns = self.reading.columns
+        names = None if columns is None else [c for c in columns if c not in extra]
+        return metadata_plan(self.reading.metadata, self.uri, self.reading.version, names)
+
+    def _snapshot_tasks(self, units: Units, version: int) -> list[StreamTask]:
+        files = file_tasks(units)
+        if not self.options.read_change_feed:
+            return list(files)
+        time = self._times([version])[version] if self._has_commit(version) else 0
+        return [ChangeTask(f, "insert", version, time) for f in files]
+
+    def _commit_tasks(self, start: StreamOffset, end: StreamOffset) -> list[StreamTask]:
+        last = end.reservoir_version if end.index > BASE_INDEX else end.reservoir_version - 1
+        tail = self._tail_since(start.reservoir_version, start.index, None, last)
+        if tail.last < last:
+            if tail.stop is not None:
+                raise tail.stop
+            self._lost(tail.last + 1, f"the batch ends with version {last}")
+        units = tail.units.after(start.reservoir_version, start.index).until(end.reservoir_version, end.index)
+        if not self.options.read_change_feed:
+            return list(file_tasks(units))
+        return self._changes(np.unique(units.version).tolist())
+
+    def _changes(self, versions: Sequence[int]) -> list[StreamTask]:
+        if not versions:
+            return []
+        known = dict(self.log.commits(versions[0], versions[-1]))
+        batch = self.log.parse([(v, known[v]) for v in versions])
+        times = self._times(versions)
+        tasks: list[StreamTask] = [t for v in versions for t in version_tasks(self.log, batch, v, times[v])]
+        if self.options.exclude is not None and tasks:
+            paths = pa.chunked_array([[t.file.path for t in tasks if isinstance(t, ChangeTask)]], pa.string())
+            excluded = excluded_paths(paths, self.options.exclude).to_pylist()
+            tasks = [t for t, out in zip(tasks, excluded, strict=True) if not out]
+        return tasks
+
+    def _times(self, versions: Sequence[int]) -> dict[int, int]:
+        commits = self.log.commits(max(0, versions[0] - 1), versions[-1])
+        times = self.log.commit_times(commits, self.reading.metadata)
+        return dict(zip((v for v, _ in commits), times, strict=True))
+
+    # --- what is read of the log -------------------------------------------------------------------------------------
+
+    def _snapshot_of(self, version: int) -> Units:
+        if self._snapshot is None or self._snapshot[0] != version:
+            try:
+                adds = self.log.snapshot(version).adds
+            except VersionNotFoundError as e:
+                raise StreamDataLossError(
+                    f"the stream has not read all rows of version {version} yet, and the log no longer says which"
+                    " those are",
+                    help="start a query from scratch with a new checkpoint, and keep the log longer"
+                    " (delta.logRetentionDuration)",
+                    file=self.uri,
+                    version=version,
+                ) from e
+            self._snapshot = (version, snapshot_units(adds, version, self.options))
+        return self._snapshot[1]
+
+    def _tail_since(self, version: int, index: int, limit: Limit | None, until: int | None) -> Tail:
+        """The commits from ``version`` on: at least as many as the limit admits behind ``index``, and none after
+        ``until``, or more."""
+        tail = self._tail
+        if tail is None or not tail.first <= version <= tail.last + 1:
+            tail = Tail(version, version - 1, empty_units(self.options))
+            self._commits = []
+        tail = tail.since(version)
+        self._commits = [c for c in self._commits if c[0] >= version]
+        fresh: list[tuple[int, ObjectMeta]] | None = None
+        while tail.stop is None and (until is None or tail.last < until):
+            ahead = tail.units.after(version, index)
+            if limit is not None and limit.admit(ahead.count, ahead.size) < len(ahead):
+                break
+            fresh = self._next_commits(tail.last + 1) if fresh is None else fresh
+            some, fresh = fresh[:_CHUNK], fresh[_CHUNK:]
+            if not some:
+                break
+            if some[0][0] > tail.last + 1:  # lost, and nobody minds
+                tail = Tail(some[0][0], some[0][0] - 1, tail.units)
+            self._commits += some
+            batch = self.log.parse(some)
+            tail = tail.then(tail_of(batch, [v for v, _ in some], self.options, self.reading, uri=self.uri))
+        self._tail = tail
+        return tail
+
+    def _next_commits(self, version: int) -> list[tuple[int, ObjectMeta]]:
+        """The contiguous commits from ``version`` on."""
+        found = self.log.commits(version)
+        if found and found[0][0] > version and not self._has_commit(version):
+            again = self.log.commits(version)
+            if again and again[0][0] > version:
+                self._lost(version, f"the oldest commit is version {again[0][0]}")
+            found = again
+        if found and found[0][0] > version and self._has_commit(version):
+            return []  # it appeared just now
+        contiguous = (i for i, (v, _) in enumerate(found) if v != found[0][0] + i)
+        return found[: next(contiguous, len(found))]
+
+    def _lost(self, version: int, what: str) -> None:
+        """Some commits are gone.  Raises ``StreamDataLossError`` unless the stream may go on without them."""
+        error = StreamDataLossError(
+            f"the stream goes on with version {version}, and the log no longer has it: {what}",
+            file=self.uri,
+            version=version,
+        )
+        if self.options.fail_on_data_loss:
+            raise error
+        _log.warning("rows are missed, as failOnDataLoss=false allows: %s", error)
+
+    def _has_commit(self, version: int) -> bool:
+        try:
+            self.log.store.head(commit_key(version))
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    def _check_id(self, offset: StreamOffset) -> None:
+        if offset.reservoir_id != self.table_id:
+            raise StreamOffsetError(
+                f"the checkpoint is of a table with the id {offset.reservoir_id}, this one's id is {self.table_id}",
+                help="the table was made anew, or the checkpoint belongs to another one: use a new checkpoint",
+                file=self.uri,
+            )
+
+    def _same_table(self, head: Head) -> None:
+        if head.metadata.id != self.table_id:
+            raise StreamSchemaChangedError(
+                "the table was replaced by another one since the stream was declared",
+                help="call load() again",
+                file=self.uri,
+                version=head.version,
+            )
+
+    def _check_resumable(self, start: StreamOffset) -> None:
+        """Once a process: that the table, and the columns it has at ``start``, are those of the stream."""
+        if self._checked:
+            return
+        self._check_id(start)
+        before = start.reservoir_version if start.is_starting_version else start.reservoir_version - 1
+        metadata = self._metadata_at(before)
+        if metadata is not None:
+            problem = self.reading.check(metadata, before, uri=self.uri)
+            if problem is not None:
+                raise problem
+        self._checked = True
+
+    def _metadata_at(self, version: int) -> Metadata | None:
+        head = self.log.head()
+        self._same_table(head)
+        if version > head.version:
+            raise StreamOffsetError(
+                f"the checkpoint has read version {version} of the table, whose newest version is {head.version}",
+                help="the table was made anew or restored from a copy: use a new checkpoint",
+                file=self.uri,
+                version=version,
+            )
+        if version == head.version or version < 0:
+            return head.metadata if version >= 0 else None
+        try:
+            return self.log.head(version).metadata
+        except VersionNotFoundError:  # no longer in the log; the commits that are will say what changed
+            return None

@@ -1,0 +1,274 @@
+"""What commits mean to a stream: which files each one brings, and which of them a stream must not pass.
+
+Files come as *units* in the order of the stream, one row each with ``version``, ``index``, ``count`` (of files) and
+``size`` (bytes).  A file of new rows is a unit, numbered within its commit among those that changed data; in a change
+feed a whole commit is one, because an update must not be torn apart.  Commits that only rearranged rows
+(``dataChange=false``, as OPTIMIZE says) have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, empty_actions
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
+from trilake.delta.protocol.features import check_readable
+from trilake.delta.scan.scan import FileTask
+from trilake.delta.stream.errors import StreamRowsChangedError
+from trilake.delta.stream.offset import BASE_INDEX, Integers
+from trilake.delta.stream.options import StreamOptions
+from trilake.delta.stream.schema import Reading
+from trilake.errors import ChangeFeedError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
+
+#: The fields of a file that reading it needs.
+FILE_COLUMNS = ("path", "partitionValues", "size", "deletionVector")
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+_CHANGE_FEED = "delta.enableChangeDataFeed"
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units in the order of the stream; ``files`` holds the ``add`` of each, and is ``None`` in a change feed."""
+
+    version: Integers
+    index: Integers
+    count: Integers
+    size: Integers
+    files: pa.Table | None = None
+
+    def __len__(self) -> int:
+        return len(self.version)
+
+    def slice(self, start: int, stop: int) -> Units:
+        """Some of them."""
+        files = None if self.files is None else self.files.slice(start, stop - start)
+        part = slice(start, stop)
+        return Units(self.version[part], self.index[part], self.count[part], self.size[part], files)
+
+    def without(self, mask: Mask) -> Units:
+        """Those that ``mask`` does not name."""
+        keep = ~mask
+        files = None if self.files is None else self.files.filter(pa.array(keep))
+        return Units(self.version[keep], self.index[keep], self.count[keep], self.size[keep], files)
+
+    def after(self, version: int, index: int) -> Units:
+        """Those behind a place."""
+        return self.slice(self._position(version, index), len(self))
+
+    def until(self, version: int, index: int) -> Units:
+        """Those up to a place, itself included."""
+        return self.slice(0, self._position(version, index))
+
+    def _position(self, version: int, index: int) -> int:
+        lo, hi = np.searchsorted(self.version, [version, version + 1])
+        return int(lo + np.searchsorted(self.index[lo:hi], index, side="right"))
+
+    def __add__(self, other: Units) -> Units:
+        files = None
+        if self.files is not None and other.files is not None:
+            files = pa.concat_tables([self.files, other.files])
+        return Units(
+            np.concatenate([self.version, other.version]),
+            np.concatenate([self.index, other.index]),
+            np.concatenate([self.count, other.count]),
+            np.concatenate([self.size, other.size]),
+            files,
+        )
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The commits ``first`` to ``last`` as units.
+
+    ``stop`` says why the stream cannot go past ``last``.  ``last`` is ``first - 1`` where not even ``first`` can be
+    read.
+    """
+
+    first: int
+    last: int
+    units: Units
+    stop: TrilakeError | None = None
+
+    def then(self, other: Tail) -> Tail:
+        """This one, continued by the commits behind it."""
+        return Tail(self.first, other.last, self.units + other.units, other.stop)
+
+    def since(self, version: int) -> Tail:
+        """Without the commits before a version that it holds, or the one behind its last."""
+        return replace(self, first=version, units=self.units.after(version, BASE_INDEX))
+
+
+def tail_of(batch: ActionBatch, versions: Sequence[int], options: StreamOptions, reading: Reading, *, uri: str) -> Tail:
+    """What the commits in ``batch``, of the contiguous ``versions``, mean to a stream."""
+    stops = _unreadable(batch, options, reading, uri)
+    adds, removes = _changed(batch.add), _changed(batch.remove)
+    if not options.read_change_feed:
+        stops += _rows_changed(adds, removes, options, uri)
+    first, last, stop = versions[0], versions[-1], None
+    if stops:
+        version, stop = min(stops, key=lambda s: s[0])
+        last = version - 1
+        adds, removes = (t.filter(pc.less_equal(t["version"], last)) for t in (adds, removes))
+    if options.read_change_feed:
+        cdc = batch.cdc.filter(pc.less_equal(batch.cdc["version"], last))
+        return Tail(first, last, _change_units(cdc, adds, removes), stop)
+    units = file_units(adds, _numbers(adds, "version"), _numbered(_numbers(adds, "version")), exclude=options.exclude)
+    if options.skip_change_commits and removes.num_rows:
+        units = units.without(np.isin(units.version, _numbers(removes, "version")))
+    return Tail(first, last, units, stop)
+
+
+def snapshot_units(adds: pa.Table, version: int, options: StreamOptions) -> Units:
+    """The files of a snapshot, by time and path: an order that every reader of that version finds again."""
+    order = pc.sort_indices(adds, sort_keys=[("modificationTime", "ascending"), ("path", "ascending")])
+    files = adds.select(list(FILE_COLUMNS)).take(order)
+    count = files.num_rows
+    return file_units(files, np.full(count, version, np.int64), np.arange(count), exclude=options.exclude)
+
+
+def empty_units(options: StreamOptions) -> Units:
+    """No unit."""
+    none = np.zeros(0, np.int64)
+    return Units(none, none, none, none, None if options.read_change_feed else _files(empty_actions("add")))
+
+
+def file_units(files: pa.Table, versions: Integers, indexes: Integers, *, exclude: str | None = None) -> Units:
+    """A unit a file.  Raises ``InvalidArgumentError`` for an ``exclude`` that is no regular expression."""
+    sizes = pc.fill_null(files["size"], 0).to_numpy()
+    units = Units(versions, indexes, np.ones(len(sizes), np.int64), sizes, _files(files))
+    if exclude is None:
+        return units
+    return units.without(_excluded(files, exclude))
+
+
+def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
+    """Which decoded paths a regular expression finds something in.  Raises ``InvalidArgumentError``."""
+    try:
+        return pc.match_substring_regex(paths, exclude)
+    except pa.ArrowInvalid as e:
+        raise InvalidArgumentError(
+            f"option excludeRegex is {exclude!r}: {e}",
+            help="write a regular expression without look-around and back references",
+        ) from e
+
+
+def _excluded(files: pa.Table, exclude: str) -> Mask:
+    found: Mask = excluded_paths(decoded_paths(files["path"]), exclude).to_numpy()
+    return found
+
+
+def _files(files: pa.Table) -> pa.Table:
+    return files.select(list(FILE_COLUMNS))
+
+
+def _numbers(actions: pa.Table, column: str) -> Integers:
+    numbers: Integers = pc.fill_null(actions[column], 0).to_numpy()
+    return numbers
+
+
+def _numbered(versions: Integers) -> Integers:
+    """The position of each file within its commit."""
+    if not len(versions):
+        return versions
+    starts = np.flatnonzero(np.diff(versions, prepend=versions[0] - 1))
+    lengths = np.diff(np.append(starts, len(versions)))
+    numbers: Integers = np.arange(len(versions)) - np.repeat(starts, lengths)
+    return numbers
+
+
+def _changed(actions: pa.Table) -> pa.Table:
+    """The file actions that changed data, in the order of the log."""
+    return actions.filter(pc.fill_null(actions["dataChange"], True))
+
+
+def _unreadable(
+    batch: ActionBatch, options: StreamOptions, reading: Reading, uri: str
+) -> list[tuple[int, TrilakeError]]:
+    """Commits after which the stream's columns or this library cannot read files any more."""
+    stops: list[tuple[int, TrilakeError]] = []
+    for version, data in batch.of("protocol"):
+        try:
+            check_readable(Protocol.from_json(data, version=version), uri=uri, version=version)
+        except UnsupportedProtocolError as e:
+            stops.append((version, e))
+    for version, data in batch.of("metaData"):
+        metadata = Metadata.from_json(data, version=version)
+        problem = reading.check(metadata, version, uri=uri) or feed_problem(metadata, version, options, uri=uri)
+        if problem is not None:
+            stops.append((version, problem))
+    return stops
+
+
+def feed_problem(metadata: Metadata, version: int, options: StreamOptions, *, uri: str) -> TrilakeError | None:
+    """Why the changes from ``version`` on cannot be read, where they are asked for and were not recorded."""
+    if not options.read_change_feed or metadata.configuration.get(_CHANGE_FEED, "false").lower() == "true":
+        return None
+    return ChangeFeedError(
+        f"the change data feed is not recorded from version {version} on",
+        help=f"set the table property {_CHANGE_FEED}=true before the changes you want to read, and start a query"
+        " with a new checkpoint behind the gap",
+        file=uri,
+        version=version,
+    )
+
+
+def _rows_changed(
+    adds: pa.Table, removes: pa.Table, options: StreamOptions, uri: str
+) -> list[tuple[int, TrilakeError]]:
+    """The first commit that took rows away, where the options say nothing of it."""
+    if options.skip_change_commits or options.ignore_changes or not removes.num_rows:
+        return []
+    removed = np.unique(_numbers(removes, "version"))
+    replaced = np.isin(removed, _numbers(adds, "version"))
+    wrong = removed[replaced] if options.ignore_deletes else removed
+    if not len(wrong):
+        return []
+    version = int(wrong[0])
+    example = removes.filter(pc.equal(removes["version"], version))["path"][0].as_py()
+    if bool(replaced[removed == version][0]):
+        what, name = "rows were updated or replaced", "skipChangeCommits=true passes over such commits"
+    else:
+        what, name = "rows were deleted", "ignoreDeletes=true passes over commits that only delete"
+    return [
+        (
+            version,
+            StreamRowsChangedError(
+                f"{what} in the source (for example in {example}), and a stream of new rows cannot say that",
+                help=f"{name}, ignoreChanges=true delivers replaced files again whole, readChangeFeed=true says what"
+                " changed; restart with one of these options, or from scratch with a new checkpoint",
+                file=uri,
+                version=version,
+            ),
+        )
+    ]
+
+
+def _change_units(cdc: pa.Table, adds: pa.Table, removes: pa.Table) -> Units:
+    """A unit a commit that changed rows; where it has change files, those are all that counts."""
+    recorded = _numbers(cdc, "version")
+    parts = [cdc.select(["version", "size"])]
+    for actions in (adds, removes):
+        told = pa.array(np.isin(_numbers(actions, "version"), recorded))
+        parts.append(actions.filter(pc.invert(told)).select(["version", "size"]))
+    files = pa.concat_tables(parts)
+    versions, places = np.unique(_numbers(files, "version"), return_inverse=True)
+    counts = np.bincount(places, minlength=len(versions)).astype(np.int64)
+    sizes = np.bincount(places, weights=_numbers(files, "size"), minlength=len(versions)).astype(np.int64)
+    return Units(versions.astype(np.int64), np.zeros(len(versions), np.int64), counts, sizes)
+
+
+def file_tasks(units: Units) -> list[FileTask]:
+    """The files of one batch as tasks, each of which is to be opened."""
+    assert units.files is not None
+    columns = [units.files[name].to_pylist() for name in FILE_COLUMNS[1:]]
+    return [
+        FileTask(path, size or 0, dict(values or ()), DeletionVectorDescriptor.from_json(vector))
+        for path, values, size, vector in zip(decoded_paths(units.files["path"]).to_pylist(), *columns, strict=True)
+    ]

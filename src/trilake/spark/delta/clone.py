@@ -1,0 +1,205 @@
+"""Clones and conversions on a Spark session: targets and sources by path or by name in the catalogue."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.commands.maintenance.clone import clone
+from trilake.delta.commands.maintenance.convert import convert_to_delta
+from trilake.delta.commands.maintenance.convert_partitions import given_columns
+from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.protocol.schema import StructField
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.catalogue import add_name, default_location, known_location, location_of, parts_of, quoted
+from trilake.spark.delta.maintenance import (
+    ManyRunner,
+    check_bool,
+    check_int,
+    check_properties,
+    check_text,
+    session_time_ms,
+)
+from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.session.schemas import from_spark
+from trilake.storage import is_absolute, open_store
+
+_BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
+
+
+# --- clones ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CloneCall:
+    """The arguments of a clone as the API takes them.  Raises ``ValueError`` for those of a wrong type."""
+
+    target: str
+    shallow: bool
+    replace: bool
+    properties: Mapping[str, str] | None
+    version: int | None = None
+    timestamp: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text(self.target, "target")
+        check_bool(self.shallow, "isShallow")
+        check_bool(self.replace, "replace")
+        check_properties(self.properties)
+        if self.version is not None:
+            check_int(self.version, "version")
+        if self.timestamp is not None:
+            check_text(self.timestamp, "timestamp")
+
+
+def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], call: CloneCall) -> str:
+    """Clone a table; where the target is.
+
+    ``target`` is a path, ``delta.`/path```, or a name in the catalogue, which is made where it is not there.
+    """
+    path, name = clone_place(spark, call.target)
+    version = call.version
+    if call.timestamp is not None:
+        version = log.version_at(session_time_ms(spark, call.timestamp))
+    into = session_log(spark, open_store(path, options))
+    clone(
+        log.snapshot(version),
+        log,
+        into,
+        shallow=call.shallow,
+        replace_target=call.replace,
+        properties=call.properties,
+        run=ManyRunner(spark, log.store, least=32),
+    )
+    if name is not None:
+        head = into.head()
+        add_name(spark, name, path, head.schema, comment=head.metadata.description)
+    return path
+
+
+def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None]:
+    """The path that a target stands for, and its name in the catalogue where it is one."""
+    by_path = _BY_PATH.fullmatch(target.strip())
+    if by_path is not None and by_path[1].lower() == "delta":
+        return by_path[2].replace("``", "`"), None
+    if is_absolute(target) or "/" in target:
+        return target, None
+    return location_of(spark, target) or default_location(spark, target), target
+
+
+# --- conversions -----------------------------------------------------------------------------------------------------
+
+
+def convert_table(
+    spark: SparkSession,
+    identifier: str,
+    partition_schema: str | T.StructType | None,
+    *,
+    collect_stats: bool = True,
+    options: Mapping[str, str] | None = None,
+) -> str:
+    """Convert ``parquet.`/path```, or a table of the catalogue that holds Parquet files; where it is.
+
+    Raises ``InvalidArgumentError`` for anything else, and what
+    :func:`trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
+    """
+    if not isinstance(identifier, str):
+        raise InvalidArgumentError(f"the identifier is a {type(identifier).__name__}, not a text")
+    fields = _partition_fields(partition_schema)
+    by_path = _BY_PATH.fullmatch(identifier.strip())
+    if by_path is None:
+        if is_absolute(identifier.strip()):
+            raise InvalidArgumentError(
+                f"CONVERT TO DELTA needs to know the format of {identifier}",
+                help=f"write parquet.`{identifier.strip()}`",
+            )
+        return _convert_named(spark, identifier, fields, collect_stats, options)
+    provider, path = by_path[1].lower(), by_path[2].replace("``", "`")
+    if provider == "delta":
+        return known_location(spark, identifier)
+    if provider != "parquet":
+        raise InvalidArgumentError(
+            f"CONVERT TO DELTA converts Parquet files, not {provider}", help="write parquet.`/path/to/table`"
+        )
+    _convert(spark, path, fields, collect_stats, options)
+    return path
+
+
+def _convert(
+    spark: SparkSession,
+    path: str,
+    fields: list[str | StructField] | None,
+    collect_stats: bool,
+    options: Mapping[str, str] | None,
+) -> None:
+    store = open_store(path, dict(options or {}))
+    zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
+    convert_to_delta(
+        store,
+        partition_by=fields,
+        collect_stats=collect_stats,
+        properties=default_properties(spark),
+        user_metadata=session_log(spark, store).user_metadata,
+        timezone="UTC" if zone in ("Etc/UTC", "Z", "GMT") else zone,
+        run=ManyRunner(spark, store, least=16),
+    )
+
+
+def _partition_fields(given: str | T.StructType | None) -> list[str | StructField] | None:
+    if given is None or isinstance(given, str):
+        return given_columns(given)
+    if isinstance(given, T.StructType):
+        return list(from_spark(given).fields)
+    raise TypeError(f"partitionSchema must be a string or a StructType, found {given} with type {type(given)}.")
+
+
+def _convert_named(
+    spark: SparkSession,
+    name: str,
+    fields: list[str | StructField] | None,
+    collect_stats: bool,
+    options: Mapping[str, str] | None,
+) -> str:
+    parts_of(name)  # refuses a text that is no name
+    if not spark.catalog.tableExists(quoted(name)):
+        raise InvalidArgumentError(f"the catalogue has no table {name}", help="write parquet.`/path/to/table`")
+    with suppress(InvalidArgumentError):  # no Delta table yet
+        if (place := location_of(spark, name)) is not None:
+            return place
+    about = {r[0]: r[1] for r in spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(name)}").collect()}
+    provider, kind = str(about.get("Provider", "")).lower(), str(about.get("Type", "")).upper()
+    if kind == "VIEW" or provider != "parquet":
+        raise InvalidArgumentError(f"{name} is no table of Parquet files, so it cannot be converted")
+    if kind != "EXTERNAL":
+        raise InvalidArgumentError(
+            f"{name} is a managed table: its name cannot be given another format without deleting its files",
+            help=f"convert its files in place with parquet.`{about.get('Location')}`",
+        )
+    path = str(about["Location"])
+    if fields is None:
+        inside = {c.name for c in spark.catalog.listColumns(quoted(name)) if c.isPartition}
+        schema = spark.table(quoted(name)).schema
+        fields = list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
+    _convert(spark, path, fields, collect_stats, options)
+    head = DeltaLog(open_store(path, dict(options or {}))).head()
+    _rename(spark, name, path, head)
+    return path
+
+
+def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
+    """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
+    *database, table = parts_of(name)
+    aside = ".".join("`" + p.replace("`", "``") + "`" for p in (*database, f"{table}_{uuid.uuid4().hex}"))
+    spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
+    try:
+        add_name(spark, name, path, head.schema, comment=head.metadata.description)
+    except BaseException:
+        spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
+        raise
+    spark.sql(f"DROP TABLE {aside}")

@@ -1,0 +1,26 @@
+"""Conditions on the rows of a table that only Spark can evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from trilake.delta.commands.alter.alter_table import FindViolation
+from trilake.delta.log.log import Snapshot
+from trilake.delta.table import ArrowDeltaTable
+from trilake.spark.delta.read import read_dataframe
+from trilake.storage import open_store
+
+
+def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str]) -> FindViolation:
+    """Looks, on Spark, for a row of the table at ``path`` for which a condition is not true; see
+    :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
+
+    def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
+        table = ArrowDeltaTable(open_store(path, dict(options)), version=snapshot.version)
+        rows = read_dataframe(spark, table, options=options).where(f"NOT coalesce(({condition}\n), false)").take(1)
+        return rows[0].asDict(recursive=True) if rows else None
+
+    return find

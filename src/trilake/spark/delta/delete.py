@@ -1,0 +1,40 @@
+"""DELETE on Spark, which evaluates the predicate: any SQL text or column, functions of users included."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, SparkSession
+
+from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.rows.removal import FoundRows, candidates
+from trilake.delta.commands.write.delete import Deletion, every_row
+from trilake.delta.table import ArrowDeltaTable
+from trilake.spark.delta.row_addresses import addressed_rows
+from trilake.spark.native.columns import read_condition
+from trilake.spark.session.runner import SparkRunner
+
+
+def delete_rows(
+    spark: SparkSession, table: ArrowDeltaTable, condition: str | Column | None, *, alias: str | None = None
+) -> ChangeResult:
+    """Delete the rows of an open table for which ``condition`` is true; all rows without one.
+
+    Raises as :func:`trilake.delta.commands.write.delete.delete_rows` does, and what Spark raises for the condition.
+    """
+    snapshot = table.snapshot
+    if condition is None:
+        command = Deletion(table.log, snapshot, "true", None)
+        command.check()
+        return command.finish(every_row(snapshot), SparkRunner(spark))
+    read = read_condition(spark, condition, snapshot.schema, alias=alias)
+    command = Deletion(table.log, snapshot, read.text, read.filter)
+    command.check()
+    maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
+    if read.filter is not None:
+        maybe, whole = candidates(snapshot, read.filter)
+    rows = {}
+    if maybe:
+        columns = None if read.filter is None else sorted(read.filter.columns)
+        found = addressed_rows(spark, table, maybe, columns=columns)
+        named = found.frame if alias is None else found.frame.alias(alias)
+        rows = found.collect(named.where(read.column))
+    return command.finish(FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole]))), SparkRunner(spark))

@@ -1,0 +1,245 @@
+"""What keeps a Delta table in shape, on a Spark session: vacuum, restore, manifests, history and detail.
+
+The commands are those of the Delta layer; here they get Spark's settings, its executors for many files, and DataFrames
+with delta-spark's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.commands.maintenance.restore import restore
+from trilake.delta.commands.maintenance.vacuum import vacuum
+from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.log.detail import detail
+from trilake.delta.log.history import JOB, NOTEBOOK
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.symlink_manifest import check_mode, generate_manifests, path_text
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError
+from trilake.spark.session.runner import SparkRunner
+from trilake.storage.base import Store
+
+#: Settings of delta-spark that hold here too.
+RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+VACUUM_LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
+LITE_VACUUM = "spark.databricks.delta.vacuum.lite.enabled"
+IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
+
+
+@dataclass(frozen=True)
+class ManyRunner:
+    """Runs many tasks as a Spark job, and few in threads of this process, which has them done before a job begins."""
+
+    spark: SparkSession
+    store: Store
+    least: int
+
+    def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+        # What lies in this process's memory is nowhere else.
+        if len(tasks) < self.least or self.store.uri.startswith("memory:"):
+            return run_here(function, tasks)
+        return SparkRunner(self.spark)(function, tasks)
+
+
+def setting(spark: SparkSession, key: str, default: bool) -> bool:
+    """A setting of the session that is true or false."""
+    value = spark.conf.get(key, str(default).lower())
+    return str(value).strip().lower() == "true"
+
+
+def _longs(names: Sequence[str]) -> T.StructType:
+    return T.StructType([T.StructField(n, T.LongType()) for n in names])
+
+
+# --- vacuum ----------------------------------------------------------------------------------------------------------
+
+
+def vacuum_table(
+    spark: SparkSession,
+    log: DeltaLog,
+    retention_hours: float | None,
+    *,
+    dry_run: bool = False,
+    lite: bool | None = None,
+    inventory: DataFrame | None = None,
+) -> DataFrame:
+    """Run a vacuum under the session's settings.
+
+    Returns an empty DataFrame, or, of a dry run, the full paths of the files that would go, in a column ``path``.
+    """
+    done = vacuum(
+        log,
+        retention_hours=None if retention_hours is None else float(retention_hours),
+        dry_run=dry_run,
+        lite=setting(spark, LITE_VACUUM, False) if lite is None else lite,
+        enforce_retention=setting(spark, RETENTION_CHECK, True),
+        inventory=None if inventory is None else inventory.toArrow(),
+        record=setting(spark, VACUUM_LOGGING, True),
+        run=ManyRunner(spark, log.store, least=64),
+    )
+    if not dry_run:
+        return spark.createDataFrame([], T.StructType([]))
+    paths = pc.binary_join_element_wise(path_text(log.store.uri), done.files["path"], "/")
+    return spark.createDataFrame(pa.table({"path": paths.cast(pa.string())}))
+
+
+# --- restore ---------------------------------------------------------------------------------------------------------
+
+_RESTORED = (
+    "table_size_after_restore",
+    "num_of_files_after_restore",
+    "num_removed_files",
+    "num_restored_files",
+    "removed_files_size",
+    "restored_files_size",
+)
+
+
+def restore_table(
+    spark: SparkSession, log: DeltaLog, *, version: int | None = None, timestamp: str | None = None
+) -> DataFrame:
+    """Restore a version and return delta-spark's one row of metrics."""
+    done = restore(
+        log,
+        version=version,
+        timestamp_ms=None if timestamp is None else session_time_ms(spark, timestamp),
+        ignore_missing=setting(spark, IGNORE_MISSING, False),
+        run=ManyRunner(spark, log.store, least=64),
+    )
+    return spark.createDataFrame([tuple(getattr(done, n) for n in _RESTORED)], _longs(_RESTORED))
+
+
+def session_time_ms(spark: SparkSession, text: str) -> int:
+    """A text as Spark reads timestamps, in the session's time zone, as ms since the epoch.
+
+    Raises ``InvalidArgumentError`` for a text that is no timestamp.
+    """
+    row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": text}).collect()[0]
+    if row.ms is None:
+        raise InvalidArgumentError(
+            f"The provided timestamp ('{text}') cannot be converted to a valid timestamp",
+            help="write it like 2024-05-01 or 2024-05-01 12:30:00",
+        )
+    return int(row.ms)
+
+
+# --- manifests, history, detail --------------------------------------------------------------------------------------
+
+
+def generate(log: DeltaLog, mode: str) -> None:
+    """Generate manifests; see :func:`trilake.delta.log.symlink_manifest.generate_manifests`."""
+    check_mode(mode)
+    generate_manifests(log)
+
+
+_TEXT_MAP = T.MapType(T.StringType(), T.StringType())
+
+
+def _texts(type_: pa.StructType) -> T.StructType:
+    return T.StructType([T.StructField(f.name, T.StringType()) for f in type_])
+
+
+_HISTORY = T.StructType(
+    [
+        T.StructField("version", T.LongType()),
+        T.StructField("timestamp", T.TimestampType()),
+        T.StructField("userId", T.StringType()),
+        T.StructField("userName", T.StringType()),
+        T.StructField("operation", T.StringType()),
+        T.StructField("operationParameters", _TEXT_MAP),
+        T.StructField("job", _texts(JOB)),
+        T.StructField("notebook", _texts(NOTEBOOK)),
+        T.StructField("clusterId", T.StringType()),
+        T.StructField("readVersion", T.LongType()),
+        T.StructField("isolationLevel", T.StringType()),
+        T.StructField("isBlindAppend", T.BooleanType()),
+        T.StructField("operationMetrics", _TEXT_MAP),
+        T.StructField("userMetadata", T.StringType()),
+        T.StructField("engineInfo", T.StringType()),
+    ]
+)
+
+
+def history_frame(spark: SparkSession, table: ArrowDeltaTable, limit: int | None) -> DataFrame:
+    """The commits, newest first, with delta-spark's columns."""
+    found = table.history(limit)
+    moments = found["timestamp"].cast(pa.timestamp("us", "UTC"))
+    return _frame(spark, found.set_column(1, "timestamp", moments), _HISTORY)
+
+
+_NAMES = T.ArrayType(T.StringType())
+_DETAIL = T.StructType(
+    [
+        T.StructField("format", T.StringType()),
+        T.StructField("id", T.StringType()),
+        T.StructField("name", T.StringType()),
+        T.StructField("description", T.StringType()),
+        T.StructField("location", T.StringType()),
+        T.StructField("createdAt", T.TimestampType()),
+        T.StructField("lastModified", T.TimestampType()),
+        T.StructField("partitionColumns", _NAMES),
+        T.StructField("clusteringColumns", _NAMES),
+        T.StructField("numFiles", T.LongType()),
+        T.StructField("sizeInBytes", T.LongType()),
+        T.StructField("properties", _TEXT_MAP),
+        T.StructField("minReaderVersion", T.IntegerType()),
+        T.StructField("minWriterVersion", T.IntegerType()),
+        T.StructField("tableFeatures", _NAMES),
+    ]
+)
+
+
+def detail_frame(spark: SparkSession, table: ArrowDeltaTable) -> DataFrame:
+    """One row about the table, with delta-spark's columns; the location is spelled as Hadoop does."""
+    found = detail(table.log, table.snapshot)
+    for name in ("createdAt", "lastModified"):
+        at = found.schema.get_field_index(name)
+        found = found.set_column(at, name, found[name].cast(pa.timestamp("us", "UTC")))
+    place = pa.array([path_text(table.uri)])
+    return _frame(spark, found.set_column(found.schema.get_field_index("location"), "location", place), _DETAIL)
+
+
+def _frame(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
+    """An Arrow table as a DataFrame whose columns are called and typed exactly so."""
+    assert table.schema.names == schema.names
+    return spark.createDataFrame(table, schema)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def check_text(value: object, name: str) -> None:
+    """Raise ``ValueError``, as delta-spark does, unless ``value`` is a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} needs to be a string but got '{type(value)}'.")
+
+
+def check_int(value: object, name: str) -> None:
+    """Raise ``ValueError``, as delta-spark does, unless ``value`` is an integer."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} needs to be an int but got '{type(value)}'.")
+
+
+def check_bool(value: object, name: str) -> None:
+    """Raise ``ValueError``, as delta-spark does, unless ``value`` is true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} needs to be a boolean but got '{type(value)}'.")
+
+
+def check_properties(properties: Mapping[str, str] | None) -> None:
+    """Raise ``ValueError``, as delta-spark does, unless ``properties`` are texts by text."""
+    if properties is None:
+        return
+    if not isinstance(properties, Mapping):
+        raise ValueError(f"properties needs to be a dict but got '{type(properties)}'.")
+    for key, value in properties.items():
+        check_text(key, f"All property keys including {key}")
+        check_text(value, f"All property values including {value}")

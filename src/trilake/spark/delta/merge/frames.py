@@ -1,0 +1,314 @@
+"""The clauses of a MERGE as columns of Spark's frames: which clause a row gets, and what becomes of each column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.delta.commands.merge.clauses import FromSource, Given, Kept, Parts, ResolvedClause
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import Path
+from trilake.delta.rules.defaults import default_text
+from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type
+from trilake.delta.scan.generated import generation_text
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import SchemaMismatchError
+from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
+from trilake.spark.delta.store_assignment import stored
+from trilake.spark.native.columns import as_column
+from trilake.spark.session.schemas import to_spark
+
+Expr = str | Column
+#: How columns begin that hold values of expressions before their turn.
+_HOISTED = "__trilake_value_"
+
+
+def quoted(name: str) -> str:
+    """A name as Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True)
+class SparkClause:
+    """A clause and its number among all of them; ``rules`` are those of its new rows, ``None`` for a delete."""
+
+    number: int
+    clause: ResolvedClause[Expr]
+    rules: RowRules | None
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, number: int, clause: ResolvedClause[Expr], metadata: Metadata, *, uri: str, now_ms: int) -> SparkClause:
+        """With the rules for the columns that it gives.  Raises what :meth:`RowRules.of` raises."""
+        if clause.action == "delete":
+            return cls(number, clause, None)
+        fields = tuple(
+            f
+            for f in metadata.schema.fields
+            if f.name in clause.assigned or (isinstance(clause.values[f.name], Kept) and generation_text(f) is None)
+        )
+        rules = RowRules.of(
+            metadata, StructType(fields), uri=uri, now_ms=now_ms, spark=True, rewrite=clause.action == "update"
+        )
+        return cls(number, clause, rules, tuple(f.name for f in fields))
+
+    @property
+    def task(self) -> TaskClause:
+        """What tasks need of it."""
+        return TaskClause(self.clause.kind, self.clause.action, self.columns, self.rules)
+
+    @property
+    def expressions(self) -> dict[Path, Expr]:
+        """The expressions of its values, by the path of what they become."""
+        out: dict[Path, Expr] = {}
+        for name, value in self.clause.values.items():
+            _collect(value, (name,), out)
+        return out
+
+
+def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
+    if isinstance(value, Given):
+        out[path] = value.expression
+    elif isinstance(value, Parts):
+        for name, part in value.fields.items():
+            _collect(part, (*path, name), out)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The frames of both tables; ``target`` is ``None`` where only rows of the source are looked at.
+
+    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``given`` the source's.
+    """
+
+    source: DataFrame
+    target: DataFrame | None
+    before: StructType
+    after: StructType
+    given: T.StructType
+    ansi: bool
+
+    @cached_property
+    def types_before(self) -> T.StructType:
+        """The table's columns as Spark reads them."""
+        return to_spark(read_schema(self.before))
+
+    @cached_property
+    def types_after(self) -> T.StructType:
+        """The columns of new rows."""
+        return to_spark(read_schema(self.after))
+
+    def source_column(self, path: Path) -> Column:
+        """A column, or a field inside it, of the source, whatever else has such a name."""
+        column = self.source[quoted(path[0])]
+        for name in path[1:]:
+            column = column.getField(name)
+        return column
+
+    def target_column(self, path: Path) -> Column:
+        """The same of the target."""
+        assert self.target is not None
+        column = self.target[quoted(path[0])]
+        for name in path[1:]:
+            column = column.getField(name)
+        return column
+
+
+class Values:
+    """What clauses that look at the same frame make of its rows."""
+
+    def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
+        """``frame`` is where the names of the clauses' expressions are resolved.
+
+        With ``hoist`` they are computed in it, as columns of :attr:`frame`: for expressions whose names would mean
+        something else where they are used.  Raises what Spark raises where names cannot be resolved.
+        """
+        self.sides, self.clauses, self.frame = sides, clauses, frame
+        asked: dict[tuple[int, Path | None], Column] = {}
+        for c in clauses:
+            if c.clause.condition is not None:
+                asked[c.number, None] = as_column(c.clause.condition)
+            asked |= {(c.number, path): as_column(e) for path, e in c.expressions.items()}
+        named = {f"{_HOISTED}{i}": e for i, e in enumerate(asked.values())}
+        shown = frame.select(*(e.alias(n) for n, e in named.items())).schema.fields if named else []
+        if hoist and named:
+            self.frame = frame.withColumns(named)
+            asked = {key: self.frame[n] for key, n in zip(asked, named, strict=True)}
+        self.found = {key: (e, f.dataType) for (key, e), f in zip(asked.items(), shown, strict=True)}
+
+    def choice(self) -> Column:
+        """The number of the first clause that takes a row, null for none."""
+        column: Column | None = None
+        for c in self.clauses:
+            if c.clause.condition is None:
+                return F.lit(c.number) if column is None else column.otherwise(c.number)
+            condition = self.found[c.number, None][0]
+            column = F.when(condition, c.number) if column is None else column.when(condition, c.number)
+        return F.lit(None).cast("int") if column is None else column
+
+    def made(self) -> list[tuple[SparkClause, Mapping[str, Column]]]:
+        """The columns that each clause gives its rows; none for a delete."""
+        out: list[tuple[SparkClause, Mapping[str, Column]]] = []
+        for c in self.clauses:
+            found = {name: self.column(c, name) for name in c.columns}
+            out.append((c, {name: v for name, v in found.items() if v is not None}))
+        return out
+
+    def column(self, clause: SparkClause, name: str) -> Column | None:
+        """What a clause makes of a column; ``None`` where it gives it no value."""
+        if name not in clause.columns:
+            return None
+        type_ = self.sides.types_after[name].dataType
+        return self._value(clause, clause.clause.values[name], type_, self._old_type((name,)), (name,))
+
+    def _value(self, clause: SparkClause, value: Any, type_: T.DataType, old: T.DataType | None, path: Path) -> Column:
+        shown = ".".join(path)
+        match value:
+            case Given():
+                found, source = self.found[clause.number, path]
+                return by_name(found, source, type_, shown, ansi=self.sides.ansi)
+            case FromSource(at):
+                source = _type_at(self.sides.given, at)
+                return by_name(self.sides.source_column(at), source, type_, shown, ansi=self.sides.ansi)
+            case Parts(fields, null_with):
+                assert isinstance(type_, T.StructType)
+                parts = []
+                for f in type_.fields:
+                    inner = _type_at(old, (f.name,)) if isinstance(old, T.StructType) and f.name in old.names else None
+                    part = self._value(clause, fields.get(f.name, Kept()), f.dataType, inner, (*path, f.name))
+                    parts.append(part.alias(f.name))
+                whole = F.struct(*parts)
+                return whole if null_with is None else F.when(self.sides.source_column(null_with).isNotNull(), whole)
+        if old is None:
+            return F.lit(None).cast(type_)
+        return by_name(self.sides.target_column(path), old, type_, shown, ansi=self.sides.ansi)
+
+    def _old_type(self, path: Path) -> T.DataType | None:
+        types = self.sides.types_before
+        return types[path[0]].dataType if path[0] in types.names else None
+
+
+def _type_at(type_: T.DataType, path: Path) -> T.DataType:
+    for name in path:
+        assert isinstance(type_, T.StructType)
+        type_ = type_[name].dataType
+    return type_
+
+
+def by_name(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool) -> Column:
+    """``value`` as a column of type ``target`` stores it; structs by the names of their fields, at any depth.
+
+    Raises ``SchemaMismatchError`` for a struct with a field that the column does not have.
+    """
+    if isinstance(source, T.StructType) and isinstance(target, T.StructType):
+        given = {f.name.lower(): f for f in source.fields}
+        extra = [f.name for f in source.fields if f.name.lower() not in {n.lower() for n in target.names}]
+        if extra and len(extra) < len(source.fields):
+            raise SchemaMismatchError(
+                f"the struct for column {name} has a field {extra[0]}, which the column has not",
+                help="leave it out, or use schema evolution",
+                column=name,
+            )
+        if extra:
+            return value.cast(target)  # no name fits: by position
+        if source.names == target.names and not _differs(source, target):
+            return value
+        parts = []
+        for f in target.fields:
+            g = given.get(f.name.lower())
+            part = F.lit(None).cast(f.dataType)
+            if g is not None:
+                part = by_name(value.getField(g.name), g.dataType, f.dataType, f"{name}.{f.name}", ansi=ansi)
+            parts.append(part.alias(f.name))
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
+        inner, wanted = source.elementType, target.elementType
+        if not _differs(inner, wanted):
+            return value
+        return F.transform(value, lambda x: by_name(x, inner, wanted, f"{name}.element", ansi=ansi))
+    if isinstance(source, T.MapType) and isinstance(target, T.MapType):
+        of, to = source, target
+        if _differs(of.keyType, to.keyType):
+            value = F.transform_keys(value, lambda k, _: by_name(k, of.keyType, to.keyType, f"{name}.key", ansi=ansi))
+        if _differs(of.valueType, to.valueType):
+            value = F.transform_values(
+                value, lambda _, v: by_name(v, of.valueType, to.valueType, f"{name}.value", ansi=ansi)
+            )
+        return value
+    return stored(value, source, target, name, ansi=ansi)
+
+
+def _differs(a: T.DataType, b: T.DataType) -> bool:
+    """Whether two types differ in more than what may be null."""
+    return a.simpleString() != b.simpleString()
+
+
+# --- the frame that tasks get ----------------------------------------------------------------------------------------
+
+
+def new_rows(
+    frame: DataFrame,
+    metadata: Metadata,
+    values: Sequence[tuple[SparkClause, Mapping[str, Column]]],
+    carried: Sequence[Column],
+) -> DataFrame:
+    """The rows of ``frame`` as tasks get them: the columns that clauses make by their names in the table, and
+    ``carried`` behind them, of which :data:`CLAUSE` must be one.
+
+    What only Spark can compute of the table's rules is computed here.
+    """
+    columns = []
+    for f in metadata.schema.fields:
+        given = [(c.number, made[f.name]) for c, made in values if f.name in made]
+        if given:
+            columns.append(_by_clause(given, everything=len(given) == len(values)).alias(f.name))
+    rows = frame.select(*columns, *carried)
+    asked = {e.name for c, _ in values if c.rules is not None for e in c.rules.needs_spark}
+    return _with_spark_rules(rows, metadata, [c for c, _ in values], asked) if asked else rows
+
+
+def _by_clause(given: Sequence[tuple[int, Column]], *, everything: bool) -> Column:
+    if len(given) == 1 and everything:
+        return given[0][1]
+    column = None
+    for number, value in given:
+        condition = F.col(CLAUSE) == number
+        column = F.when(condition, value) if column is None else column.when(condition, value)
+    assert column is not None
+    return column
+
+
+def _with_spark_rules(
+    rows: DataFrame, metadata: Metadata, clauses: Sequence[SparkClause], asked: set[str]
+) -> DataFrame:
+    """Defaults, generated columns and conditions that the embedded engine does not know."""
+    schema = metadata.schema
+    first: dict[str, Column] = {}
+    second: dict[str, Column] = {}
+    third: dict[str, Column] = {}
+    for f in schema.fields:
+        text, kind = generation_text(f), sql_type(f.type)
+        lacking = [c.number for c in clauses if c.rules is not None and f.name not in c.columns]
+        if f.name in asked and lacking:
+            value = F.expr(f"CAST(({text or default_text(f)}\n) AS {kind})")
+            known = F.col(quoted(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
+            stage = first if text is None else second
+            stage[f.name] = F.when(F.col(CLAUSE).isin(lacking), value).otherwise(known)
+    for c in clauses:
+        for e in c.rules.needs_spark if c.rules is not None else ():
+            if e.name.startswith(f"{RESERVED}generated_"):
+                field = schema.field(c.rules.generated[int(e.name.rsplit("_", 1)[1])].name)  # type: ignore[union-attr]
+                third[e.name] = F.expr(f"CAST(({e.text}\n) AS {sql_type(field.type)})")
+            elif e.name.startswith(f"{RESERVED}check_"):
+                third[e.name] = F.expr(f"coalesce(({e.text}\n), false)")
+    for stage in (first, second, third):
+        if stage:
+            rows = rows.withColumns(stage)
+    return rows

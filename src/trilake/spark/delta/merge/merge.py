@@ -1,0 +1,133 @@
+"""``DeltaMergeBuilder``: a MERGE described clause by clause, under the names of delta-spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from trilake.delta.commands.merge.clauses import Action, Clause, Kind
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import AmbiguousMergeError
+from trilake.spark.delta.merge.run import SparkMerge, merge_dataframe
+from trilake.spark.native.columns import assignment_columns, checked_condition
+from trilake.spark.session.analysis_errors import raises_for_spark, unsupported_error
+
+Condition = str | Column | None
+Assigned = Mapping[str, str | Column] | None
+
+
+def merge_request(source: object, condition: object, alias: str | None) -> SparkMerge:
+    """The beginning of a merge.
+
+    Raises ``ValueError`` for ``None`` and ``TypeError`` for arguments of other types.
+    """
+    if source is None:
+        raise ValueError("'source' in merge cannot be None")
+    if not isinstance(source, DataFrame):
+        raise TypeError("Type of 'source' in merge must be DataFrame.")
+    if condition is None:
+        raise ValueError("'condition' in merge cannot be None")
+    checked_condition(condition)
+    assert isinstance(condition, str | Column)
+    return SparkMerge(source, condition, alias=alias)
+
+
+@raises_for_spark
+class DeltaMergeBuilder:
+    """Says what happens to rows that match, source rows that do not, and target rows that do not; then :meth:`execute`.
+
+    Any number of clauses can be given of each kind; of those of one kind the first whose condition is true for a row
+    decides, and only the last may have no condition.  Conditions and values are SQL texts or columns.  Those of
+    ``whenMatched`` clauses see both tables, of ``whenNotMatched`` the source alone, of ``whenNotMatchedBySource`` the
+    target alone.  Builders do not change: every call returns a new one.
+    """
+
+    def __init__(self, spark: SparkSession, open_table: Callable[[], ArrowDeltaTable], request: SparkMerge) -> None:
+        self._spark, self._open_table, self._request = spark, open_table, request
+
+    def whenMatchedUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
+        """Update matched rows of the target: ``set`` are the new values by column, ``"a.b"`` for a nested one.
+
+        Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
+        """
+        return self._with("matched", "update", condition, _texts(set, "'set' in whenMatchedUpdate"))
+
+    def whenMatchedUpdateAll(self, condition: Condition = None) -> DeltaMergeBuilder:
+        """Update all columns of matched rows from the source's columns of the same names."""
+        return self._with("matched", "update", condition)
+
+    def whenMatchedDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
+        """Delete matched rows of the target."""
+        return self._with("matched", "delete", condition)
+
+    def whenNotMatchedInsert(self, condition: Condition = None, values: Assigned = None) -> DeltaMergeBuilder:
+        """Insert source rows that match nothing: ``values`` by column of the target.
+
+        Raises ``ValueError`` without ``values``, ``TypeError`` for arguments of other types.
+        """
+        return self._with("not_matched", "insert", condition, _texts(values, "'values' in whenNotMatchedInsert"))
+
+    def whenNotMatchedInsertAll(self, condition: Condition = None) -> DeltaMergeBuilder:
+        """Insert source rows that match nothing, all columns from those of the same names."""
+        return self._with("not_matched", "insert", condition)
+
+    def whenNotMatchedBySourceUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
+        """Update rows of the target that no source row matches.
+
+        Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
+        """
+        values = _texts(set, "'set' in whenNotMatchedBySourceUpdate")
+        return self._with("not_matched_by_source", "update", condition, values)
+
+    def whenNotMatchedBySourceDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
+        """Delete rows of the target that no source row matches."""
+        return self._with("not_matched_by_source", "delete", condition)
+
+    def withSchemaEvolution(self) -> DeltaMergeBuilder:
+        """Let the merge add columns that the source has and the target lacks, and widen types where the table allows
+        that.  The session's ``spark.databricks.delta.schema.autoMerge.enabled`` does the same for all merges."""
+        return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, evolve=True))
+
+    def withTransaction(self, appId: str, version: int) -> DeltaMergeBuilder:
+        """Let the merge stand for ``version`` of an application, as a ``txn`` action of its commit.
+
+        Of two merges for one version of an application the second is refused as a conflict; whether the table has a
+        version already is for the caller to look up.
+        """
+        return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, txn=(appId, version)))
+
+    def execute(self) -> DataFrame:
+        """Run the merge and commit it.
+
+        Returns one row: ``num_affected_rows``, ``num_updated_rows``, ``num_deleted_rows`` and ``num_inserted_rows``.
+
+        Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for clauses that are wrong, what Spark raises for
+        expressions that cannot be resolved, ``AmbiguousMergeError`` where several source rows would change one row,
+        ``ConstraintViolatedError`` for a new row that breaks a rule of the table, ``WriteFailedError`` for a job that
+        failed, and a ``ConflictError`` where another commit got in the way.
+        """
+        try:
+            done = merge_dataframe(self._spark, self._open_table(), self._request)
+        except AmbiguousMergeError as e:
+            raise unsupported_error(e) from e
+        names = ("num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows")
+        return self._spark.createDataFrame(pa.table({n: pa.array([getattr(done, n)], pa.int64()) for n in names}))
+
+    def _with(
+        self, kind: Kind, action: Action, condition: Condition, values: Mapping[str, Any] | None = None
+    ) -> DeltaMergeBuilder:
+        checked_condition(condition)
+        clause: Clause[str | Column] = Clause(kind, action, condition, values)
+        request = replace(self._request, clauses=(*self._request.clauses, clause))
+        return DeltaMergeBuilder(self._spark, self._open_table, request)
+
+
+def _texts(values: Assigned, argument: str) -> dict[str, Any]:
+    """Values as they were given, once they are known to be texts and columns."""
+    assignment_columns(values, argument)
+    assert values is not None
+    return dict(values)

@@ -1,0 +1,506 @@
+"""MERGE on Spark, which evaluates conditions and values and joins: one join with the target, in one pass.
+
+::
+
+    source, cached --keys--> files that can match --native scan with addresses--+
+       |                                                                        |
+       +--- small: broadcast -------------------------------------------------> join --> clause, new columns
+       |                                                                                  | in tasks, through Arrow
+       |                                                     rules, new files, change files, addresses of old rows
+       +--- rows without a match --> clause, new columns --> rules, new files
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.delta.commands.merge.clauses import (
+    Clause,
+    check_clauses,
+    evolved,
+    insert_only,
+    lenient_duplicates,
+    resolve,
+)
+from trilake.delta.commands.merge.commit import MergePlan, MergeResult, RowCounts, Times, finish_merge, merge_files
+from trilake.delta.commands.merge.pruning import (
+    MOST_KEYS,
+    KeyValues,
+    Pruned,
+    key_filter,
+    key_values,
+    prune,
+    target_schema,
+)
+from trilake.delta.commands.rows.change_commit import discard
+from trilake.delta.commands.rows.row_changes import check_changeable, records_changes, row_columns, take_rows
+from trilake.delta.commands.write.write import files_of_job
+from trilake.delta.commit import row_tracking
+from trilake.delta.runtime import Runtime
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import TrilakeError, WriteFailedError
+from trilake.expr import Filter
+from trilake.spark.delta.merge.frames import Expr, Sides, SparkClause, Values, new_rows, quoted
+from trilake.spark.delta.merge.prefilter import sieved
+from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
+from trilake.spark.delta.merge.tasks import CLAUSE, OLD, ROW_ID, SOURCE, MergeTask, Outcome, Outcomes
+from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows
+from trilake.spark.native.columns import as_column, column_sql, read_condition
+from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.schemas import from_spark
+
+#: Bytes of a source that is sent to every executor, so that the target is not shuffled.
+_BROADCAST_BYTES = 64 << 20
+#: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
+_FEW_BYTES = 16 << 20
+#: Steps of a plan that make no more rows than they get, so that the estimate of their size is one.
+_STEADY = frozenset(
+    (
+        *("Aggregate", "Deduplicate", "Distinct", "Filter", "GlobalLimit", "InMemoryRelation", "LocalLimit"),
+        *("LocalRelation", "LogicalRelation", "OneRowRelation", "Project", "Range", "Repartition"),
+        *("RepartitionByExpression", "Sample", "Sort", "SubqueryAlias", "Union", "Window"),
+    )
+)
+#: Rows of a target that are worth a sieve before the join.
+_MANY_ROWS = 1 << 20
+#: How the columns begin that hold keys of the source.
+_KEY = "__trilake_key_"
+#: Rows that are inserted from the driver: a job in Python takes longer than those.
+_FEW_INSERTS = 50_000
+_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
+
+
+@dataclass(frozen=True)
+class SparkMerge:
+    """What the caller of a merge asks for."""
+
+    source: DataFrame
+    condition: Expr
+    clauses: tuple[Clause[Expr], ...] = ()
+    alias: str | None = None
+    evolve: bool = False
+    #: An application id and the version of it that the merge stands for.
+    txn: tuple[str, int] | None = None
+
+
+def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
+    """Merge a frame into an open table.
+
+    Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for clauses that are wrong, what Spark raises for
+    expressions that cannot be resolved, ``AmbiguousMergeError`` where several source rows would change one row, what
+    the table's rules raise for rows that break them, ``WriteFailedError`` for a job that failed, and a
+    ``ConflictError`` where another commit got in the way.
+    """
+    check_clauses(request.clauses)
+    check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
+    job = _Job(spark, table, request)
+    with job.held_source():
+        return job.run()
+
+
+@contextmanager
+def _held(frame: DataFrame) -> Iterator[None]:
+    """Keeps the rows of a frame once they are computed, for the time of the block."""
+    frame.persist()
+    try:
+        yield
+    finally:
+        with suppress(PySparkException):  # the session may be gone by now, and its cache with it
+            frame.unpersist()
+
+
+@dataclass(frozen=True)
+class _SourceRows:
+    """What is known of the source once it was computed; ``inserts`` are the rows it would insert, with their numbers,
+    where there are few."""
+
+    count: int
+    keys: Sequence[KeyValues]
+    inserts: pa.Table | None = None
+
+
+class _Job:
+    """One merge on its way."""
+
+    def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
+        self.spark, self.table, self.request = spark, table, request
+        self.snapshot, self.log, self.runtime = table.snapshot, table.log, Runtime()
+        self.started = self.runtime.clock_ms()
+        self.job_id = self.runtime.new_id()
+        snapshot, given = self.snapshot, from_spark(request.source.schema)
+        self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
+        evolve = request.evolve or spark.conf.get(_AUTO_MERGE, "false") == "true"
+        if evolve:
+            self.protocol, self.metadata = evolved(
+                self.protocol,
+                self.metadata,
+                given,
+                request.clauses,
+                alias=request.alias,
+                version=snapshot.version + 1,
+                uri=snapshot.uri,
+                new_id=self.runtime.new_id,
+            )
+        self.clauses = [
+            SparkClause.of(
+                i,
+                resolve(c, self.metadata.schema, given, alias=request.alias, evolve=evolve),
+                self.metadata,
+                uri=snapshot.uri,
+                now_ms=self.started,
+            )
+            for i, c in enumerate(request.clauses)
+        ]
+        self.matched, self.unmatched, self.inserts = (
+            [c for c in self.clauses if c.clause.kind == kind]
+            for kind in ("matched", "not_matched_by_source", "not_matched")
+        )
+        self.changing = bool(self.matched or self.unmatched)
+        self.feed = records_changes(snapshot) and self.changing
+        # With the job's name in it, because Spark takes equal plans for one, and another merge may let go of its rows.
+        self.source = request.source.withColumns(
+            {SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)}
+        )
+        self.ansi = spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+    @contextmanager
+    def held_source(self) -> Iterator[None]:
+        """The source is computed once: it may not be the same when it is computed again."""
+        with _held(self.source):
+            yield
+
+    def sides(self, target: DataFrame | None) -> Sides:
+        """The frames whose columns clauses name."""
+        return Sides(
+            self.source, target, self.snapshot.schema, self.metadata.schema, self.request.source.schema, self.ansi
+        )
+
+    # --- which files -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
+        """Columns of the target that must equal something of the source, and conditions on the target alone."""
+        return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
+
+    def look_at_source(self) -> _SourceRows:
+        """Compute the source and keep it: how many rows it has, what is known of its keys, and of a small one the rows
+        that it would insert."""
+        if _plan_bytes(self.request.source) <= _FEW_BYTES:
+            try:
+                return self._small_source()
+            except AnalysisException:
+                raise
+            except PySparkException:
+                pass  # a value that fails on a row which may never be inserted: then it is computed for those that are
+        columns, _ = self.keys
+        shown = [F.count(F.lit(1)).alias("n")]
+        for i, key in enumerate(columns):
+            shown += [F.min(key.source).alias(f"low{i}"), F.max(key.source).alias(f"high{i}")]
+            shown.append(F.count(F.when(key.source.isNull(), 1)).alias(f"null{i}"))
+        found = self.source.agg(*shown).toArrow()
+        count = int(found["n"][0].as_py())
+        if count <= MOST_KEYS and self.snapshot.adds.num_rows > 1 and columns:
+            rows = self.source.select(*(k.source.alias(f"k{i}") for i, k in enumerate(columns))).toArrow()
+            return _SourceRows(count, self._key_values(rows.columns))
+        out = []
+        for i, key in enumerate(columns):
+            ends = pa.concat_arrays([found[f"{e}{i}"].combine_chunks() for e in ("low", "high")])
+            if not pa.types.is_floating(ends.type):  # NaN has no place among bounds
+                null = key.null_safe and bool(found[f"null{i}"][0].as_py())
+                out.append(replace(key_values(key.column, pc.drop_null(ends), False), bounds=True, null=null))
+        return _SourceRows(count, out)
+
+    def _small_source(self) -> _SourceRows:
+        columns, _ = self.keys
+        named = {f"{_KEY}{i}": k.source for i, k in enumerate(columns)}
+        rows = self.source.withColumns(named) if columns else self.source
+        carried = [F.col(f"{_KEY}{i}") for i in range(len(columns))]
+        if not self.inserts:
+            found = rows.select(*carried, F.col(SOURCE)).toArrow()
+            return _SourceRows(found.num_rows, self._key_values(found.columns[: len(columns)]))
+        values = Values(self.sides(None), rows, self.inserts)
+        rows = rows.withColumn(CLAUSE, values.choice())
+        frame = new_rows(rows, self.metadata, values.made(), [F.col(CLAUSE), F.col(SOURCE), *carried])
+        found = frame.toArrow()
+        keys = [found.column(f"{_KEY}{i}") for i in range(len(columns))]
+        kept = [n for n in found.column_names if not n.startswith(_KEY)]
+        return _SourceRows(found.num_rows, self._key_values(keys), found.select(kept))
+
+    def _key_values(self, found: Sequence[pa.ChunkedArray]) -> list[KeyValues]:
+        columns, _ = self.keys
+        return [key_values(k.column, values, k.null_safe) for k, values in zip(columns, found, strict=True)]
+
+    def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
+        """The files to look into."""
+        others = [f for text in self.keys[1] if (f := self._filter(text)) is not None]
+        match = key_filter(keys, others, target_schema(self.snapshot))
+        return prune(self.snapshot, match, [self._filter(c.clause.condition) for c in self.unmatched])
+
+    def _filter(self, condition: Expr | None) -> Filter | None:
+        if condition is None:
+            return None
+        return read_condition(self.spark, condition, self.snapshot.schema, alias=self.request.alias).filter
+
+    # --- the pass ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> MergeResult:
+        """Move the rows and commit."""
+        clock = self.runtime.clock_ms
+        source = self.look_at_source()
+        count = source.count
+        held_at = clock()
+        pruned = self.pruned(source.keys)
+        done: list[Outcomes] = []
+        try:
+            taken: Mapping[int, BitMap64] = {}
+            seen: BitMap64 | pa.Array | None = None
+            if len(pruned.numbers) and (count or self.unmatched):
+                found = addressed_rows(
+                    self.spark,
+                    self.table,
+                    pruned.numbers.tolist(),
+                    row_ids=self.changing,
+                )
+                if not self.unmatched and (found.most_rows is None or found.most_rows >= _MANY_ROWS):
+                    found = replace(found, frame=sieved(self.spark, found.frame, source.keys))
+                if self.changing:
+                    done.append(self._change(found, count))
+                    taken = {int(found.files[n]): rows for n, rows in done[-1].taken.items()}
+                    seen = done[-1].seen
+                else:
+                    seen = self._matched_ids(found, count)
+            scanned_at = clock()
+            if self.inserts and count:
+                done.append(self._insert(seen, source, feed=self.feed and bool(taken)))
+            parts = Outcomes.of([], lenient=True) if not done else done[0]
+            for other in done[1:]:
+                parts = replace(
+                    parts,
+                    written=(*parts.written, *other.written),
+                    cdc=(*parts.cdc, *other.cdc),
+                    counts=parts.counts + other.counts,
+                )
+            gone = take_rows(
+                self.log,
+                self.snapshot,
+                taken,
+                job_id=self.job_id,
+                runtime=self.runtime,
+                run=SparkRunner(self.spark),
+            )
+        except BaseException:
+            for part in done:
+                discard(self.log.store, part.actions, self.job_id)
+            raise
+        now = clock()
+        return finish_merge(
+            self.log,
+            self.snapshot,
+            self._plan(pruned),
+            parts.written,
+            parts.cdc,
+            gone,
+            parts.counts + RowCounts(source=count),
+            Times(now - self.started, held_at - self.started, scanned_at - held_at, now - scanned_at),
+            self.runtime,
+        )
+
+    def _plan(self, pruned: Pruned) -> MergePlan:
+        clauses: list[Clause[str]] = [
+            Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in self.request.clauses
+        ]
+        on = _text(self.request.condition)
+        return MergePlan(on, clauses, self.metadata, self.protocol, pruned.read, self.job_id, txn=self.request.txn)
+
+    def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
+        return MergeTask(
+            self.log.store,
+            merge_files(self.snapshot, self.metadata, self.job_id),
+            tuple(c.task for c in self.clauses),
+            origins,
+            feed,
+            lenient_duplicates(self.request.clauses),
+            tuple(self.snapshot.schema.names),
+        )
+
+    # --- rows of the target ------------------------------------------------------------------------------------------
+
+    def _named(self, found: AddressedRows) -> DataFrame:
+        return found.frame if self.request.alias is None else found.frame.alias(self.request.alias)
+
+    def _joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
+        small = count * _row_bytes(self.source) <= _BROADCAST_BYTES
+        source = F.broadcast(self.source) if small else self.source
+        return target.join(source, as_column(self.request.condition), how)
+
+    def _matched_ids(self, found: AddressedRows, count: int) -> pa.Array:
+        """The numbers of source rows that have a match; nothing but the columns of the condition is read."""
+        joined = self._joined(self._named(found), count, "inner")
+        return joined.select(self.source[SOURCE]).distinct().toArrow().column(0).combine_chunks()
+
+    def _change(self, found: AddressedRows, count: int) -> Outcomes:
+        """Update and delete rows of the target."""
+        target = self._named(found)
+        unmatched: Values | None = None
+        if self.unmatched:
+            unmatched = Values(self.sides(target), target, self.unmatched, hoist=self._shared_names)
+            target = unmatched.frame
+        joined = self._joined(target, count, "left" if self.unmatched else "inner")
+        sides = self.sides(target)
+        matched = Values(sides, joined, self.matched)
+        choice = matched.choice()
+        made = matched.made()
+        if unmatched is not None:
+            unmatched.sides = sides
+            choice = F.when(self.source[SOURCE].isNotNull(), choice).otherwise(unmatched.choice())
+            made += unmatched.made()
+        rows = joined.withColumn(CLAUSE, choice)
+        if not self.inserts:
+            rows = rows.where(F.col(CLAUSE).isNotNull())
+        elif self.unmatched:
+            rows = rows.where(F.col(CLAUSE).isNotNull() | self.source[SOURCE].isNotNull())
+        task = self._task(RowOrigins.of(self.snapshot, found.files), feed=self.feed)
+        carried = [target[FILE], target[ROW], F.col(CLAUSE)]
+        if self.inserts:
+            carried.append(self.source[SOURCE])
+        if self.feed:
+            names = self.snapshot.schema.names
+            carried += [target[quoted(n)].alias(f"{OLD}{i}") for i, n in enumerate(names)]
+        id_column = self.snapshot.metadata.configuration.get(row_tracking.ID_COLUMN)
+        if any(f.name == id_column for f in row_columns(self.snapshot)):
+            carried.append(target[quoted(str(id_column))].alias(ROW_ID))
+        frame = new_rows(rows, self.metadata, [(c, m) for c, m in made if c.rules is not None], carried)
+        outcomes = self._run(frame, task)
+        if outcomes.clash is not None:
+            raise self._ambiguous(rows, target, outcomes, found)
+        return outcomes
+
+    @cached_property
+    def _shared_names(self) -> bool:
+        """Whether a name may be that of columns of both tables."""
+        return bool({n.lower() for n in self.request.source.columns} & {n.lower() for n in self.snapshot.schema.names})
+
+    def _ambiguous(self, rows: DataFrame, target: DataFrame, outcomes: Outcomes, found: AddressedRows) -> TrilakeError:
+        from trilake.delta.commands.merge.merge import (
+            ambiguous,  # late: it brings the parser, which most merges do not need
+        )
+
+        assert outcomes.clash is not None
+        discard(self.log.store, outcomes.actions, self.job_id)
+        file, row = outcomes.clash
+        here = rows.where((target[FILE] == file) & (target[ROW] == row) & F.col(CLAUSE).isNotNull())
+        names = self.request.source.columns
+        shown = here.select(*(self.source[quoted(n)] for n in names)).limit(3).toArrow().to_pylist()
+        path = self.snapshot.adds["path"][int(found.files[file])].as_py()
+        return ambiguous(shown, file=path, row=row)
+
+    # --- rows of the source ------------------------------------------------------------------------------------------
+
+    def _insert(self, seen: BitMap64 | pa.Array | None, source: _SourceRows, *, feed: bool) -> Outcomes:
+        """Insert the source rows that match nothing."""
+        numbers = pa.array([], pa.int64())
+        if isinstance(seen, BitMap64):
+            numbers = pa.array(np.asarray(seen.to_array(), np.uint64).view(np.int64))
+        elif seen is not None:
+            numbers = seen
+        left = source.count - len(numbers)
+        if not left:
+            return Outcomes()
+        task = self._task(None, feed=feed)
+        if source.inserts is not None:
+            rows = source.inserts
+            new = pc.invert(pc.is_in(rows[SOURCE], numbers))
+            return self._insert_here(rows.filter(pc.and_(new, pc.is_valid(rows[CLAUSE]))).drop([SOURCE]), task)
+        rest = self.source
+        if len(numbers):
+            known = self.spark.createDataFrame(pa.table({"__trilake_seen": numbers}))
+            if len(numbers) * 8 <= _BROADCAST_BYTES:
+                known = F.broadcast(known)
+            rest = rest.join(known, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
+        values = Values(self.sides(None), rest, self.inserts)
+        chosen = rest.withColumn(CLAUSE, values.choice()).where(F.col(CLAUSE).isNotNull())
+        frame = new_rows(chosen, self.metadata, values.made(), [F.col(CLAUSE)])
+        if left > _FEW_INSERTS:
+            return self._run(frame, task)
+        try:
+            found = frame.toArrow()
+        except AnalysisException:
+            raise
+        except PySparkException as e:
+            raise self._failed(e) from e
+        return self._insert_here(found, task)
+
+    def _insert_here(self, rows: pa.Table, task: MergeTask) -> Outcomes:
+        job = replace(task, names=tuple(rows.column_names))
+        done = job.run(iter(rows.to_batches()), 0, tasks=1)
+        return self._checked([done] if done is not None else [])
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    def _run(self, frame: DataFrame, task: MergeTask) -> Outcomes:
+        job = replace(task, names=tuple(frame.columns))
+        # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
+        plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
+        try:
+            parts: list[Outcome] = [pickle.loads(r.outcome) for r in plain.mapInArrow(job, "outcome binary").collect()]
+        except AnalysisException:
+            raise  # nothing ran
+        except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
+            raise self._failed(e) from e
+        return self._checked(parts)
+
+    def _checked(self, parts: Sequence[Outcome]) -> Outcomes:
+        done = Outcomes.of(parts, lenient=lenient_duplicates(self.request.clauses))
+        if done.error is not None:
+            discard(self.log.store, done.actions, self.job_id)
+            raise done.error
+        return done
+
+    def _failed(self, cause: BaseException) -> WriteFailedError:
+        left = files_of_job(self.log, self.job_id)
+        what = f"{len(left)} files are left behind, invisible to readers" if left else "nothing is left behind"
+        return WriteFailedError(
+            f"the merge failed before its commit; the table is unchanged and {what}. Cause: {cause}",
+            help="repeat the merge; vacuum removes what was left behind" if left else "repeat the merge",
+            file=self.log.store.uri,
+        )
+
+
+def _text(condition: Expr) -> str:
+    return condition if isinstance(condition, str) else column_sql(condition) or str(condition)
+
+
+def _plan_bytes(frame: DataFrame) -> int:
+    """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known, or where
+    a step may make many rows of one."""
+    java = getattr(frame, "_jdf", None)
+    if java is None:
+        return sys.maxsize
+    plan = java.queryExecution().optimizedPlan()
+    todo = [plan]
+    while todo:
+        node = todo.pop()
+        if node.nodeName() not in _STEADY:
+            return sys.maxsize
+        children = node.children()
+        todo += [children.apply(i) for i in range(children.size())]
+    return int(str(plan.stats().sizeInBytes()))
+
+
+def _row_bytes(frame: DataFrame) -> int:
+    """About how many bytes a row takes."""
+    sizes = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "float": 4, "date": 4}
+    return sum(sizes.get(f.dataType.typeName(), 8 if f.dataType.typeName() == "long" else 32) for f in frame.schema)

@@ -1,0 +1,105 @@
+"""What the condition of a MERGE says of the target's columns, so that files can be chosen by the source's keys.
+
+Only what is certain is used; where nothing is, all files are looked into.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.delta.commands.merge.pruning import target_schema
+from trilake.delta.log.log import Snapshot
+from trilake.delta.protocol.schema import StructType
+from trilake.errors import TrilakeError
+from trilake.spark.native.bases import is_connect
+from trilake.spark.native.columns import empty_frame
+from trilake.spark.session.schemas import from_spark
+
+#: What expressions call a table that has no alias.
+_TARGET, _SOURCE = "__trilake_t", "__trilake_s"
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """A column of the target, by the parts of its name, that must equal an expression of the source."""
+
+    column: tuple[str, ...]
+    source: Column
+    null_safe: bool
+
+
+def key_columns(
+    spark: SparkSession, snapshot: Snapshot, source: DataFrame, condition: str | Column, alias: str | None
+) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
+    """Columns of the target that must equal something of the source, and conditions on the target alone as texts over
+    its columns."""
+    from trilake.delta.commands.merge.scope import Scope  # late: the parser takes a third of a second to load
+
+    text = condition if isinstance(condition, str) else _analysed(spark, snapshot.schema, source, condition, alias)
+    if text is None:
+        return (), ()
+    given = from_spark(source.schema)
+    assert isinstance(given, StructType)
+    own = _alias_of(source)
+    try:
+        scope = Scope.of(
+            target_schema(snapshot),
+            given.to_arrow_schema(),
+            {"target": alias or _TARGET, "source": own or _SOURCE},
+            dt.datetime.now(dt.UTC),
+        )
+        hints = scope.hints(text)
+    except TrilakeError:
+        return (), ()  # names that only Spark resolves, or a text that only it can read
+    keys = []
+    for key in hints.keys:
+        column = F.expr(key.source if own else key.source.replace(f"`{_SOURCE}`.", ""))
+        if _resolves(source, column):
+            keys.append(KeyColumn(key.column, column, key.null_safe))
+    return tuple(keys), hints.alone
+
+
+def _resolves(source: DataFrame, column: Column) -> bool:
+    try:
+        kind = source.select(column.alias("k")).schema[0].dataType
+    except AnalysisException:
+        return False
+    return kind.typeName() not in ("array", "map", "struct", "variant")
+
+
+def _alias_of(frame: DataFrame) -> str | None:
+    """The alias that a frame was given last, before columns were added to it; ``None`` where it has none."""
+    java: Any = getattr(frame, "_jdf", None)
+    if java is None:  # Spark Connect, where the plan is Python's
+        plan: Any = getattr(frame, "_plan", None)
+        while type(plan).__name__ == "WithColumns":
+            plan = plan._child
+        return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None
+    try:
+        attributes = java.queryExecution().analyzed().output()
+        parts = attributes.apply(0).qualifier()
+        return str(parts.apply(parts.size() - 1)) if parts.size() else None
+    except Py4JError:
+        return None
+
+
+def _analysed(
+    spark: SparkSession, schema: StructType, source: DataFrame, condition: Column, alias: str | None
+) -> str | None:
+    """The text of a column as Spark resolves it; classic sessions only."""
+    if is_connect(spark):
+        return None
+    target = empty_frame(spark, schema)
+    named = target if alias is None else target.alias(alias)
+    try:
+        plan = named.join(source, condition)._jdf.queryExecution().analyzed()
+        return str(plan.condition().get().sql())
+    except (Py4JError, PySparkException):
+        return None  # the join itself will say what is wrong, or is described otherwise

@@ -1,0 +1,304 @@
+"""What a task of a MERGE on Spark does with its rows: it writes new ones, and tells which old ones they replace.
+
+A row that comes in is a pair of rows that match, or a row of one table alone.  It says where the target's row is, which
+clause it got, and what that makes of it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark import TaskContext
+
+from trilake.delta.commands.merge.clauses import Action, Kind
+from trilake.delta.commands.merge.commit import RowCounts
+from trilake.delta.commands.rows.row_changes import change_file_plan, with_change_type
+from trilake.delta.commit import row_tracking
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.write_files import TaskWriter
+from trilake.delta.rules.row_rules import RowPipeline, RowRules
+from trilake.delta.rules.store_assignment import assign_batch
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import TrilakeError
+from trilake.spark.delta.providers import install_providers
+from trilake.spark.delta.row_addresses import FILE, ROW, RowOrigins
+from trilake.storage.base import Store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+#: The number of a row of the source, and the number of the clause that a row gets, null for none.
+SOURCE, CLAUSE = "__trilake_source", "__trilake_clause"
+#: A column of the row as it was, by its number, and the id of a row that has moved before.
+OLD, ROW_ID = "__trilake_old_", "__trilake_row_id"
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
+
+
+@dataclass(frozen=True)
+class TaskClause:
+    """A clause as tasks need it: ``columns`` are those of the table that it gives, ``rules`` what they go through."""
+
+    kind: Kind
+    action: Action
+    columns: tuple[str, ...] = ()
+    rules: RowRules | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task did: files, the rows they replace by number of the file in the scan, and the source rows that have
+    a match, both as serialized bitmaps."""
+
+    written: WrittenFiles = field(default_factory=lambda: WrittenFiles(()))
+    cdc: tuple[Mapping[str, object], ...] = ()
+    taken: Mapping[int, bytes] = field(default_factory=dict)
+    seen: bytes | None = None
+    counts: RowCounts = field(default_factory=RowCounts)
+    #: A row of the target, by file and index, that several source rows would change.
+    clash: tuple[int, int] | None = None
+    #: Why the task failed; its files are gone then.  Told and not raised, so that the files of others can go too.
+    error: TrilakeError | None = None
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """What tasks of a merge do, as it travels; ``names`` are the columns that they get.
+
+    ``origins`` say the ids of rows that never moved, ``None`` where the rows of the target are not in it; ``lenient``
+    allows several matches of a row that is deleted.
+    """
+
+    store: Store
+    files: FilePlan
+    clauses: tuple[TaskClause, ...]
+    origins: RowOrigins | None
+    feed: bool
+    lenient: bool = False
+    #: The names of the table's columns before the merge, which the change feed wants as they were.
+    before: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        named = (b.rename_columns(list(self.names)) for b in batches)
+        outcome = self.run(named, task)
+        if outcome is not None:
+            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], ["outcome"])
+
+    def run(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> Outcome | None:
+        """Take all rows of a task; ``None`` where there were none."""
+        try:
+            with _Pass(self, task, tasks) as work:
+                for chunk in joined(batches):
+                    work.take(chunk)
+                return work.outcome()
+        except TrilakeError as e:
+            return Outcome(error=e)
+
+
+class _Pass:
+    """The state of one task."""
+
+    def __init__(self, job: MergeTask, task: int, tasks: int | None) -> None:
+        self.job = job
+        runtime = Runtime()
+        self.writer = TaskWriter(job.store, job.files, task, runtime)
+        self.changes = TaskWriter(job.store, change_file_plan(job.files), task, runtime)
+        count = len(job.clauses)
+        # Clauses of one task must not make up the same identity values, nor those of other tasks.
+        self.pipelines: list[RowPipeline | None] = [
+            None
+            if c.rules is None
+            else c.rules.start(task * count + i, tasks=1 if count == 1 and tasks == 1 else tasks and tasks * count)
+            for i, c in enumerate(job.clauses)
+        ]
+        self.taken: dict[int, BitMap64] = {}
+        self.seen = BitMap64()
+        self.counts = RowCounts()
+        self.clash: tuple[int, int] | None = None
+        self.rows = 0
+
+    def __enter__(self) -> _Pass:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is not None:
+            self.writer.abort()
+            self.changes.abort()
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Do what the clauses say of some rows."""
+        self.rows += rows.num_rows
+        names = rows.schema.names
+        if SOURCE in names:
+            numbers = pc.drop_null(rows.column(SOURCE)).to_numpy()
+            self.seen |= BitMap64(numbers.astype(np.uint64))
+        chosen = pc.fill_null(rows.column(CLAUSE), -1).to_numpy()
+        if FILE in names:
+            keep = chosen >= 0
+            if not keep.all():
+                rows, chosen = rows.filter(pa.array(keep)), chosen[keep]
+            new = self._address(rows)
+            if not new.all():
+                rows, chosen = rows.filter(pa.array(new)), chosen[new]
+        for number, (clause, pipeline) in enumerate(zip(self.job.clauses, self.pipelines, strict=True)):
+            which = np.flatnonzero(chosen == number)
+            if len(which):
+                mine = rows if len(which) == rows.num_rows else rows.take(pa.array(which))
+                self._apply(clause, pipeline, mine)
+
+    def _address(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Note the rows of the target that are changed; which of them were not noted before."""
+        files, places = rows.column(FILE).to_numpy(), rows.column(ROW).to_numpy()
+        new = np.ones(len(files), bool)
+        for file in np.unique(files):
+            at = np.flatnonzero(files == file)
+            here = places[at].astype(np.uint64)
+            found, first = np.unique(here, return_index=True)
+            old = self.taken.get(int(file), BitMap64())
+            add = BitMap64(found)
+            again = old & add
+            if len(found) < len(here) or len(again):
+                fresh = np.zeros(len(here), bool)
+                fresh[first] = True
+                if len(again):
+                    fresh &= ~np.isin(here, np.asarray(again.to_array(), np.uint64))
+                new[at] = fresh
+                if not self.job.lenient and self.clash is None:
+                    self.clash = (int(file), int(here[np.flatnonzero(~fresh)[0]]))
+            self.taken[int(file)] = old | add
+        return new
+
+    def _apply(self, clause: TaskClause, pipeline: RowPipeline | None, rows: pa.RecordBatch) -> None:
+        count, matched = rows.num_rows, clause.kind == "matched"
+        if self.clash is not None:
+            return  # nothing of this will be committed
+        if self.job.feed and clause.action != "insert":
+            kind = "delete" if clause.action == "delete" else "update_preimage"
+            self.changes.write(with_change_type(self._old(rows), kind))
+        if pipeline is None:
+            self.counts += RowCounts(deleted_matched=count) if matched else RowCounts(deleted_unmatched=count)
+            return
+        given = pipeline.rules.given | {e.name for e in pipeline.rules.needs_spark}
+        wanted = [n for n in rows.schema.names if n in given]
+        new = pipeline.apply(rows.select(wanted or [CLAUSE]))
+        if self.job.feed:
+            change = "insert" if clause.action == "insert" else "update_postimage"
+            self.changes.write(with_change_type(new, change))
+        self.writer.write(self._with_ids(clause, rows, new))
+        if clause.action == "insert":
+            self.counts += RowCounts(inserted=count)
+        else:
+            self.counts += RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
+
+    def _with_ids(self, clause: TaskClause, rows: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
+        """New rows with the ids that updated ones keep; their version is that of this commit."""
+        id_column = self.job.files.configuration.get(row_tracking.ID_COLUMN)
+        for f in self.job.files.extra:
+            values = pa.nulls(new.num_rows, pa.int64())
+            if f.name == id_column and clause.action == "update" and self.job.origins is not None:
+                values = pc.coalesce(rows.column(ROW_ID), self.job.origins.ids(rows.column(FILE), rows.column(ROW)))
+            new = new.append_column(f.name, values)
+        return new
+
+    def _old(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [rows.column(f"{OLD}{i}") for i in range(len(self.job.before))]
+        old = pa.RecordBatch.from_arrays(arrays, list(self.job.before))
+        return assign_batch(old, read_schema(self.job.files.schema))
+
+    def outcome(self) -> Outcome | None:
+        """Close all files."""
+        if not self.rows:
+            return None
+        if self.clash is not None:
+            self.writer.abort()
+            self.changes.abort()
+            return Outcome(clash=self.clash)
+        marks: dict[str, int] = {}
+        for pipeline in self.pipelines:
+            if pipeline is not None:
+                columns = {c.name: c for c in pipeline.rules.identities}
+                for name, mark in pipeline.marks.items():
+                    further = columns[name].further(mark, marks.get(name))
+                    assert further is not None
+                    marks[name] = further
+        return Outcome(
+            WrittenFiles(tuple(self.writer.close()), marks),
+            tuple(self.changes.close()),
+            {n: rows.serialize() for n, rows in self.taken.items()},
+            self.seen.serialize() if len(self.seen) else None,
+            self.counts,
+        )
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches put together: rules and writers cost something a batch."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What all tasks did together."""
+
+    written: tuple[WrittenFiles, ...] = ()
+    cdc: tuple[Mapping[str, object], ...] = ()
+    taken: Mapping[int, BitMap64] = field(default_factory=dict)
+    seen: BitMap64 = field(default_factory=BitMap64)
+    counts: RowCounts = field(default_factory=RowCounts)
+    clash: tuple[int, int] | None = None
+    error: TrilakeError | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[Outcome], *, lenient: bool) -> Outcomes:
+        """Put together; a row of the target that two tasks changed is a clash too, unless ``lenient``."""
+        taken: dict[int, BitMap64] = {}
+        seen, counts = BitMap64(), RowCounts()
+        clash = next((p.clash for p in parts if p.clash is not None), None)
+        twice = 0
+        for part in parts:
+            counts += part.counts
+            if part.seen is not None:
+                seen |= BitMap64.deserialize(part.seen)
+            for file, data in part.taken.items():
+                rows = BitMap64.deserialize(data)
+                if file in taken:
+                    both = taken[file] & rows
+                    if len(both):
+                        clash = clash or (file, int(both.min()))
+                        twice += len(both)
+                    rows = taken[file] | rows
+                taken[file] = rows
+        if lenient:
+            clash, counts = None, replace(counts, deleted_matched=counts.deleted_matched - twice)
+        return cls(
+            tuple(p.written for p in parts),
+            tuple(c for p in parts for c in p.cdc),
+            taken,
+            seen,
+            counts,
+            clash,
+            next((p.error for p in parts if p.error is not None), None),
+        )
+
+    @property
+    def actions(self) -> list[Mapping[str, object]]:
+        """The actions of all new files."""
+        adds: list[Mapping[str, object]] = [{"add": a} for w in self.written for a in w.actions]
+        return [*adds, *({"cdc": c} for c in self.cdc)]

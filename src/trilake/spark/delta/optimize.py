@@ -1,0 +1,186 @@
+"""``DeltaTable.optimize()``: delta-spark's builder, whose bins of files are tasks of a Spark job.
+
+A task reads and writes its files as Arrow, so no row passes through the JVM.  Settings of the session have the names
+that delta-spark gives them, ``spark.databricks.delta.optimize.*``.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.commands.optimize import zcubes
+from trilake.delta.commands.optimize.footers import purgeable
+from trilake.delta.commands.optimize.metrics import OptimizeMetrics, as_row, camel
+from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest, OptimizeResult, optimize, purge
+from trilake.delta.log.log import DeltaLog
+from trilake.spark.delta.optimize_settings import integer, setting
+from trilake.spark.delta.optimize_shuffle import OptimizeRunner
+from trilake.spark.delta.providers import install_providers
+from trilake.spark.delta.settings import session_log
+from trilake.spark.native.bases import is_connect
+from trilake.spark.session.analysis_errors import raises_for_spark
+from trilake.storage import open_store
+
+install_providers()
+
+
+@raises_for_spark
+class DeltaOptimizeBuilder:
+    """An OPTIMIZE command being described; :meth:`executeCompaction` and :meth:`executeZOrderBy` run it.
+
+    Make one with ``DeltaTable.optimize()``.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str]) -> None:
+        self._spark, self._path, self._options = spark, path, dict(options)
+        self._conditions: tuple[str, ...] = ()
+
+    def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
+        """Restrict the command to the partitions for which a condition is true.
+
+        The condition may name partition columns only; several calls must all hold.
+        """
+        if not isinstance(partitionFilter, str):
+            raise TypeError(f"partitionFilter needs to be a string but got '{type(partitionFilter)}'.")
+        self._conditions = (*self._conditions, partitionFilter)
+        return self
+
+    def executeCompaction(self, *, full: bool = False) -> DataFrame:
+        """Put small files, and files with many deleted rows, together; a table with clustering columns is clustered.
+
+        ``full`` clusters all files anew, those of large clusters included.  Returns one row with ``path`` and
+        ``metrics``.
+        """
+        return self._frame(self._optimize((), full))
+
+    def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
+        """Write the files again in the order of a curve through ``cols``, given one by one or as one list.
+
+        Returns one row with ``path`` and ``metrics``.
+        """
+        names: Any = cols
+        if len(cols) == 1 and isinstance(cols[0], list | tuple):
+            names = cols[0]
+        for c in names:
+            if type(c) is not str:
+                raise TypeError(f"Z-order column must be str. Found {c} with type {type(c)}")
+        return self._frame(self._optimize(tuple(names), False))
+
+    def executePurge(self) -> DataFrame:
+        """Write the files again that hold deleted rows or dropped columns, as ``REORG TABLE ... APPLY (PURGE)`` does.
+
+        Returns one row with ``path`` and ``metrics``.
+        """
+        log = self._log()
+        done = purge(
+            log,
+            lambda snapshot: purgeable(log.store, snapshot),
+            where=self._where(),
+            target_size=self._integer("maxFileSize"),
+            predicates=self._predicates(),
+            run=OptimizeRunner(self._spark),
+        )
+        return self._frame(done)
+
+    def _log(self) -> DeltaLog:
+        return session_log(self._spark, open_store(self._path, self._options))
+
+    def _optimize(self, columns: tuple[str, ...], full: bool) -> OptimizeResult:
+        log = self._log()
+        minimum = self._integer("clustering.mergeStrategy.minCubeSize.threshold")
+        target = self._integer("clustering.mergeStrategy.minCubeSize.targetCubeSize")
+        request = OptimizeRequest(
+            where=self._where(),
+            zorder_by=columns,
+            target_size=self._integer("maxFileSize"),
+            min_file_size=self._integer("minFileSize"),
+            deleted_share=float(self._conf("maxDeletedRowsRatio") or DELETED_SHARE),
+            full=full,
+            check_statistics=(self._conf("zorder.checkStatsCollection.enabled") or "true").lower() == "true",
+            min_cube_size=zcubes.MIN_CUBE_SIZE if minimum is None else max(1, minimum),
+            target_cube_size=zcubes.TARGET_CUBE_SIZE if target is None else max(1, target),
+            predicates=self._predicates(),
+        )
+        return optimize(log, request, run=OptimizeRunner(self._spark))
+
+    def _where(self) -> str | None:
+        return " AND ".join(f"({c})" for c in self._conditions) or None
+
+    def _predicates(self) -> tuple[str, ...]:
+        return tuple(p for c in self._conditions for p in shown_predicates(self._spark, c))
+
+    def _conf(self, name: str) -> str | None:
+        return setting(self._spark, f"optimize.{name}")
+
+    def _integer(self, name: str) -> int | None:
+        return None if self._conf(name) is None else integer(self._spark, f"optimize.{name}", 0)
+
+    def _frame(self, result: OptimizeResult) -> DataFrame:
+        row = (self._log().store.uri, as_row(result.metrics))
+        return self._spark.createDataFrame([row], RESULT)
+
+    def __repr__(self) -> str:
+        return f"<OPTIMIZE of {self._path}" + (f" where {self._where()}>" if self._conditions else ">")
+
+
+def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
+    """A condition as delta-spark's history shows it: the conjuncts, as Spark prints what it has parsed."""
+    if is_connect(spark):
+        return conjuncts(explained(spark, condition))
+    todo, out = [spark._jsparkSession.sessionState().sqlParser().parseExpression(condition)], []
+    while todo:
+        node = todo.pop()
+        if node.getClass().getSimpleName() == "And":
+            todo += [node.right(), node.left()]
+        else:
+            out.append(str(node.toString()))
+    return out
+
+
+def explained(spark: SparkSession, condition: str) -> str:
+    """A condition as Spark prints it, out of the parsed plan of a query that is never analysed."""
+    text = str(spark.sql(f"EXPLAIN EXTENDED SELECT 1 FROM trilake_no_such_table WHERE {condition}").collect()[0][0])
+    found = re.search(r"^.*?'?Filter (.*)$", text, re.MULTILINE)
+    return condition if found is None else found[1]
+
+
+def conjuncts(printed: str) -> list[str]:
+    """The parts of a printed condition that must all hold.
+
+    >>> conjuncts("((('a = 1) AND ('b = x AND y)) AND isnotnull('c))")
+    ["('a = 1)", "('b = x AND y)", "isnotnull('c)"]
+    """
+    depth = 0
+    for at, character in enumerate(printed):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        # Inside the outer pair alone, and between two operands that have pairs of their own.
+        if depth == 1 and printed.startswith(") AND ", at) and printed.endswith("))"):
+            left, right = printed[1 : at + 1], printed[at + 6 : -1]
+            return [*conjuncts(left), *conjuncts(right)]
+    return [printed]
+
+
+def _spark_type(annotation: Any) -> T.DataType:
+    """The type of a metric: what the dataclass says of the field."""
+    options = [a for a in typing.get_args(annotation) if a is not type(None)]
+    kind = options[0] if options else annotation
+    if is_dataclass(kind):
+        return struct_of(kind)
+    return {int: T.LongType(), float: T.DoubleType(), bool: T.BooleanType(), str: T.StringType()}[kind]
+
+
+def struct_of(kind: Any) -> T.StructType:
+    """The struct that :func:`~trilake.delta.commands.optimize.metrics.as_row` makes of a dataclass of metrics."""
+    hints = typing.get_type_hints(kind)
+    return T.StructType([T.StructField(camel(f.name), _spark_type(hints[f.name])) for f in fields(kind)])
+
+
+#: What the execute methods return: one row.
+RESULT = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", struct_of(OptimizeMetrics))])

@@ -1,0 +1,164 @@
+"""Data files of Delta tables that are of another format of this library: ``metaData.format.provider`` ``lance`` or
+``trevni``.
+
+Formats do not know each other, so the two meet here, in a layer that may know both.  Nothing of Spark is
+imported: tables that are read without it need this too.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from trilake.delta.files.file_plan import CHECKS, WRITERS, FilePlan, RowFile
+from trilake.delta.scan.conform import needed_file_columns
+from trilake.delta.scan.data_files import PROVIDERS, FileBatches, no_columns
+from trilake.delta.scan.scan import ReadPlan
+from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
+from trilake.storage.base import Store
+
+#: Rows of a Lance file's row group: the unit in which it is read, and larger than that of a dataset, whose rows are
+#: taken one by one.
+_GROUP = 1 << 14
+
+
+def install_providers() -> None:
+    """Let Delta tables have Lance and Trevni files.  Calling it again changes nothing."""
+    PROVIDERS["trevni"] = _read_trevni
+    WRITERS["trevni"] = _write_trevni
+    PROVIDERS["lance"] = _read_lance
+    WRITERS["lance"] = _write_lance
+    CHECKS["lance"] = _check_lance
+
+
+# --- Trevni ----------------------------------------------------------------------------------------------------------
+
+
+def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
+    from trilake.trevni.file import TrevniFile  # late: its kernels take time to load
+
+    if plan.mode == "id":
+        raise UnsupportedProtocolError(
+            "columns are mapped by id, and Trevni files have no ids of columns", file=plan.uri, version=plan.version
+        )
+    file = TrevniFile((store, key))
+    schema = file.schema
+    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
+    names = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+    if not names:
+        yield 0, no_columns(file.row_count)
+        return
+    position = 0
+    for batch in file.batches(names):
+        yield position, batch
+        position += batch.num_rows
+
+
+def _write_trevni(store: Store, key: str, schema: pa.Schema, plan: FilePlan) -> RowFile:
+    from trilake.trevni.writer import TrevniWriter
+
+    # Files of many partitions may be open at once; what exceeds this waits on disk.
+    return TrevniWriter((store, key), schema, codec=plan.compression, checksum="crc32", memory=1 << 24)
+
+
+# --- Lance -----------------------------------------------------------------------------------------------------------
+
+
+def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
+    from trilake.lance.data_file import DataFile  # late: its messages take time to load
+    from trilake.lance.schema import LanceSchema
+    from trilake.lance.view import View
+
+    file = DataFile.open(store, key)
+    view = View(file.schema)
+    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
+    needed = set(needed_file_columns(fields, view.arrow, plan.resolver))
+    columns = LanceSchema(tuple(f for i, f in enumerate(view.schema.fields) if i in needed), view.schema.metadata)
+    stored = view.stored(columns)
+    for number, position in enumerate(file.batch_offsets[:-1].tolist()):
+        if needed:
+            yield position, view.show(file.read_batch(number, stored), columns)
+        else:
+            yield position, no_columns(int(file.batch_offsets[number + 1]) - position)
+
+
+def _check_lance(schema: pa.Schema) -> None:
+    from trilake.lance.schema import LanceSchema
+
+    try:
+        LanceSchema.from_arrow(schema)
+    except UnsupportedProtocolError as e:
+        raise SchemaMismatchError(
+            f"the table's files are Lance, which cannot hold a column: {e.message}",
+            help='make the table with data_format="parquet", or without the column',
+            column=e.context.get("column"),
+        ) from e
+
+
+def _write_lance(store: Store, key: str, schema: pa.Schema, plan: FilePlan) -> RowFile:
+    return _LanceFile(store, key, schema)
+
+
+class _LanceFile:
+    """A Lance data file with its schema in it, while it is being written.
+
+    Nulls of columns are kept by companions, as in datasets with that policy.  Inside of lists and structs the format
+    has nulls of texts and bytes only, and for those no empty values: the fields there say that they have no nulls, so
+    that empty values stay what they are and all nulls are refused alike.
+    """
+
+    def __init__(self, store: Store, key: str, schema: pa.Schema) -> None:
+        from trilake.lance.data_file_writer import DataFileWriter
+        from trilake.lance.null_masks import masked_schema
+        from trilake.lance.schema import LanceSchema
+        from trilake.lance.writing import Target
+
+        self.target = Target.new(schema, nulls="mask")
+        self.strict = LanceSchema.from_arrow(pa.schema([f.with_type(_without_nulls(f.type)) for f in schema]))
+        whole = masked_schema(pa.schema([f.storage_field for f in self.strict.fields], schema.metadata))
+        self.writer = DataFileWriter(store, key, LanceSchema.from_arrow(whole))
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.writer.size
+
+    def write(self, batch: pa.Table) -> None:
+        """Add rows.  Raises ``SchemaMismatchError`` for a null inside of a list or struct."""
+        from trilake.lance.null_masks import unfold
+        from trilake.lance.writing import regroup
+
+        for group in regroup(batch.to_batches(), _GROUP):
+            rows = self.target.conform(group)
+            self._check(rows)
+            self.writer.write(unfold(rows, self.target.schema, "zero"))
+
+    def _check(self, rows: pa.RecordBatch) -> None:
+        from trilake.lance.null_masks import lost_null
+
+        for field, array in zip(self.strict.fields, rows.columns, strict=True):
+            if pa.types.is_nested(array.type):
+                path = lost_null(field.storage_field, array.drop_null())
+                if path is not None:
+                    raise SchemaMismatchError(
+                        "the table's files are Lance, which cannot hold a null inside of a list or struct",
+                        help='fill the nulls, or make the table with data_format="parquet"',
+                        column=path,
+                    )
+
+    def close(self) -> None:
+        """Finish the file."""
+        self.writer.close()
+
+    def discard(self) -> None:
+        """Give it up."""
+        self.writer.discard()
+
+
+def _without_nulls(kind: pa.DataType) -> pa.DataType:
+    """The type whose parts have no nulls."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _without_nulls(f.type), False, f.metadata) for f in kind])
+    if pa.types.is_list(kind):
+        f = kind.value_field
+        return pa.list_(pa.field(f.name, _without_nulls(f.type), False, f.metadata))
+    return kind

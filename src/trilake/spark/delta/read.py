@@ -1,0 +1,242 @@
+"""A Delta snapshot as a DataFrame: Spark's native scan where it can reach the files, Arrow in the tasks elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from hashlib import sha256
+from io import RawIOBase
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
+from trilake.delta.protocol.partitions import typed_partitions
+from trilake.delta.protocol.schema import StructType, nested_fields
+from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, plan_scan, read_schema, resolve_columns, vector_count
+from trilake.delta.table import ArrowDeltaTable
+from trilake.expr import Filter
+from trilake.spark.delta.source import TrilakeDeltaDataSource
+from trilake.spark.native import manifest as native_manifest
+from trilake.spark.native.bases import keep, kept
+from trilake.spark.native.refusal import hadoop_uri
+from trilake.spark.native.scan import (
+    NativeFiles,
+    NativeScan,
+    NativeScanError,
+    native_frame,
+    native_refusal,
+    native_scan,
+)
+from trilake.spark.session.schemas import to_physical_spark, to_spark
+from trilake.spark.session.source_registry import register_sources
+from trilake.storage.base import Store
+from trilake.table import Explanation, FilterLike
+
+_log = logging.getLogger("trilake.spark")
+_INTEGERS = {"byte", "short", "integer", "long"}
+
+
+def read_dataframe(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.
+
+    Files that cannot match are left out on the driver; Spark applies the filter to the rows.
+    """
+    output = resolve_columns(read_schema(table.snapshot.schema), columns, table.uri)
+    scan = plan_scan(table.snapshot, None, filter)
+    df = _rows(spark, table, scan, options or {})
+    if isinstance(filter, str):
+        df = df.where(filter)
+    elif scan.plan.filter is not None:
+        df = df.mapInArrow(_Apply(scan.plan.filter), df.schema)
+    return df if columns is None else df.select(*(f"`{c.replace('`', '``')}`" for c in output))
+
+
+def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str]) -> DataFrame:
+    if refuse_native(table, spark) is None:
+        try:
+            return _native(spark, table.log.store, scan)
+        except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
+            _log.info("%s is read through Arrow: %s", table.uri, e)
+    return _through_arrow(spark, table, options)
+
+
+def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
+    """Which files :func:`read_dataframe` reads, and which way their rows take."""
+    refusal = refuse_native(table, spark)
+    way = "Spark's native scan" if refusal is None else f"Arrow in Spark's tasks, not Spark's native scan: {refusal}"
+    return replace(table.explain(filter), notes=(f"read by {way}",))
+
+
+def refuse_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
+    """Why Spark cannot read the files natively; ``None`` where it can."""
+    return files_refusal(table.metadata, table.uri, spark, vectors=vector_count(table.snapshot.adds) > 0)
+
+
+def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors: bool) -> str | None:
+    """Why Spark cannot read files of a table with this metadata natively, some of which have ``vectors``."""
+    changes = [c for f in nested_fields(metadata.schema) for c in f.metadata.get("delta.typeChanges") or ()]
+    if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
+        return "a column was widened from integers to decimals, which Spark's Parquet reader does not follow"
+    return native_refusal(uri, metadata.provider.lower(), vectors=vectors, spark=spark)
+
+
+class _Apply:
+    """A pyarrow expression as a step of Spark's plan."""
+
+    def __init__(self, filter: Filter) -> None:
+        self.filter = filter
+
+    def __call__(self, batches):  # type: ignore[no-untyped-def]  # Spark inspects annotations of what it is given
+        for batch in batches:
+            yield self.filter.apply(batch)
+
+
+def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
+    register_sources(spark, [TrilakeDeltaDataSource])
+    reader = spark.read.format("trilake-delta").option("versionAsOf", table.version)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load(table.uri)
+
+
+def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
+    vectors = load_vectors(store, scan)
+    if scan.files.num_rows <= native_manifest.CHECKED_SIZES:
+        # So few files are asked for their sizes each time, which the log does not know.
+        return native_frame(spark, native_files(store, scan, vectors))
+    key = _digest(store, scan)
+    found: NativeScan | None = kept(spark, key)
+    if found is None:
+        found = native_scan(spark, native_files(store, scan, vectors), keep=False)
+        keep(spark, key, found, found.size)
+    return found.frame(spark, _native_output(read_schema(scan.snapshot.schema)), vectors)
+
+
+def _digest(store: Store, scan: Scan) -> bytes:
+    """What says of two scans that they read the same columns of the same files in the same way."""
+    plan = scan.plan
+    how = (
+        store.uri,
+        scan.snapshot.metadata.schema_string,
+        plan.partition_columns,
+        plan.mode,
+        plan.provider,
+        sorted(plan.format_options.items()),
+    )
+    digest = _Digest(repr(how).encode())
+    files = scan.files.select(["path", "size", "partitionValues", "deletionVector"])
+    with pa.PythonFile(digest, "w") as sink, pa.ipc.new_stream(sink, files.schema) as writer:
+        writer.write_table(files)
+    return digest.value
+
+
+class _Digest(RawIOBase):
+    """A hash as a file to write to."""
+
+    def __init__(self, data: bytes) -> None:
+        self.hash = sha256(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        return len(data)
+
+    @property
+    def value(self) -> bytes:
+        """The digest of all that was written."""
+        return self.hash.digest()
+
+
+def _native_output(schema: StructType) -> list[tuple[str, T.StructField]]:
+    return [(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)]
+
+
+def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
+    """The files of a scan, and all columns of the table, as Spark's native scan reads them."""
+    schema = read_schema(scan.snapshot.schema)
+    return _native_files(store, schema, scan.plan, scan.paths, scan.files["size"], scan.partitions, vectors)
+
+
+def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence[FileTask]) -> NativeFiles:
+    """The files of some tasks, and the plan's columns of a table of this schema, as Spark's native scan reads them."""
+    values = pa.array([list(t.partition_values.items()) for t in tasks], pa.map_(pa.string(), pa.string()))
+    paths, sizes = pa.chunked_array([[t.path for t in tasks]]), pa.chunked_array([[t.size for t in tasks]])
+    fields = [schema.field(c) for c in plan.partition_columns]
+    found = _load([t.vector for t in tasks], store)
+    read = StructType(plan.fields)
+    return _native_files(
+        store,
+        read,
+        replace(plan, partition_columns=tuple(c for c in plan.partition_columns if read.find(c) is not None)),
+        paths,
+        sizes,
+        typed_partitions(pa.table({"partitionValues": values}), fields),
+        {i: v for i, v in enumerate(found) if v is not None},
+    )
+
+
+def _native_files(
+    store: Store,
+    schema: StructType,
+    plan: ReadPlan,
+    paths: pa.ChunkedArray,
+    sizes: pa.ChunkedArray,
+    partitions: Mapping[str, pa.ChunkedArray],
+    vectors: Mapping[int, BitMap64],
+) -> NativeFiles:
+    inside = [f for f in schema.fields if f.name not in plan.partition_columns]
+    return NativeFiles(
+        root=store.uri,
+        paths=_absolute(store, paths),
+        sizes=sizes,
+        read_schema=to_physical_spark(inside, ids=plan.mode == "id"),
+        partition_columns={schema.field(n).physical_name: partitions[n] for n in plan.partition_columns},
+        partition_types=to_spark(StructType(tuple(schema.field(n) for n in plan.partition_columns))),
+        vectors=vectors,
+        output=_native_output(schema),
+        provider=plan.provider,
+        options=dict(plan.format_options),
+        id_mode=plan.mode == "id",
+    )
+
+
+def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decoded absolute paths of data files."""
+    local = store.local_path("x")
+    root = local[:-1] if local is not None else unquote(hadoop_uri(store.uri)) + "/"
+    joined = pc.binary_join_element_wise(root, paths, "")
+    absolute = pc.match_substring_regex(paths, r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)")
+    return pc.if_else(absolute, paths, joined)
+
+
+def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
+    """Deleted row indexes by position of the file, loaded in parallel."""
+    column = scan.files["deletionVector"]
+    at = np.flatnonzero(pc.is_valid(column).to_numpy())
+    found = column.take(pa.array(at)).to_pylist()
+    bitmaps = _load([DeletionVectorDescriptor.from_json(d) for d in found], store)
+    return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}
+
+
+def _load(vectors: Sequence[DeletionVectorDescriptor | None], store: Store) -> list[BitMap64 | None]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda d: d.load(store) if d is not None else None, vectors))

@@ -1,0 +1,205 @@
+"""Rows of a table on Spark, each with its address: which file it is in, and at which place there.
+
+Commands that change rows find them by such a frame.  It is Spark's native scan, which reads no column that nobody asks
+for; where Spark cannot scan the files itself, tasks read them through Arrow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.delta.commands.rows.row_changes import TouchedFile, row_columns, touched_files
+from trilake.delta.log.log import Snapshot
+from trilake.delta.scan.read import read_positions
+from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema, resolve_columns
+from trilake.delta.scan.statistics import record_counts
+from trilake.delta.table import ArrowDeltaTable
+from trilake.spark.delta.providers import install_providers
+from trilake.spark.delta.read import load_vectors, native_files, refuse_native
+from trilake.spark.native.scan import NativeScanError, native_frame
+from trilake.spark.session.runner import task_rows
+from trilake.spark.session.schemas import to_spark
+from trilake.storage.base import Store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+_log = logging.getLogger("trilake.spark")
+
+#: The columns of an address: a number in :attr:`AddressedRows.files`, and the index of the row in that file.
+FILE, ROW = "__trilake_file", "__trilake_row"
+#: Files that may hold so many rows are collected as bitmaps, which a shuffle makes, and not row by row.
+_MANY_ROWS = 1 << 24
+#: Rows of one bitmap of Spark's.
+_BUCKET = 1 << 15
+
+
+@dataclass(frozen=True)
+class AddressedRows:
+    """Live rows of some files: ``frame`` has the table's columns, then :data:`FILE` and :data:`ROW`.
+
+    With row tracking, and where they were asked for, the columns of :func:`~trilake.delta.commands.rows.row_changes.row_columns`
+    stand between, null for rows that never moved.  ``files`` are positions in ``snapshot.adds``.
+    """
+
+    frame: DataFrame
+    files: npt.NDArray[np.int64]
+    #: Rows that the files may hold, ``None`` where their statistics do not say.
+    most_rows: int | None
+
+    def by_file(self, addresses: pa.Table) -> dict[int, BitMap64]:
+        """Addresses that were collected, as row indexes by position in ``snapshot.adds``."""
+        return {int(self.files[n]): rows for n, rows in bitmaps(addresses).items()}
+
+    def collect(self, rows: DataFrame) -> dict[int, BitMap64]:
+        """The addresses of ``rows``, which were made of :attr:`frame`: row indexes by position in ``snapshot.adds``.
+
+        Takes a bit a row of memory where there may be many rows.
+        """
+        if self.most_rows is not None and self.most_rows <= _MANY_ROWS:
+            return self.by_file(rows.select(FILE, ROW).toArrow())
+        place = F.col(ROW) + 1
+        keys = F.col(FILE).alias("file"), F.bitmap_bucket_number(place).alias("bucket")
+        packed = rows.groupBy(*keys).agg(F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")).toArrow()
+        out: dict[int, BitMap64] = {}
+        for file, bucket, bits in zip(*(packed[n].to_pylist() for n in ("file", "bucket", "bits")), strict=True):
+            found = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
+            rows_of = BitMap64((found + (bucket - 1) * _BUCKET).astype(np.uint64))
+            number = int(self.files[file])
+            out[number] = out[number] | rows_of if number in out else rows_of
+        return out
+
+
+def bitmaps(addresses: pa.Table) -> dict[int, BitMap64]:
+    """Pairs of :data:`FILE` and :data:`ROW` as row indexes by file."""
+    if not addresses.num_rows:
+        return {}
+    files = addresses.column(0).to_numpy()
+    rows = addresses.column(1).to_numpy().astype(np.uint64)
+    order = np.argsort(files, kind="stable")
+    files, rows = files[order], rows[order]
+    numbers, starts = np.unique(files, return_index=True)
+    return {int(n): BitMap64(part) for n, part in zip(numbers, np.split(rows, starts[1:]), strict=True)}
+
+
+def addressed_rows(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    files: Sequence[int] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    row_ids: bool = False,
+) -> AddressedRows:
+    """The rows of some files of an open table's version, with their addresses.
+
+    Parameters
+    ----------
+    files: positions in ``table.snapshot.adds``; all by default.
+    columns: those that will be used, in any order; all by default.  Spark finds out by itself, and the frame may have
+        more of them: this is for a scan that it cannot do itself.
+    row_ids: whether the columns that keep the ids of moved rows are wanted, where the table tracks its rows.
+    """
+    snapshot = table.snapshot
+    chosen = np.arange(snapshot.adds.num_rows) if files is None else np.asarray(files, np.int64)
+    part = replace(snapshot, state=replace(snapshot.state, adds=snapshot.adds.take(pa.array(chosen))))
+    extra = row_columns(snapshot) if row_ids else ()
+    counts = record_counts(part.adds)
+    most = None if counts.null_count else int(pc.sum(counts).as_py() or 0)
+    frame = _native(spark, table, part, [f.name for f in extra])
+    if frame is None:
+        frame = _through_arrow(spark, table.log.store, snapshot, chosen, columns, row_ids)
+    return AddressedRows(frame, chosen, most)
+
+
+def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: Sequence[str]) -> DataFrame | None:
+    provider = part.metadata.provider.lower()
+    if provider != "parquet" or refuse_native(table, spark) is not None:
+        return None
+    scan = plan_scan(part)
+    if extra and scan.plan.mode == "id":
+        return None  # these columns have no id, and Spark would be told to look for nothing but ids
+    found = native_files(table.log.store, scan, load_vectors(table.log.store, scan))
+    fields = [T.StructField(name, T.LongType()) for name in extra]
+    found = replace(
+        found,
+        read_schema=T.StructType([*found.read_schema.fields, *fields]),
+        output=[*found.output, *((f.name, f) for f in fields)],
+    )
+    try:
+        return native_frame(spark, found, address=(FILE, ROW))
+    except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
+        _log.info("%s is read through Arrow: %s", table.uri, e)
+        return None
+
+
+def _through_arrow(
+    spark: SparkSession,
+    store: Store,
+    snapshot: Snapshot,
+    chosen: npt.NDArray[np.int64],
+    columns: Sequence[str] | None,
+    row_ids: bool,
+) -> DataFrame:
+    schema = read_schema(snapshot.schema)
+    wanted = set(resolve_columns(schema, columns, snapshot.uri))
+    fields = [f for f in schema.fields if f.name in wanted]
+    extra = row_columns(snapshot) if row_ids else ()
+    plan = read_plan(snapshot, [f.name for f in fields], None)
+    plan = replace(plan, fields=(*plan.fields, *extra), output=(*(f.name for f in fields), *(f.name for f in extra)))
+    types = to_spark(type(schema)(tuple(fields)))
+    types = T.StructType(
+        [
+            *types.fields,
+            *(T.StructField(f.name, T.LongType()) for f in extra),
+            T.StructField(FILE, T.IntegerType()),
+            T.StructField(ROW, T.LongType()),
+        ]
+    )
+    tasks = [replace(f, number=n) for n, f in enumerate(touched_files(snapshot, chosen))]
+    return task_rows(spark, _Read(store, plan), tasks, types)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a task that reads files through Arrow needs, as it travels."""
+
+    store: Store
+    plan: ReadPlan
+
+    def __call__(self, task: TouchedFile) -> Iterator[pa.RecordBatch]:
+        for positions, batch in read_positions(self.store, task.file, self.plan):
+            rows = batch.select(list(self.plan.output))
+            rows = rows.append_column(FILE, pa.repeat(pa.scalar(task.number, pa.int32()), rows.num_rows))
+            yield rows.append_column(ROW, pa.array(positions, pa.int64()))
+
+
+@dataclass(frozen=True)
+class RowOrigins:
+    """What rows that never moved have for id and version, by their address; travels to Spark's tasks."""
+
+    base_row_ids: pa.Array
+    commit_versions: pa.Array
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, files: npt.NDArray[np.int64]) -> RowOrigins:
+        """For the files at these positions of ``snapshot.adds``."""
+        adds = snapshot.adds.take(pa.array(files))
+        return cls(adds["baseRowId"].combine_chunks(), adds["defaultRowCommitVersion"].combine_chunks())
+
+    def ids(self, file: pa.Array, row: pa.Array) -> pa.Array:
+        """The ids of rows at these addresses."""
+        return pc.add(self.base_row_ids.take(file), row)
+
+    def versions(self, file: pa.Array) -> pa.Array:
+        """The versions of rows of these files."""
+        return self.commit_versions.take(file)

@@ -1,0 +1,259 @@
+"""Settings of a session that delta-spark knows, and what they mean for what we store.
+
+Each is honoured, harmless to ignore (what is stored is the same without it), or refused: a write in a session that
+asks for what we do not do fails, before anything is stored.  An option of the write decides over the session.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+
+from trilake.delta.commands.write.write import WriteRequest
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError
+from trilake.spark.native.bases import is_connect
+from trilake.storage.base import Store
+
+_log = logging.getLogger("trilake.spark")
+
+PREFIX = "spark.databricks.delta."
+#: Which rows an overwrite removes: all, or those of the partitions that are written.
+OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+#: Whether the session's mode counts for Delta tables.
+DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
+#: Columns that the table lacks are added by every write and merge.
+AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
+#: A text that every commit carries.
+USER_METADATA = PREFIX + "commitInfo.userMetadata"
+#: Properties of new tables: what follows is the property without ``delta.``.
+DEFAULTS = PREFIX + "properties.defaults."
+
+Effect = Literal["honoured", "harmless", "refused"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What we do with one setting, or with all below a name that ends with a dot.
+
+    ``unless`` is the value (lower case) with which a setting that is refused asks for nothing special.
+    """
+
+    name: str
+    effect: Effect
+    meaning: str
+    unless: str | None = None
+
+
+def _rows(effect: Effect, *names: tuple[str, str]) -> tuple[Setting, ...]:
+    return tuple(Setting(PREFIX + name, effect, meaning) for name, meaning in names)
+
+
+#: All that is known; a longer name decides over a shorter one that it begins with.
+SETTINGS: tuple[Setting, ...] = (
+    Setting(OVERWRITE_MODE, "honoured", "which rows an overwrite of a partitioned table removes"),
+    *_rows(
+        "honoured",
+        ("dynamicPartitionOverwrite.enabled", "false: an overwrite is never dynamic"),
+        ("schema.autoMerge.enabled", "writes and merges add the columns that a table lacks"),
+        ("commitInfo.userMetadata", "a text that every commit carries"),
+        ("properties.defaults.", "properties of new tables"),
+        ("retentionDurationCheck.enabled", "VACUUM may be told a retention shorter than the table's"),
+        ("vacuum.logging.enabled", "VACUUM writes commits about itself"),
+        ("vacuum.lite.enabled", "VACUUM looks at the log alone"),
+        ("optimize.", "sizes and checks of OPTIMIZE"),
+        ("optimizeWrite.", "rows are brought together before they are written"),
+        ("autoCompact.", "files are put together after a commit"),
+    ),
+    *_rows(
+        "harmless",
+        ("alterLocation.", "a check of delta-spark's SQL"),
+        ("alterTable.", "a check of delta-spark's SQL"),
+        ("allowArbitraryProperties.enabled", "unknown properties are refused here"),
+        ("catalog.", "how delta-spark finds tables"),
+        ("changeDataFeed.", "what reads of changes outside of a table's versions do; here they are refused"),
+        ("checkLatestSchemaOnRead", "a frame here always shows the version that it was made of"),
+        ("checkpoint.", "parts of checkpoints"),
+        ("checkpointV2.", "parts of checkpoints"),
+        ("clone.", "how fast clones copy"),
+        ("columnMapping.", "checks of delta-spark"),
+        ("commitInfo.enabled", "every commit says what it is here"),
+        ("commitLock.enabled", "how delta-spark's threads wait for each other"),
+        ("commitValidation.enabled", "commits are always validated here"),
+        ("constraints.", "what DROP CONSTRAINT says of one that is not there"),
+        ("convert.", "how delta-spark lists the files of a conversion"),
+        ("delete.", "how rows to be deleted are found"),
+        ("deletionVectors.", "how vectors are read and packed"),
+        ("fileSystem.", "how delta-spark reaches its store"),
+        ("fsck.", "a command of Databricks"),
+        ("generatedColumn.", "how filters become filters of partitions"),
+        ("history.", "metrics of commits are always written here"),
+        ("identityColumn.enabled", "identity columns always work here"),
+        ("import.", "how fast conversions run"),
+        ("lastCommitVersionInSession", "set by delta-spark itself"),
+        ("legacy.", "names that delta-spark once allowed"),
+        ("loadFileSystemConfigsFromDataFrameOptions", "options of the store are always taken from the frame"),
+        ("logStore.", "how delta-spark reaches its store"),
+        ("maxCommitAttempts", "how often a commit is tried"),
+        ("maxSnapshotLineageLength", "how delta-spark keeps its state"),
+        ("merge.", "how merges run"),
+        ("preview.enabled", "a switch of Databricks"),
+        ("schema.removeSparkInternalMetadata", "such metadata is never stored here"),
+        ("snapshotCache.", "how delta-spark keeps its state"),
+        ("snapshotIsolation.enabled", "a frame here always shows one version"),
+        ("snapshotPartitions", "how delta-spark keeps its state"),
+        ("stalenessLimit", "what is read is never stale here"),
+        ("state.", "checks of delta-spark's state"),
+        ("stateReconstructionValidation.enabled", "a state is always validated here"),
+        ("stats.", "which statistics are gathered, and whether files are skipped by them"),
+        ("streaming.", "what a stream does not stop for; here it stops"),
+        ("tempViews.", "checks of delta-spark's SQL"),
+        ("timeTravel.", "how delta-spark resolves timestamps"),
+        ("typeWidening.", "checks of delta-spark"),
+        ("update.", "how rows to be updated are found"),
+        ("vacuum.", "how fast VACUUM runs"),
+        ("variant.", "checks of delta-spark"),
+        ("writeChecksumFile.enabled", "checksums of versions are always written here"),
+    ),
+    Setting(PREFIX + "write.txnAppId", "refused", "every write of the session happens once"),
+    Setting(PREFIX + "write.txnVersion", "refused", "every write of the session happens once"),
+    Setting(PREFIX + "write.txnVersion.autoReset.enabled", "refused", "every write happens once", unless="false"),
+    Setting(
+        PREFIX + "write.utcTimestampPartitionValues",
+        "refused",
+        "false: partition values of timestamps in the session's zone",
+        unless="true",
+    ),
+    Setting(PREFIX + "schema.typeCheck.enabled", "refused", "false: types that Delta does not have", unless="true"),
+    Setting(
+        PREFIX + "replaceWhere.constraintCheck.enabled",
+        "refused",
+        "false: rows are written that the predicate of replaceWhere does not match",
+        unless="true",
+    ),
+    Setting(
+        PREFIX + "replaceWhere.dataColumns.enabled",
+        "refused",
+        "false: replaceWhere takes partition columns only",
+        unless="true",
+    ),
+    Setting(
+        PREFIX + "convert.partitionValues.ignoreCastFailure",
+        "refused",
+        "partition values that are none of their type become null",
+        unless="false",
+    ),
+    Setting(
+        PREFIX + "generatedColumn.allowNullable", "refused", "false: checks of generated columns differ", unless="true"
+    ),
+)
+
+_BY_NAME = {s.name.lower(): s for s in SETTINGS}
+_HELP = {
+    PREFIX + "write.txnAppId": 'unset it, and write option("txnAppId", ...) with option("txnVersion", ...)',
+    PREFIX + "write.txnVersion": 'unset it, and write option("txnAppId", ...) with option("txnVersion", ...)',
+}
+#: Names already warned of in this process, so that a stream of writes says it once.
+_warned: set[str] = set()
+
+
+def setting_of(name: str) -> Setting | None:
+    """What we do with a setting, by its full name; ``None`` for one that nobody listed."""
+    lowered = name.lower()
+    while lowered:
+        found = _BY_NAME.get(lowered)
+        if found is not None:
+            return found
+        head, dot, _ = lowered.rstrip(".").rpartition(".")
+        lowered = head + dot
+    return None
+
+
+def delta_settings(spark: SparkSession) -> dict[str, str]:
+    """All settings of the session below ``spark.databricks.delta``, in one call to the JVM or server.
+
+    Keys are spelled as they were set.
+    """
+    if is_connect(spark):
+        return {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
+    text = str(spark._jsparkSession.conf().getAll().toString())
+    names = set(re.findall(rf"(?:\(|, )({re.escape(PREFIX)}[^\s,()]+) -> ", text))
+    return {name: str(spark.conf.get(name)) for name in names}
+
+
+def check_settings(given: Mapping[str, str]) -> None:
+    """Refuse settings that ask for something else to be stored than we would.
+
+    Raises ``InvalidArgumentError``.  A name that is not listed is said in the log, once: it may be harmless.
+    """
+    for name, value in sorted(given.items()):
+        found = setting_of(name)
+        if found is None:
+            if name not in _warned:
+                _warned.add(name)
+                _log.warning("the session's %s is not known here, and has no effect", name)
+        elif found.effect == "refused" and value.lower() != found.unless:
+            raise InvalidArgumentError(
+                f"the session's {name} is {value!r} ({found.meaning}), which is not done here",
+                help=_HELP.get(found.name, "unset it" if found.unless is None else f"unset it, or say {found.unless}"),
+                setting=name,
+            )
+
+
+def session_log(spark: SparkSession, store: Store) -> DeltaLog:
+    """The log of the table in ``store``, whose commits carry what the session says all commits carry.
+
+    Raises as :func:`check_settings` does.
+    """
+    given = delta_settings(spark)
+    check_settings(given)
+    return DeltaLog(store, user_metadata=given.get(USER_METADATA))
+
+
+def default_properties(spark: SparkSession) -> dict[str, str]:
+    """The properties that new tables of the session have where they do not say otherwise."""
+    given = delta_settings(spark)
+    return {"delta." + name.removeprefix(DEFAULTS): v for name, v in given.items() if name.startswith(DEFAULTS)}
+
+
+def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collection[str] = ()) -> WriteRequest:
+    """A write with what its session says of it.
+
+    Parameters
+    ----------
+    spark: the session.
+    request: the write.
+    decided: options that the write states, and the session does not decide any more: ``partitionOverwriteMode``,
+        ``mergeSchema``.
+
+    Raises ``InvalidArgumentError`` for a setting that is no value of its kind.
+    """
+    new: dict[str, Any] = {}
+    defaults = default_properties(spark)
+    if defaults:
+        new["default_properties"] = defaults
+    if request.mode == "overwrite" and "partitionOverwriteMode" not in decided:
+        new["prefer_dynamic"] = _dynamic(spark)
+    if request.schema_mode is None and "mergeSchema" not in decided and session_flag(spark, AUTO_MERGE, False):
+        new["schema_mode"] = "merge"
+    return replace(request, **new) if new else request
+
+
+def _dynamic(spark: SparkSession) -> bool:
+    text = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
+    if text not in ("static", "dynamic"):
+        raise InvalidArgumentError(f"{OVERWRITE_MODE} is {text!r}", help="it must be static or dynamic")
+    return text == "dynamic" and session_flag(spark, DYNAMIC, True)
+
+
+def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
+    """A true/false setting.  Raises ``InvalidArgumentError`` for any other text."""
+    text = str(spark.conf.get(name, str(default))).lower()
+    if text not in ("true", "false"):
+        raise InvalidArgumentError(f"{name} is {text!r}", help="it must be true or false", setting=name)
+    return text == "true"

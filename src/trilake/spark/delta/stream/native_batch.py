@@ -1,0 +1,256 @@
+"""The rows of a stream's batch, read by Spark itself where the stream's source is a Delta table.
+
+Spark plans a stream over a Python source once, and each batch brings all its rows through Python.  In
+``foreachBatch`` the plan of the batch can be seen: where it reads one of our tables and does to its rows nothing but
+what can be done row by row, the same plan over Spark's own scan of the same files gives the same rows::
+
+    WriteToMicroBatch               Project a + 1 AS c
+      Project a + 1 AS c      ->      Filter a > 50
+        Filter a > 50                   native scan of the files between the batch's offsets
+          stream over "delta"
+
+The batch's offsets are those that the source made and Spark keeps, so nothing of what is exactly once changes.  What
+cannot be read so, or not by this release of Spark, comes through the source as it always does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trilake.delta.scan.read import locate
+from trilake.delta.scan.scan import FileTask
+from trilake.delta.stream.offset import StreamOffset
+from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
+from trilake.errors import TrilakeError, WriteFailedError
+from trilake.spark.delta.read import files_refusal, task_files
+from trilake.spark.delta.stream.source import DeltaStreamReader
+from trilake.spark.native.bases import is_connect
+from trilake.spark.native.scan import NativeScanError, native_scan
+from trilake.spark.session.options import Options
+from trilake.storage.base import Store
+
+R = TypeVar("R")
+
+_log = logging.getLogger("trilake.spark")
+
+#: Bytes of data files below which a batch is not worth the tenth of a second that planning its scan takes.
+SMALL = 8 << 20
+
+_QUERY_ID = "sql.streaming.queryId"
+#: Steps that look at one row at a time.  Where rows are moved between tasks, Spark has read them before it asks us.
+_STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "MapInArrow", "MapInPandas"}
+_SOURCE = "StreamingDataSourceV2ScanRelation"
+_PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
+_NAMES = ("delta", "trilake-delta")
+#: Footers that are read at the same time.
+_READERS = 16
+#: Streams whose place in the log is remembered from batch to batch.
+_MOST_STREAMS = 16
+
+_streams: OrderedDict[tuple[Any, ...], DeltaStreamReader] = OrderedDict()
+
+
+class _Unlike(Exception):
+    """The batch is not one that Spark can read itself; the text says why."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The leaf of a batch's plan: one Delta table between two offsets."""
+
+    leaf: Any
+    path: str
+    options: Mapping[str, str]
+    schema: T.StructType
+    start: StreamOffset
+    end: StreamOffset
+
+
+def with_rows(df: DataFrame, work: Callable[[DataFrame], R]) -> R:
+    """Do something with the rows of a batch, ``df``, that come by the quickest way there is; what it returned.
+
+    ``work`` may use its frame any number of times.  When it ends well, the query's progress counts the rows of the
+    source.  Where a job over Spark's own scan fails, it is done again over the batch itself: nothing was committed, and
+    if the rows are to blame, that will say so.
+    """
+    native = _native_or_none(df)
+    if native is not None:
+        frame, rows, metric = native
+        try:
+            out = work(frame)
+        except (WriteFailedError, PySparkException, Py4JError) as e:
+            _log.warning("a batch that Spark was to read itself failed, and is read through its source: %s", e)
+        else:
+            metric.add(rows)
+            return out
+    return work(df)
+
+
+def _native_or_none(df: DataFrame) -> tuple[DataFrame, int, Any] | None:
+    try:
+        return _native(df)
+    except _Unlike as e:
+        _log.info("a batch is read through its source: %s", e)
+    except (TrilakeError, OSError, pa.ArrowException) as e:
+        _log.info("a batch is read through its source, which will say more: %s", e)
+    except Exception as e:  # noqa: BLE001 - whatever another Spark than this was written for may answer
+        _log.warning("a batch is read through its source: %s: %s", type(e).__name__, e)
+    return None
+
+
+def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
+    """The batch's rows, how many its source has, and Spark's counter of those."""
+    if is_connect(df.sparkSession):
+        raise _Unlike("Spark Connect does not show plans")
+    execution = _execution(df)
+    steps, source = _source(execution.logical())
+    reader = _reader(df, source)
+    store = reader.stream.log.store
+    batch = reader.stream.batch(source.start, source.end)
+    tasks = [t for t in batch.tasks if isinstance(t, FileTask)]
+    if len(tasks) != len(batch.tasks) or any(t.selected is not None for t in tasks):
+        raise _Unlike("changes are read, not files")
+    if not tasks or sum(t.size for t in tasks) < SMALL:
+        raise _Unlike("so little comes quicker through the source")
+    metadata = reader.stream.reading.metadata
+    vectors = any(t.vector is not None for t in tasks)
+    refusal = files_refusal(metadata, store.uri, df.sparkSession, vectors=vectors)
+    if refusal is not None:
+        raise _Unlike(refusal)
+    counter, rows = _counter(execution, source.leaf), _count(store, tasks)
+    try:
+        files = task_files(store, metadata.schema, batch.plan, tasks)
+        frame = native_scan(df.sparkSession, files, keep=False).frame(df.sparkSession, files.output, files.vectors)
+    except NativeScanError as e:
+        raise _Unlike(str(e)) from e
+    return _replaced(df, steps, source, frame), rows, counter
+
+
+# --- the plan of the batch -------------------------------------------------------------------------------------------
+
+
+def _execution(df: DataFrame) -> Any:
+    """How Spark runs the batch.  Raises ``_Unlike`` where ``df`` is not the batch itself."""
+    session = df.sparkSession
+    context = session.sparkContext
+    found, jvm = context.getLocalProperty(_QUERY_ID), context._jvm
+    assert jvm is not None
+    if not found:
+        raise _Unlike("no query runs")
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    query = queries.get(jvm.java.util.UUID.fromString(found))
+    if query is None:
+        raise _Unlike("the query is not known")
+    execution, plan = query.lastExecution(), df._jdf.queryExecution().logical()
+    # The user may have done something to the batch; then it has another plan, or at least other rows.
+    if plan.nodeName() != "LogicalRDD" or plan.rdd().id() != execution.toRdd().id():
+        raise _Unlike("the frame is not the batch itself")
+    return execution
+
+
+def _source(plan: Any) -> tuple[list[Any], _Source]:
+    """The steps of a plan, the last one first, and what it reads."""
+    steps: list[Any] = []
+    if plan.nodeName().startswith("WriteTo"):
+        plan = plan.children().head()
+    while plan.nodeName() != _SOURCE:
+        if plan.nodeName() not in _STEPS or plan.children().size() != 1:
+            raise _Unlike(f"the query has a step that is more than row by row: {plan.nodeName()}")
+        steps.append(plan)
+        plan = plan.children().head()
+    relation = plan.relation()
+    table = relation.table()
+    if table.getClass().getName() != _PYTHON_TABLE or table.name() not in _NAMES:
+        raise _Unlike(f"the source is {table.name()}")
+    given = dict(relation.options().asCaseSensitiveMap())
+    options = {str(k): str(v) for k, v in given.items()}
+    path = options.get("path")
+    if not path:
+        raise _Unlike("the source has no path")
+    start, end = plan.startOffset(), plan.endOffset()
+    if start.isEmpty() or end.isEmpty():
+        raise _Unlike("the batch has no offsets")
+    offsets = [StreamOffset.from_json(json.loads(o.get().json())) for o in (start, end)]
+    return steps, _Source(plan, path, options, T.StructType.fromJson(json.loads(plan.schema().json())), *offsets)
+
+
+def _counter(execution: Any, leaf: Any) -> Any:
+    """Spark's counter of the rows that a source gave."""
+    leaves = execution.executedPlan().collectLeaves()
+    for i in range(leaves.size()):
+        found = leaves.apply(i)
+        if found.nodeName() == "MicroBatchScan" and found.stream().equals(leaf.stream()):
+            metric = found.metrics().get("numOutputRows")
+            if metric.isDefined():
+                return metric.get()
+    raise _Unlike("Spark has no counter for its rows")
+
+
+def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
+    """The steps over other rows of the same columns."""
+    jvm = df.sparkSession.sparkContext._jvm
+    assert jvm is not None
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    found = frame._jdf.queryExecution().analyzed()
+    wanted, given = source.leaf.output(), found.output()
+    if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
+        raise _Unlike("the source's columns were declared with other types")
+    columns = []
+    for i in range(wanted.size()):
+        old, new = wanted.apply(i), given.apply(i)
+        none = jvm.scala.Option.empty()
+        columns.append(
+            expressions.Alias(new, old.name(), old.exprId(), old.qualifier(), none, jvm.PythonUtils.toSeq([]))
+        )
+    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+    plan = logical.Project(jvm.PythonUtils.toSeq(columns), found)
+    for step in reversed(steps):
+        plan = step.withNewChildren(jvm.PythonUtils.toSeq([plan]))
+    session = df.sparkSession._jsparkSession
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), df.sparkSession)
+
+
+# --- the files of the batch ------------------------------------------------------------------------------------------
+
+
+def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
+    """The source once more, in this process; one for all batches of a run, which keeps its place in the log."""
+    run = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
+    key = (run, source.path, tuple(sorted(source.options.items())), source.schema.json())
+    found = _streams.pop(key, None)
+    if found is None:
+        options = Options(source.options, STREAM_READ_OPTIONS)
+        wanted = StreamOptions.parse(options.values)
+        found = DeltaStreamReader(source.path, options.store, source.schema, wanted, None)
+    _streams[key] = found
+    while len(_streams) > _MOST_STREAMS:
+        _streams.popitem(last=False)
+    return found
+
+
+def _count(store: Store, tasks: list[FileTask]) -> int:
+    """How many rows the files have, by their footers: statistics of the log may be missing."""
+
+    def rows(task: FileTask) -> int:
+        place, key = locate(store, task.path)
+        path = place.local_path(key)
+        if path is None:
+            raise _Unlike("the files are on no local disk")
+        deleted = 0 if task.vector is None else task.vector.cardinality
+        return int(pq.read_metadata(path).num_rows) - deleted
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return sum(pool.map(rows, tasks))

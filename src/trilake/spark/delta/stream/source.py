@@ -1,0 +1,175 @@
+"""``spark.readStream.format("delta")``: Spark's side of :mod:`trilake.delta.stream.source`.
+
+Offsets and plans are made in one process that lives as long as the query and has no SparkSession; the files of a batch
+are read in Spark's tasks.  What goes to them is complete in itself, because Spark makes the reader that reads anew, in
+yet another process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.scan.changes import ChangeTask, read_change_task
+from trilake.delta.scan.read import read_task
+from trilake.delta.scan.scan import FileTask, ReadPlan
+from trilake.delta.stream.errors import StreamDataLossError
+from trilake.delta.stream.offset import Limit, StreamOffset
+from trilake.delta.stream.options import StreamOptions
+from trilake.delta.stream.schema import Reading
+from trilake.delta.stream.source import DeltaStream
+from trilake.errors import InvalidArgumentError, MissingFileError
+from trilake.spark.delta.providers import install_providers
+from trilake.spark.session.packing import pack_files
+from trilake.spark.session.rows import as_declared
+from trilake.spark.session.schemas import from_spark
+from trilake.storage import open_store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+_log = logging.getLogger("trilake.spark")
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """What the table was when Spark asked for its columns."""
+
+    metadata: Metadata
+    version: int
+
+
+@dataclass
+class StreamPartition(InputPartition):
+    """Files that one task reads, and how."""
+
+    tasks: Sequence[FileTask | ChangeTask]
+    plan: ReadPlan
+
+
+class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a table as a stream.
+
+    ``analysed`` is ``None`` where the user gave the columns, which then are all that is read and watched.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        store: Mapping[str, str],
+        schema: T.StructType,
+        options: StreamOptions,
+        analysed: Analysed | None,
+    ) -> None:
+        self.path, self.store, self.options, self.analysed = path, dict(store), options, analysed
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        self._opened: DeltaStream | None = None
+
+    @property
+    def stream(self) -> DeltaStream:
+        """The stream itself, opened when it is first asked for."""
+        if self._opened is None:
+            log = DeltaLog(open_store(self.path, self.store))
+            if self.analysed is not None:
+                reading = Reading(self.analysed.metadata, self.analysed.version)
+            else:
+                head = log.head()
+                reading = Reading(head.metadata, head.version, self._columns(head.metadata))
+            self._opened = DeltaStream(log, reading, self.options)
+        return self._opened
+
+    def _columns(self, metadata: Metadata) -> tuple[str, ...]:
+        extra = {"_change_type", "_commit_version", "_commit_timestamp"} if self.options.read_change_feed else set()
+        names = [n for n in self.declared.names if n not in extra]
+        unknown = [n for n in names if metadata.schema.find(n) is None]
+        if unknown:
+            raise InvalidArgumentError(
+                f"the table has no column {', '.join(map(repr, unknown))}",
+                help=f"it has {', '.join(metadata.schema.names)}",
+                file=self.path,
+            )
+        return tuple(metadata.schema.field(n).name for n in names)
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.stream.initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self.options.max_files is not None:
+            return ReadMaxFiles(self.options.max_files)
+        if self.options.max_bytes is not None:
+            return ReadMaxBytes(self.options.max_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return self.stream.latest(StreamOffset.from_json(start), self._limit(limit)).to_json()
+
+    def _limit(self, limit: ReadLimit) -> Limit:
+        """Spark's limit, and with it the option that Spark has no room for: it takes one limit only."""
+        if isinstance(limit, ReadMaxFiles):
+            return Limit(limit.max_files, self.options.max_bytes)
+        if isinstance(limit, ReadMaxBytes):
+            return Limit(None, limit.max_bytes)
+        return Limit()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self.stream.newest().to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.stream.stop_at_newest()
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        batch = self.stream.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        return [StreamPartition(tasks, batch.plan) for tasks in pack_files(batch.tasks, _size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        part = cast(StreamPartition, partition)
+        store = open_store(self.path, self.store)
+        for task in part.tasks:
+            try:
+                for batch in _read(task)(store, task, part.plan):
+                    yield as_declared(_arranged(batch, self.declared), self.declared)
+            except MissingFileError as e:
+                self._missing(e)
+
+    def _missing(self, error: MissingFileError) -> None:
+        if self.options.fail_on_data_loss:
+            raise StreamDataLossError(
+                f"a file that the stream has not read yet is gone: {error.message}", **error.context
+            ) from error
+        _log.warning("rows are missed, as failOnDataLoss=false allows: %s", error)
+
+
+def _arranged(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+    """The columns in the order and under the names declared, whose case may be another."""
+    names = batch.schema.names
+    if names == declared.names:
+        return batch
+    by_lower = {n.lower(): i for i, n in enumerate(names)}
+    arrays = [batch.column(by_lower[n.lower()]) for n in declared.names]
+    return pa.RecordBatch.from_arrays(arrays, names=declared.names)
+
+
+def _read(task: FileTask | ChangeTask) -> Callable[..., Iterator[pa.RecordBatch]]:
+    return read_change_task if isinstance(task, ChangeTask) else read_task
+
+
+def _size(task: FileTask | ChangeTask) -> int:
+    return task.file.size if isinstance(task, ChangeTask) else task.size

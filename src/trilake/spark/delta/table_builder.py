@@ -1,0 +1,238 @@
+"""``DeltaTableBuilder`` and ``IdentityGenerator``: tables described column by column, under delta-spark's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.commands.write.create import CreateMode, CreateResult, TableDescription, create_table
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.sql_types import parse_sql_type, without_limits
+from trilake.delta.rules.defaults import CURRENT_DEFAULT
+from trilake.delta.rules.identity import START, identity_metadata
+from trilake.delta.scan.generated import GENERATION_EXPRESSION
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.spark.delta.catalogue import add_name, default_location, location_of
+from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
+from trilake.spark.session.schemas import from_spark
+from trilake.storage import open_store
+
+if TYPE_CHECKING:
+    from trilake.spark.delta.table import DeltaTable
+
+
+@dataclass(frozen=True)
+class IdentityGenerator:
+    """Values of an identity column: ``start``, ``start + step`` and so on."""
+
+    start: int = 1
+    step: int = 1
+
+
+@raises_for_spark
+class DeltaTableBuilder:
+    """Describes a table and makes it; got from :meth:`DeltaTable.create` and its likes.
+
+    A table has a location, or a name in Spark's catalogue, or both.  :meth:`execute` makes it as one commit.
+    """
+
+    def __init__(self, spark: SparkSession, mode: CreateMode, options: Mapping[str, str] | None = None) -> None:
+        self._spark, self._mode, self._options = spark, mode, dict(options or {})
+        self._name: str | None = None
+        self._location: str | None = None
+        self._table = TableDescription(StructType(()))
+
+    def tableName(self, identifier: str) -> DeltaTableBuilder:
+        """The name in Spark's catalogue, ``table`` or ``database.table``, or ``delta.`/path```."""
+        self._name = _text("Identifier", identifier)
+        return self
+
+    def location(self, location: str) -> DeltaTableBuilder:
+        """Where the table is to be."""
+        self._location = _text("Location", location)
+        return self
+
+    def comment(self, comment: str) -> DeltaTableBuilder:
+        """What the table is for."""
+        self._table = replace(self._table, comment=_text("Table comment", comment))
+        return self
+
+    def addColumn(
+        self,
+        colName: str,
+        dataType: str | T.DataType,
+        nullable: bool = True,
+        generatedAlwaysAs: str | IdentityGenerator | None = None,
+        generatedByDefaultAs: IdentityGenerator | None = None,
+        comment: str | None = None,
+        *,
+        default: str | None = None,
+    ) -> DeltaTableBuilder:
+        """Add a column.
+
+        Parameters
+        ----------
+        colName: its name.
+        dataType: a type of Spark, or its SQL text.
+        nullable: whether it may hold nulls.
+        generatedAlwaysAs: an SQL expression over other columns, whose value the column always has; or an
+            ``IdentityGenerator`` for values that nobody else may give.
+        generatedByDefaultAs: an ``IdentityGenerator`` for the values that are not given.
+        comment: what the column is for.
+        default: an SQL expression for the values that are not given.
+        """
+        name = _text("Column name", colName)
+        if not isinstance(nullable, bool):
+            raise _wrong("Column nullable must be bool", nullable)
+        field = _column(name, dataType)
+        metadata = {**field.metadata, **_rule(generatedAlwaysAs, generatedByDefaultAs)}
+        if START in metadata and field.type != PrimitiveType("long"):
+            wrong = InvalidArgumentError(
+                f"an identity column is a bigint, not {field.type}", help="declare it as bigint", column=name
+            )
+            raise unsupported_error(wrong)
+        if comment is not None:
+            metadata["comment"] = _text("Column comment", comment)
+        if default is not None:
+            metadata[CURRENT_DEFAULT] = _text("Column default", default)
+        return self._add(replace(field, nullable=nullable, metadata=metadata))
+
+    def addColumns(self, cols: T.StructType | Iterable[T.StructField]) -> DeltaTableBuilder:
+        """Add columns: a schema, or its fields."""
+        if not isinstance(cols, list | tuple | T.StructType):
+            raise _wrong("Column list must be list of StructField or StructType", cols)
+        for f in cols:
+            if not isinstance(f, T.StructField):
+                raise _wrong("Column in existing schema must be StructField", f)
+            self._add(_from_spark(f))
+        return self
+
+    def _add(self, field: StructField) -> DeltaTableBuilder:
+        self._table = replace(self._table, schema=StructType((*self._table.schema.fields, field)))
+        return self
+
+    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+        """The partition columns."""
+        self._table = replace(self._table, partition_by=_texts("Partitioning column", cols))
+        return self
+
+    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+        """The clustering columns, nested ones with dots."""
+        self._table = replace(self._table, cluster_by=_texts("Clustering column", cols))
+        return self
+
+    def property(self, key: str, value: str) -> DeltaTableBuilder:
+        """A table property."""
+        properties = {**self._table.properties, _text("Key of property", key): _text("Value of property", value)}
+        self._table = replace(self._table, properties=properties)
+        return self
+
+    def execute(self) -> DeltaTable:
+        """Make the table.
+
+        Raises ``TableExistsError``, ``TableNotFoundError`` (for ``replace``), ``InvalidArgumentError``,
+        ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
+        """
+        from trilake.spark.delta.table import DeltaTable  # late: each of the two leads to the other
+
+        known = location_of(self._spark, self._name) if self._name is not None else None
+        path = self._place(known)
+        named = self._name if self._name is not None and not self._name.lower().startswith("delta.`") else None
+        log = session_log(self._spark, open_store(path, self._options))
+        result = self._make(log, named)
+        if named is not None and (result.created or known is None):
+            head = log.head()
+            add_name(self._spark, named, path, head.schema, comment=head.metadata.description)
+        return DeltaTable(self._spark, path, self._options)
+
+    def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
+        try:
+            properties = {**default_properties(self._spark), **self._table.properties}
+            return create_table(log, replace(self._table, name=name, properties=properties), mode=self._mode)
+        except TableExistsError as e:
+            if name is None:
+                raise
+            raise TableExistsError(f"table {name} already exists", help=e.help, **e.context) from e
+        except TableNotFoundError as e:
+            if name is None:
+                raise
+            raise TableNotFoundError(f"table {name} cannot be found", help=e.help, **e.context) from e
+
+    def _place(self, known: str | None) -> str:
+        """Where the table is to be: where it was said, where the name leads, or where Spark keeps such a name."""
+        if self._name is None and self._location is None:
+            raise InvalidArgumentError("a table needs a name or a location", help="call tableName or location")
+        if known is not None and self._location is not None and _same_place(known, self._location) is False:
+            raise TableExistsError(
+                f"{self._name} is a table at {known}, and the location says {self._location}",
+                help="leave one of the two out, or drop the name from the catalogue first",
+            )
+        if known is not None and self._mode == "create" and not DeltaLog(open_store(known, self._options)).exists():
+            return known
+        if self._location is not None:
+            return self._location
+        assert self._name is not None
+        return known or default_location(self._spark, self._name)
+
+
+def _same_place(a: str, b: str) -> bool:
+    return open_store(a).uri == open_store(b).uri
+
+
+def _column(name: str, kind: str | T.DataType) -> StructField:
+    if isinstance(kind, str):
+        try:
+            parsed, metadata = parse_sql_type(kind)
+        except InvalidArgumentError as e:
+            raise parse_error(e) from e
+        return StructField(name, parsed, metadata=metadata)
+    if isinstance(kind, T.DataType):
+        return _from_spark(T.StructField(name, kind))
+    raise _wrong("Column data type must be str or DataType", kind)
+
+
+def _from_spark(f: T.StructField) -> StructField:
+    """Spark's field, with the rules that its metadata states in the protocol's words."""
+    kept = from_spark(T.StructType([f]), keep_nullability=True).fields[0]
+    rules = {k: v for k, v in (f.metadata or {}).items() if k.startswith(("delta.identity.", "delta.generation"))}
+    return without_limits(StructType((replace(kept, metadata={**kept.metadata, **rules}),))).fields[0]
+
+
+def _rule(always: Any, by_default: Any) -> dict[str, Any]:
+    """The metadata of a generated or identity column."""
+    if always is not None and by_default is not None:
+        raise ValueError("generatedByDefaultAs and generatedAlwaysAs cannot both be set.")
+    if isinstance(always, str):
+        return {GENERATION_EXPRESSION: always}
+    if always is not None and not isinstance(always, IdentityGenerator):
+        raise _wrong("Generated always as expression must be str or IdentityGenerator", always)
+    if by_default is not None and not isinstance(by_default, IdentityGenerator):
+        raise _wrong("Generated by default expression must be IdentityGenerator", by_default)
+    generator = always or by_default
+    if generator is None:
+        return {}
+    if generator.step == 0:
+        raise ValueError("Column identity generation requires step to be non-zero.")
+    return identity_metadata(generator.start, generator.step, explicit=by_default is not None)
+
+
+def _wrong(message: str, found: object) -> TypeError:
+    return TypeError(f"{message}. Found {found} with type {type(found)}.")
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong(f"{what} must be str", value)
+    return value
+
+
+def _texts(what: str, values: tuple[Any, ...]) -> tuple[str, ...]:
+    if len(values) == 1 and isinstance(values[0], list | tuple):
+        values = tuple(values[0])
+    return tuple(_text(what, v) for v in values)

@@ -1,0 +1,242 @@
+"""UPDATE on Spark, which evaluates condition and values: any SQL text or column, functions of users included.
+
+One pass: Spark scans the files that can match with the address of each row, computes the new rows, and hands those
+that match to Python, which puts them through the table's rules, writes them, and returns the addresses of the old ones.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyroaring import BitMap64
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.rows.removal import candidates
+from trilake.delta.commands.rows.row_changes import records_changes, rewrite_plan
+from trilake.delta.commands.write.assignments import Target, given_columns, targets
+from trilake.delta.commands.write.update import NewRows, Update, UpdatedPart, update_rules
+from trilake.delta.commands.write.write import files_of_job
+from trilake.delta.commit import row_tracking
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.log.log import Snapshot
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.row_rules import RowRules
+from trilake.delta.rules.store_assignment import assign_columns
+from trilake.delta.scan.conform import as_nullable
+from trilake.delta.scan.scan import read_schema
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import TrilakeError, WriteFailedError
+from trilake.spark.delta.providers import install_providers
+from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows, bitmaps
+from trilake.spark.delta.store_assignment import stored
+from trilake.spark.native.columns import read_condition, without_qualifier
+from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.schemas import to_spark
+from trilake.storage.base import Store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+#: What a row was before, by the number of its column.
+_OLD = "__trilake_old_"
+#: Rows and bytes of small batches that are written together.
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
+
+
+def update_rows(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    set: Mapping[str, Column],
+    condition: str | Column | None,
+    *,
+    alias: str | None = None,
+) -> ChangeResult:
+    """Give the rows of an open table for which ``condition`` is true new values; all rows without one.
+
+    Raises as :func:`trilake.delta.commands.write.update.update_rows` does, what Spark raises for expressions that cannot be resolved,
+    and ``WriteFailedError`` where Spark's job failed: then nothing was committed.
+    """
+    snapshot = table.snapshot
+    read = None if condition is None else read_condition(spark, condition, snapshot.schema, alias=alias)
+    text = "true" if read is None else read.text
+    command = Update(table.log, snapshot, text, None if read is None else read.filter)
+    command.check()
+    values = without_qualifier(set, alias)
+    assigned = targets(values, snapshot.schema, uri=snapshot.uri)
+    files = list(range(snapshot.adds.num_rows))
+    if command.filter is not None:
+        maybe, whole = candidates(snapshot, command.filter)
+        files = sorted([*maybe, *whole])
+    if not files:
+        return command.finish(files, [])
+    found = addressed_rows(spark, table, files, row_ids=True)
+    frame = found.frame if alias is None else found.frame.alias(alias)
+    if read is not None:
+        frame = frame.where(read.column)
+    given = given_columns(snapshot.schema, assigned)
+    rules = update_rules(snapshot.metadata, given, uri=snapshot.uri, runtime=command.runtime, spark=True)
+    job = _UpdateTask(
+        table.log.store,
+        rewrite_plan(snapshot, command.job_id),
+        rules,
+        RowOrigins.of(snapshot, found.files),
+        records_changes(snapshot),
+        (),
+    )
+    rows = _new_rows(frame, snapshot, given, {n: (assigned[n], v) for n, v in values.items()}, job)
+    job = replace(job, names=tuple(rows.columns))
+    # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
+    plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))
+    try:
+        outcomes = [pickle.loads(r.part) for r in plain.mapInArrow(job, "part binary").collect()]
+    except AnalysisException:
+        raise  # nothing ran
+    except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
+        raise _job_failed(command, e) from e
+    return command.finish(files, [_placed(p, found) for p in outcomes], SparkRunner(spark))
+
+
+def _job_failed(command: Update, cause: BaseException) -> WriteFailedError:
+    left = files_of_job(command.log, command.job_id)
+    what = f"{len(left)} files are left behind, invisible to readers" if left else "nothing is left behind"
+    return WriteFailedError(
+        f"the update failed before its commit; the table is unchanged and {what}. Cause: {cause}",
+        help="repeat the update; vacuum removes what was left behind" if left else "repeat the update",
+        file=command.log.store.uri,
+    )
+
+
+def _placed(part: UpdatedPart, found: AddressedRows) -> UpdatedPart:
+    """The part with positions in the snapshot instead of those in the scan."""
+    return replace(part, taken={int(found.files[n]): rows for n, rows in part.taken.items()})
+
+
+# --- the rows, as Spark makes them -----------------------------------------------------------------------------------
+
+
+def _new_rows(
+    frame: DataFrame,
+    snapshot: Snapshot,
+    given: StructType,
+    assigned: Mapping[str, tuple[Target, Column]],
+    job: _UpdateTask,
+) -> DataFrame:
+    """The columns ``given`` with new values, what they were where the change feed wants it, row ids, and addresses."""
+    values = {t.path: v for t, v in assigned.values()}
+    typed = (
+        frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
+    )
+    new = {path: (value, f.dataType) for (path, value), f in zip(values.items(), typed.fields, strict=True)}
+    ansi = frame.sparkSession.conf.get("spark.sql.ansi.enabled") == "true"
+    columns = [_value(F.col(_quoted(f.name)), f, (f.name,), new, ansi).alias(f.name) for f in to_spark(given).fields]
+    carried: list[Column] = []
+    if job.feed:
+        names = read_schema(snapshot.schema).names
+        carried += [F.col(_quoted(name)).alias(f"{_OLD}{i}") for i, name in enumerate(names)]
+    carried += [F.col(_quoted(f.name)) for f in job.files.extra]
+    carried += [F.col(FILE), F.col(ROW)]
+    rows = frame.select(*columns, *carried)
+    stages = job.rules.spark_stages()
+    if stages:
+        behind = [_quoted(name) for name in rows.columns[len(columns) :]]
+        for i, stage in enumerate(stages):
+            rows = rows.selectExpr(*stage, *(behind if i == 0 else ()))
+    return rows
+
+
+def _value(
+    old: Column,
+    field: T.StructField,
+    path: tuple[str, ...],
+    new: Mapping[tuple[str, ...], tuple[Column, T.DataType]],
+    ansi: bool,
+) -> Column:
+    """A column, or a field inside structs, with the new values that are at or below its path."""
+    if path in new:
+        value, type_ = new[path]
+        return stored(value, type_, field.dataType, ".".join(path), ansi=ansi)
+    if not any(p[: len(path)] == path for p in new):
+        return old
+    assert isinstance(field.dataType, T.StructType)
+    # The other fields of a struct that was null are null; the struct is not, once it has a value.
+    return F.struct(
+        *(_value(old.getField(f.name), f, (*path, f.name), new, ansi).alias(f.name) for f in field.dataType.fields)
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# --- in a task -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _UpdateTask:
+    """What one task of an update does, as it travels; ``names`` are the columns that it gets."""
+
+    store: Store
+    files: FilePlan
+    rules: RowRules
+    origins: RowOrigins
+    feed: bool
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        try:
+            part = self._write(batches, 0 if context is None else context.partitionId())
+        except TrilakeError as e:
+            part = UpdatedPart(WrittenFiles(()), error=e)
+        if part.updated or part.error is not None:
+            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], ["part"])
+
+    def _write(self, batches: Iterator[pa.RecordBatch], task: int) -> UpdatedPart:
+        taken: dict[int, BitMap64] = {}
+        with NewRows(self.store, self.files, self.rules, task, feed=self.feed) as out:
+            for chunk in _joined(batches):
+                rows = chunk.rename_columns(list(self.names))
+                for file, found in bitmaps(rows.select([FILE, ROW])).items():
+                    taken[file] = taken[file] | found if file in taken else found
+                out.write(rows, self._row_ids(rows), self._old(rows) if self.feed else None)
+            written, cdc = out.close()
+        return UpdatedPart(written, cdc, {n: rows.serialize() for n, rows in taken.items()}, updated=out.updated)
+
+    def _row_ids(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """An updated row keeps its id, and gets the version of the commit by having none."""
+        id_column = self.files.configuration.get(row_tracking.ID_COLUMN)
+        fresh = self.origins.ids(rows.column(FILE), rows.column(ROW)) if self.files.extra else None
+        return [
+            pa.compute.coalesce(rows.column(f.name), fresh)
+            if f.name == id_column
+            else pa.nulls(rows.num_rows, pa.int64())
+            for f in self.files.extra
+        ]
+
+    def _old(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        fields = self.files.schema.fields
+        named = pa.RecordBatch.from_arrays(
+            [rows.column(f"{_OLD}{i}") for i in range(len(fields))], [f.name for f in fields]
+        )
+        columns = assign_columns(named, self.files.schema)
+        wanted = self.files.schema.to_arrow_schema()
+        return pa.RecordBatch.from_arrays([as_nullable(columns[f.name], f.type) for f in wanted], schema=wanted)
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+        if sum(b.num_rows for b in waiting) >= _CHUNK_ROWS or sum(b.nbytes for b in waiting) >= _CHUNK_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)

@@ -1,0 +1,123 @@
+"""Writing a DataFrame to a Delta table: by Spark's own Parquet writer where the rows need nothing else, and as Arrow in
+Spark's tasks elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commands.write.write import (
+    WritePlan,
+    WriteRequest,
+    WriteResult,
+    finish_write,
+    job_failed,
+    plan_write,
+)
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import TrilakeError
+from trilake.spark.delta.optimize_settings import rebalance_wanted, rebalanced, right_sizes
+from trilake.spark.delta.providers import install_providers
+from trilake.spark.delta.settings import session_log, with_session
+from trilake.spark.native.local_rows import few_rows
+from trilake.spark.native.write import native_write_refusal, write_natively
+from trilake.spark.session.runner import SparkRunner
+from trilake.storage import open_store
+
+install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+_log = logging.getLogger("trilake.spark")
+
+
+class Finish(Protocol):
+    """How the files of a write become a commit, as :func:`trilake.delta.commands.write.write.finish_write` does it."""
+
+    def __call__(
+        self, log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner
+    ) -> WriteResult: ...
+
+
+def write_dataframe(
+    df: DataFrame,
+    uri: str,
+    store: Mapping[str, str],
+    request: WriteRequest,
+    *,
+    finish: Finish = finish_write,
+    decided: Collection[str] = (),
+) -> WriteResult:
+    """Run the write as one Spark job, or here where the driver has the rows, and commit it.
+
+    What the session says of writes holds where the request does not decide, see
+    :func:`trilake.spark.delta.settings.with_session`.
+
+    Raises as :func:`trilake.delta.commands.write.write.plan_write` and :func:`trilake.delta.commands.write.write.finish_write` do, and
+    ``WriteFailedError`` where a task failed: then no version was committed, and the error says what was left behind.
+    """
+    log = session_log(df.sparkSession, open_store(uri, dict(store)))
+    plan = plan_write(log, with_session(df.sparkSession, request, decided=decided), spark=True)
+    if plan.nothing:
+        return finish_write(log, plan, [])
+    try:
+        rows = _computed(df, plan.files)
+        here = few_rows(rows)
+        if here is not None:
+            written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
+        else:
+            together = rebalance_wanted(df.sparkSession, request, plan.metadata)
+            if together:
+                rows = rebalanced(rows, plan.files.partition_columns)
+            with right_sizes(df.sparkSession, wanted=together):
+                written = _write(rows, uri, store, log, plan.files)
+    except TrilakeError:
+        raise  # it says what is wrong with the rows, and nothing was left behind
+    except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
+        raise job_failed(log, plan, e) from e
+    return finish(log, plan, written, run=SparkRunner(df.sparkSession))
+
+
+def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
+    """Write in Spark's tasks: by Spark itself where it can, through Arrow elsewhere."""
+    refusal = native_write_refusal(rows, log.store, files)
+    if refusal is None:
+        return [write_natively(rows, log.store, files)]
+    _log.info("%s is written through Arrow: %s", uri, refusal)
+    job = _WriteTask(uri, dict(store), files, tuple(rows.columns))
+    # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
+    plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns)))) if "`" in "".join(rows.columns) else rows
+    return [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
+
+
+def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
+    """The rows with the columns that only Spark can compute."""
+    if files.rules is not None:
+        for stage in files.rules.spark_stages():
+            df = df.selectExpr(*stage)
+    return df
+
+
+@dataclass(frozen=True)
+class _WriteTask:
+    """What one task of a write does, as it travels."""
+
+    uri: str
+    options: Mapping[str, str]
+    files: FilePlan
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        named = (b.rename_columns(list(self.names)) for b in batches)
+        written = write_files(open_store(self.uri, dict(self.options)), self.files, named, task=task)
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(written)], pa.binary())], ["written"])

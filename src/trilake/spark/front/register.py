@@ -1,0 +1,36 @@
+"""``register``: make the formats known to a Spark session."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from trilake.spark.front.data_sources import SOURCES
+from trilake.spark.front.savers import install
+from trilake.spark.front.stream_writer import take_over_streams
+from trilake.spark.session.source_registry import register_sources
+
+
+def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
+    """Register trilake's data sources, each under the format's name and under ``trilake-<name>``.
+
+    It also teaches ``df.write`` what Spark refuses for Python sources (:mod:`trilake.spark.front.dataframe_writer`):
+    ``df.write.format("delta").save(path)`` in all four modes, ``partitionBy``, ``saveAsTable`` and ``insertInto``.
+
+    Streams of these formats take ``partitionBy``, ``toTable`` and ``readStream.table`` as well
+    (:mod:`trilake.spark.front.stream_writer`).
+
+    Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
+
+    ``push_filters`` sets ``spark.sql.python.filterPushdown.enabled``, after which a read with the option
+    ``pushFilters=true`` skips files and row groups.  Both are needed and neither is a default: up to Spark 4.3, all
+    uses of one DataFrame of a Python source share the scan that was planned last, so a DataFrame with pushed filters
+    must be filtered in one way only.  :func:`trilake.read` has no such limit.
+
+    Returns the names registered.
+    """
+    names = register_sources(spark, SOURCES)
+    install(names)
+    take_over_streams(names)
+    if push_filters:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    return names

@@ -1,0 +1,94 @@
+"""How each format writes a DataFrame that Spark will not hand to a Python data source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from trilake.delta.commands.write.write import parse_mode
+from trilake.errors import InvalidArgumentError
+from trilake.lance.table import write_options as lance_options
+from trilake.spark.delta.source import WRITE_OPTIONS, write_request
+from trilake.spark.delta.write import write_dataframe
+from trilake.spark.front.dataframe_writer import NAMED, SAVERS, Saver, SaveRequest, take_over
+from trilake.spark.front.table_writer import take_over_tables
+from trilake.spark.lance import frames as lance_frames
+from trilake.spark.lance import source as lance_source
+from trilake.spark.lance.vectors import Vectors
+from trilake.spark.session.options import Options
+from trilake.spark.trevni import source as trevni_source
+from trilake.spark.trevni import write as trevni_write
+from trilake.trevni.table_write import write_options as trevni_options
+
+
+def _refuse_buckets(request: SaveRequest, path: str) -> None:
+    """Refuse what Spark's own formats alone do.  Raises ``InvalidArgumentError``."""
+    if request.buckets is not None:
+        raise InvalidArgumentError(
+            f"{request.buckets} is not done for {request.format} tables",
+            help=f"leave {request.buckets} out; partitionBy and clusterBy group the rows of a Delta table",
+            file=path,
+        )
+    if request.cluster_by and not request.format.endswith("delta"):
+        raise InvalidArgumentError(
+            f"a {request.format} table has no clustering columns", help="leave clusterBy out", file=path
+        )
+
+
+def save_delta(request: SaveRequest, path: str) -> None:
+    """Write a Delta table in any mode, partitioned or clustered or neither.
+
+    Raises ``InvalidArgumentError`` where it is to be bucketed.
+    """
+    _refuse_buckets(request, path)
+    options = Options(request.options, WRITE_OPTIONS, properties=True)
+    asked = write_request(options, request.df.schema, request.mode == "overwrite")
+    asked = replace(
+        asked,
+        mode=parse_mode(request.mode),
+        partition_by=request.partition_by or asked.partition_by,
+        properties={**(asked.properties or {}), **request.properties} or None,
+        cluster_by=request.cluster_by,
+    )
+    write_dataframe(request.df, path, options.store, asked, decided=options.values)
+
+
+def save_lance(request: SaveRequest, path: str) -> None:
+    """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` where it is to be partitioned."""
+    _refuse_buckets(request, path)
+    if request.partition_by:
+        raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)
+    options = Options(request.options, lance_source.WRITE_OPTIONS)
+    given = dict(options.values)
+    vectors = Vectors.of(given.pop("vectors", None), given.pop("vectorType", None))
+    lance_frames.write_dataframe(
+        request.df, path, options.store, mode=request.mode, options=lance_options(given), vectors=vectors
+    )
+
+
+def save_trevni(request: SaveRequest, path: str) -> None:
+    """Write a folder of Trevni files in any mode, partitioned or not."""
+    _refuse_buckets(request, path)
+    options = Options(request.options, trevni_source.WRITE_OPTIONS)
+    given = dict(options.values)
+    named = given.pop("partitionBy", None)
+    columns = request.partition_by or (
+        None if named is None else tuple(c.strip() for c in named.split(",") if c.strip())
+    )
+    trevni_write.write_dataframe(
+        request.df, path, options.store, mode=request.mode, partition_by=columns, options=trevni_options(given)
+    )
+
+
+_SAVERS: dict[str, Saver] = {"delta": save_delta, "lance": save_lance, "trevni": save_trevni}
+
+
+def install(registered: Iterable[str]) -> None:
+    """Take over the writes of the formats that are registered under these names."""
+    for name in registered:
+        format = name.removeprefix("trilake-")
+        SAVERS[name] = _SAVERS[format]
+        if format == "delta":
+            NAMED.add(name)
+    take_over()
+    take_over_tables()

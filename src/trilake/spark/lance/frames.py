@@ -1,0 +1,107 @@
+"""Lance datasets and DataFrames in the ways that Spark lets no Python data source have."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.errors import InvalidArgumentError, WriteFailedError
+from trilake.expr import parse_filter
+from trilake.lance.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.proto import format_pb2 as pb
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.table import LanceTable
+from trilake.lance.versions import list_versions
+from trilake.lance.write import Mode
+from trilake.lance.writing import WriteOptions
+from trilake.spark.lance import ml_vectors
+from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
+from trilake.spark.lance.vectors import Vectors
+from trilake.spark.session.rows_source import Kept, rows_schema
+from trilake.spark.session.source_registry import register_sources
+from trilake.storage import open_store
+from trilake.table import FilterLike
+
+_WRITTEN = ["fragment", "sizes"]
+_MODES: dict[str, Mode] = {"error": "create", "ignore": "create", "append": "append", "overwrite": "overwrite"}
+
+
+def read_dataframe(
+    spark: SparkSession,
+    table: LanceTable,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of a version for which ``filter`` is true, projected to ``columns``.
+
+    All uses of the DataFrame want the same rows, so a filter that is SQL text may choose fragments and row groups.
+
+    Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
+    """
+    output = table.schema if columns is None else table.projected_schema(columns)
+    bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
+    register_sources(spark, [TrilakeLanceDataSource])
+    reader = spark.read.format("trilake-lance").option("version", str(table.version))
+    for name, value in (options or {}).items():
+        reader = reader.option(name, value)
+    if isinstance(filter, str):
+        reader = reader.option("filter", filter)
+    schema = rows_schema(output, table.uri)
+    names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
+    if bound is None or isinstance(filter, str):
+        return reader.schema(ml_vectors.declared(schema, names) if names else schema).load(table.uri)
+    if names:
+        raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
+    extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
+    df = reader.schema(rows_schema(pa.schema([*output, *extra]), table.uri)).load(table.uri)
+    return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
+
+
+def write_dataframe(
+    df: DataFrame,
+    uri: str,
+    store: Mapping[str, str],
+    *,
+    mode: str,
+    options: WriteOptions | None = None,
+    vectors: Vectors | None = None,
+) -> tuple[Snapshot | None, list[Fragment]]:
+    """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
+
+    Returns the version (``None`` where ``ignore`` found a dataset) and the fragments added.  Raises as
+    :func:`trilake.lance.write.write` does, and ``WriteFailedError`` where a task failed: then nothing was written.
+    """
+    target = open_store(uri, dict(store))
+    if mode not in _MODES:
+        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
+    if mode == "ignore" and list_versions(target).versions:
+        return None, []
+    writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
+    packed = pickle.dumps(writer)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mine: LanceWriter = pickle.loads(packed)
+        done = mine.write(batches)
+        messages = [fragment_message(f).SerializeToString() for f in done.fragments]
+        sizes = [json.dumps(done.sizes)] * len(messages)
+        yield pa.RecordBatch.from_arrays([pa.array(messages, pa.binary()), pa.array(sizes, pa.string())], _WRITTEN)
+
+    try:
+        rows = df.mapInArrow(run, "fragment binary, sizes string").collect()
+    except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
+        raise WriteFailedError(
+            f"the write failed before its commit; the dataset is unchanged. Cause: {e}",
+            help="repeat the write; what tasks have left is removed by cleanup_old_versions",
+            file=target.uri,
+        ) from e
+    written = [
+        WrittenFragments([parse_fragment(pb.DataFragment.FromString(bytes(row.fragment)))], json.loads(row.sizes))
+        for row in rows
+    ]
+    return writer.finish(written), [f for w in written for f in w.fragments]

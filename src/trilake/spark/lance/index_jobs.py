@@ -1,0 +1,201 @@
+"""IVF_PQ indices of Lance datasets, trained and encoded by Spark's tasks, and committed once.
+
+::
+
+    sample, centroids --(tasks: some pieces each)--> words --(tasks: some rows each)--> parts --(driver)--> index
+
+The sample is chosen by a seed, so each task reads it from the dataset by itself; only centroids, words and names of
+files travel.  A task leaves the rows it has encoded as an index of its own, and the driver puts the parts together,
+one partition of the index at a time.  Where the sample is large, the centroids too are found by tasks, which add up
+their shares of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import SparkSession
+
+from trilake.lance import operations as op
+from trilake.lance.delete import replanned
+from trilake.lance.index import ivf_pq
+from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.runtime import Runtime
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.vector_indices import (
+    VectorIndexPlan,
+    encoded_rows,
+    index_entry,
+    plan_index,
+    sample_part,
+    sample_ranks,
+)
+from trilake.spark.lance.jobs import Place, run_tasks
+from trilake.storage import open_store
+
+#: Rows that one task encodes, at least, and tasks at most.
+_ROWS, _TASKS = 1 << 16, 512
+#: From so many numbers in the sample on, tasks find the centroids; fewer are faster done than distributed.
+_LARGE = 1 << 27
+#: Shares of a large sample, and steps over them at most.
+_PARTS, _STEPS = 16, 20
+
+Floats = npt.NDArray[np.float32]
+
+
+def create_index(
+    spark: SparkSession,
+    uri: str,
+    column: str,
+    index_type: str = "IVF_PQ",
+    name: str | None = None,
+    metric: str = "L2",
+    *,
+    replace: bool = False,
+    num_partitions: int | None = None,
+    num_sub_vectors: int | None = None,
+    ivf_centroids: Any = None,
+    pq_codebook: Any = None,
+    seed: int = 0,
+    storage_options: Mapping[str, str] | None = None,
+) -> Snapshot:
+    """Index the live rows of a column of vectors, and return the version that has the index.
+
+    Parameters and errors are those of :func:`trilake.lance.vector_indices.create_vector_index`; with the same seed the
+    index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
+    """
+    start = Snapshot.open(open_store(uri, dict(storage_options or {})))
+    what = plan_index(
+        start,
+        column,
+        index_type,
+        name,
+        metric,
+        replace=replace,
+        num_partitions=num_partitions,
+        num_sub_vectors=num_sub_vectors,
+        ivf_centroids=ivf_centroids,
+        pq_codebook=pq_codebook,
+        seed=seed,
+    )
+    runtime = Runtime()
+
+    def plan(current: Snapshot) -> op.Operation:
+        what.check(current)
+        model = _learned(spark, current, what)
+        uuid = UUID(runtime.new_id())
+        _encode(spark, current, what, model, f"_indices/{uuid}")
+        return op.CreateIndex((index_entry(current, uuid, what.column, what.name),))
+
+    return replanned(start, plan, runtime)
+
+
+def _learned(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan) -> ivf_pq.Model:
+    centroids = what.centroids
+    if centroids is None:
+        large = what.sample_size(snapshot.count()) * what.size >= _LARGE
+        centroids = _summed(spark, snapshot, what) if large else _centroids(snapshot, what)
+    words = what.words if what.words is not None else _words(spark, snapshot, what, centroids)
+    return ivf_pq.Model(what.metric, centroids, words)
+
+
+def _centroids(snapshot: Snapshot, what: VectorIndexPlan) -> Floats:
+    vectors = what.checked_sample(sample_part(snapshot, what, sample_ranks(snapshot, what)))
+    return ivf_pq.kmeans(vectors, what.partitions, np.random.default_rng(what.seed), metric=what.metric)
+
+
+def _summed(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan) -> Floats:
+    """Centroids by k-means whose steps are sums of tasks, each over its share of the sample."""
+    ranks = sample_ranks(snapshot, what)
+    rng = np.random.default_rng(what.seed)
+    chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * what.partitions), replace=False))
+    first = what.checked_sample(sample_part(snapshot, what, chosen))
+    place, parts = Place.of(snapshot), _PARTS
+
+    def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
+        def job(text: str) -> str:
+            current = place.open()
+            share = np.array_split(sample_ranks(current, what), parts)[int(text)]
+            vectors = sample_part(current, what, share)
+            found, counts = ivf_pq.kmeans_sums(vectors[np.isfinite(vectors).all(axis=1)], centroids, what.metric)
+            return json.dumps([found.tobytes().hex(), counts.tolist()])
+
+        done = [json.loads(text) for text in run_tasks(spark, [str(i) for i in range(parts)], job)]
+        total = sum(np.frombuffer(bytes.fromhex(text)).reshape(centroids.shape) for text, _ in done)
+        return np.asarray(total), np.sum([counts for _, counts in done], axis=0)
+
+    return ivf_pq.kmeans(first, what.partitions, rng, metric=what.metric, iterations=_STEPS, sums=sums)
+
+
+def _words(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, centroids: Floats) -> Floats:
+    """The words of all pieces, some pieces a task."""
+    place = Place.of(snapshot)
+    # A word needs no more vectors than a partition does, however many partitions there are.
+    most = 256 * ivf_pq.WORDS
+    groups = [part.tolist() for part in np.array_split(np.arange(what.pieces), min(what.pieces, 8))]
+
+    def job(text: str) -> str:
+        current = place.open()
+        ranks = sample_ranks(current, what)
+        ranks = ranks[:: max(1, len(ranks) // most)]
+        vectors = what.checked_sample(sample_part(current, what, ranks), least=1)
+        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, what.metric)]
+        found = [
+            ivf_pq.piece_words(residuals, what.pieces, m, np.random.default_rng([what.seed, m]))
+            for m in json.loads(text)
+        ]
+        return np.stack(found).tobytes().hex()
+
+    done = run_tasks(spark, [json.dumps(g) for g in groups], job)
+    shape = (-1, ivf_pq.WORDS, what.size // what.pieces)
+    return np.concatenate([np.frombuffer(bytes.fromhex(text), np.float32).reshape(shape) for text in done])
+
+
+def _encode(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, model: ivf_pq.Model, folder: str) -> None:
+    """Write the index of all live rows."""
+    place = Place.of(snapshot)
+    rows = max(_ROWS, sum(r.physical_rows for r in snapshot.readers) // _TASKS)
+    pieces = [
+        [reader.fragment.id, start, min(start + rows, reader.physical_rows)]
+        for reader in snapshot.readers
+        for start in range(0, reader.physical_rows, rows)
+    ]
+    tasks: list[list[list[int]]] = []
+    held = rows
+    for piece in pieces:  # small fragments share a task
+        size = piece[2] - piece[1]
+        if held + size > rows:
+            tasks.append([])
+            held = 0
+        tasks[-1].append(piece)
+        held += size
+    version, named = snapshot.version, {"name": what.name, "column": what.column}
+
+    def job(text: str) -> str:
+        number, mine = json.loads(text)
+        current = place.open()
+        parts = []
+        for id, start, stop in mine:
+            reader = current.reader_of(id)
+            assert reader is not None
+            parts.append(encoded_rows(current, what.column, model, reader, start, stop))
+        partition, codes, ids = (np.concatenate([p[i] for p in parts]) for i in range(3))
+        part = f"{folder}/part-{number}"
+        ivf_pq.write(current.store, part, model, partition, codes, ids, **named, dataset_version=version)
+        return part
+
+    done = run_tasks(spark, [json.dumps([i, mine]) for i, mine in enumerate(tasks)], job)
+    opened = [VectorIndex.open(snapshot.store, part) for part in done]
+
+    def partition_of(number: int) -> tuple[ivf_pq.Codes, ivf_pq.RowIds]:
+        found = [index.partition(number) for index in opened]
+        codes = np.concatenate([np.empty((0, what.pieces), np.uint8), *(f[0] for f in found)])
+        return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in found)])
+
+    ivf_pq.write_partitions(snapshot.store, folder, model, partition_of, **named, dataset_version=version)
+    snapshot.store.delete([f"{part}/{ivf_pq.FILE}" for part in done])

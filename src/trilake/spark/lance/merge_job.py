@@ -1,0 +1,226 @@
+"""``merge_insert`` of a Lance dataset as Spark jobs: one join, whose rows are written and marked in tasks.
+
+The source may be any DataFrame; it is computed once, whatever it is made of.  Of the dataset, only the key columns and
+those that conditions name are read.  One commit makes it all visible.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.expr import parse_filter
+from trilake.lance import operations as op
+from trilake.lance.delete import mark, replanned
+from trilake.lance.fragment_reader import ROW_ID
+from trilake.lance.manifest import Fragment
+from trilake.lance.merge_insert import MergeInsert, MergeStats, pair_schema
+from trilake.lance.runtime import Runtime
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.spark.lance import ml_vectors
+from trilake.spark.lance.jobs import Place, collected, fragment_of, text_of
+from trilake.spark.lance.source import TrilakeLanceDataSource
+from trilake.spark.session.rows_source import rows_schema
+from trilake.spark.session.source_registry import register_sources
+from trilake.storage import open_store
+
+_SOURCE, _TARGET, _UPDATES, _DELETES = "source", "target", "trilake_updates", "trilake_deletes"
+
+
+def merge_insert(
+    spark: SparkSession,
+    uri: str,
+    source: DataFrame,
+    on: str | Sequence[str],
+    what: MergeInsert | None = None,
+    *,
+    options: WriteOptions | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> MergeStats:
+    """Match the rows of a DataFrame with those of a dataset by key columns, and update, insert or delete.
+
+    Parameters
+    ----------
+    source: with the columns of the dataset, in any order.
+    on: key columns; a null in one matches nothing.
+    what: what becomes of rows; by default matched ones are updated and others inserted.
+    options: of the files that are written.
+
+    Raises ``InvalidArgumentError`` where several rows of the source would replace one row, ``SchemaMismatchError``,
+    ``FilterError``, ``ConflictError`` or ``WriteFailedError``.  Of a merge that fails nothing is ever visible.
+    """
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    what = what or MergeInsert(keys, update=True, insert=True)
+    store = dict(storage_options or {})
+    start = Snapshot.open(open_store(uri, store))
+    _check(start, source, what, keys)
+    register_sources(spark, [TrilakeLanceDataSource])
+    _, vectors = ml_vectors.plain(source.schema)
+    names = source.columns
+    rows = source.select(F.struct(*[F.col(f"`{n}`") for n in names]).alias(_SOURCE)).persist()
+    written: list[Fragment] = []
+    stats = MergeStats()
+
+    def plan(current: Snapshot) -> op.Operation:
+        nonlocal stats
+        discard(current.store, written)
+        written.clear()
+        pairs = _pairs(spark, current, rows, what, keys, store).persist()
+        try:
+            left, gone, deleted = _marked(pairs, current, what)
+            inserted, updated = _written(pairs, current, what, options or WriteOptions(), tuple(vectors), written)
+        finally:
+            pairs.unpersist()
+        stats = MergeStats(inserted, updated, deleted - updated)
+        return op.Update(gone, left, tuple(written))
+
+    try:
+        replanned(start, plan, Runtime())
+        return stats
+    except UnknownOutcomeError:
+        raise  # the files may be those of a version
+    except TrilakeError:
+        discard(start.store, written)
+        raise
+    finally:
+        rows.unpersist()
+
+
+def _check(snapshot: Snapshot, source: DataFrame, what: MergeInsert, keys: Sequence[str]) -> None:
+    """Mistakes show here, and not in a task."""
+    names = snapshot.schema.names
+    unknown = [k for k in keys if k not in names]
+    if unknown or not keys:
+        raise InvalidArgumentError(f"there is no column {unknown} to match on", help=f"there are {', '.join(names)}")
+    if sorted(source.columns) != sorted(names):
+        raise SchemaMismatchError(
+            f"the source has the columns {', '.join(source.columns)}, the dataset {', '.join(names)}",
+            help="give the source all columns of the dataset",
+        )
+    if sum((what.update, what.delete_matched, what.fail_matched)) > 1:
+        raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
+    if not any((what.update, what.delete_matched, what.fail_matched, what.insert, what.delete_unmatched)):
+        raise InvalidArgumentError("the merge insert does nothing", help="say what becomes of matched rows, or others")
+    snapshot.filter(what.delete_if)
+    parse_filter(what.update_if, pair_schema(snapshot.schema))
+
+
+def _pairs(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    rows: DataFrame,
+    what: MergeInsert,
+    keys: Sequence[str],
+    store: Mapping[str, str],
+) -> DataFrame:
+    """The rows of both sides, joined, with what becomes of each."""
+    needed = set(keys)
+    delete_if = snapshot.filter(what.delete_if)
+    needed |= set() if delete_if is None else delete_if.columns
+    update_if = parse_filter(what.update_if, pair_schema(snapshot.schema))
+    if update_if is not None:
+        paths = update_if.paths
+        whole = (_TARGET,) in paths
+        needed |= {n for n in snapshot.schema.names if whole or any(p[:2] == (_TARGET, n) for p in paths)}
+    schema = pa.schema([f for f in snapshot.schema if f.name in needed]).append(pa.field(ROW_ID, pa.int64()))
+    reader = spark.read.format("trilake-lance").option("version", str(snapshot.version)).option("rowId", "true")
+    for name, value in store.items():
+        reader = reader.option(name, value)
+    target = reader.schema(rows_schema(schema, snapshot.store.uri)).load(snapshot.store.uri)
+    removed = F.lit(False)
+    if what.delete_unmatched:
+        removed = F.lit(True) if what.delete_if is None else F.coalesce(F.expr(what.delete_if), F.lit(False))
+    target = target.select(F.struct(*[F.col(f"`{n}`") for n in schema.names]).alias(_TARGET), removed.alias("removed"))
+    same = reduce(Column.__and__, [F.col(f"{_SOURCE}.`{k}`") == F.col(f"{_TARGET}.`{k}`") for k in keys])
+    joined = rows.join(target, same, "full_outer" if what.delete_unmatched else "left")
+    matched = F.col(_SOURCE).isNotNull() & F.col(_TARGET).isNotNull()
+    condition = F.lit(True) if what.update_if is None else F.coalesce(F.expr(what.update_if), F.lit(False))
+    updates = matched & condition if what.update else F.lit(False)
+    deletes = F.col(_SOURCE).isNull() & F.coalesce(F.col("removed"), F.lit(False))
+    deletes = deletes | updates | (matched if what.delete_matched else F.lit(False))
+    return joined.select(
+        _SOURCE, f"{_TARGET}.{ROW_ID}", matched.alias("matched"), updates.alias(_UPDATES), deletes.alias(_DELETES)
+    )
+
+
+def _marked(
+    pairs: DataFrame, snapshot: Snapshot, what: MergeInsert
+) -> tuple[tuple[Fragment, ...], tuple[int, ...], int]:
+    """Mark the rows that go: the fragments that are left, the ids of those that are not, and the number of rows."""
+    if what.fail_matched:
+        count = pairs.where("matched").count()
+        if count:
+            raise InvalidArgumentError(f"{count} rows match, which this merge insert forbids")
+    place, several_forbidden = Place.of(snapshot), what.update
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = [b.column(0).to_numpy(zero_copy_only=False).astype(np.uint64) for b in batches]
+        ids = np.concatenate([np.empty(0, np.uint64), *found])
+        unique = np.unique(ids)
+        done = [json.dumps({"twice": True})] if several_forbidden and len(unique) < len(ids) else []
+        current = place.open() if len(unique) and not done else None
+        of = (unique >> np.uint64(32)).astype(np.int64)
+        for id in np.unique(of).tolist() if current is not None else ():
+            assert current is not None
+            reader = current.reader_of(id)
+            assert reader is not None
+            rows = (unique[of == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+            left = mark(reader, rows, read_version=current.version, runtime=Runtime())
+            done.append(json.dumps({"id": id, "rows": len(rows), "left": None if left is None else text_of(left)}))
+        yield pa.RecordBatch.from_arrays([pa.array(done, pa.string())], ["done"])
+
+    gone = pairs.where(_DELETES).select(ROW_ID)
+    # All rows of a fragment in one task: it has one deletion file.
+    gone = gone.repartition(F.shiftright(F.col(ROW_ID), 32))
+    results = [json.loads(row.done) for row in collected(gone.mapInArrow(run, "done string"))]
+    if any("twice" in r for r in results):
+        raise InvalidArgumentError(
+            "several rows of the source match one row of the dataset", help="remove all but one from the source"
+        )
+    left = tuple(fragment_of(r["left"]) for r in results if r["left"] is not None)
+    empty = tuple(r["id"] for r in results if r["left"] is None)
+    return left, empty, sum(r["rows"] for r in results)
+
+
+def _written(
+    pairs: DataFrame,
+    snapshot: Snapshot,
+    what: MergeInsert,
+    options: WriteOptions,
+    vectors: tuple[str, ...],
+    written: list[Fragment],
+) -> tuple[int, int]:
+    """Write the rows that come; how many were inserted and updated.  What was written goes into ``written``."""
+    schema, store = snapshot.manifest.schema, dict(snapshot.store.options)
+    uri = snapshot.store.uri
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counts = [0, 0]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                counts[1] += batch.column(1).true_count
+                counts[0] += batch.num_rows - batch.column(1).true_count
+                source = batch.column(0)
+                columns = pa.RecordBatch.from_arrays(source.flatten(), names=[f.name for f in source.type])
+                yield ml_vectors.lists_in(columns, vectors)
+
+        done = write_fragments(open_store(uri, store), rows(), Target(schema, nulls=options.nulls), options)
+        text = json.dumps({"counts": counts, "new": [text_of(f) for f in done]})
+        yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], ["done"])
+
+    if not (what.update or what.insert):
+        return 0, 0
+    inserts = F.col("matched") == F.lit(False) if what.insert else F.lit(False)
+    coming = pairs.where(F.col(_SOURCE).isNotNull() & (F.col(_UPDATES) | inserts)).select(_SOURCE, _UPDATES)
+    results = [json.loads(row.done) for row in collected(coming.mapInArrow(run, "done string"))]
+    written.extend(fragment_of(text) for r in results for text in r["new"])
+    return sum(r["counts"][0] for r in results), sum(r["counts"][1] for r in results)

@@ -1,0 +1,321 @@
+"""``spark.read.format("lance")`` and ``df.write.format("lance")``: the Python data source.
+
+A version is read in partitions of one fragment each.  Writing leaves data files in Spark's tasks, which no version
+names; the driver makes them one when all tasks are done, so rows of a job appear at once or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.lance import scalar_search, transaction
+from trilake.lance.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.manifest import Fragment, Manifest
+from trilake.lance.scan import ScanPlan, scan
+from trilake.lance.schema import LanceSchema
+from trilake.lance.skipping import kept_groups
+from trilake.lance.snapshot import Snapshot
+from trilake.lance.stream import parse_options
+from trilake.lance.table import OPTIONS, version_at, write_options
+from trilake.lance.versions import read_tag
+from trilake.lance.view import View
+from trilake.lance.write import Mode, WritePlan, commit_write, plan_write
+from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.spark.lance import ml_vectors
+from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
+from trilake.spark.lance.vectors import Vectors, with_vectors
+from trilake.spark.session.options import Options, table_path
+from trilake.spark.session.rows_source import PushingReader, RowsReader, rows_schema
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
+from trilake.storage import open_store
+
+READ_OPTIONS = ("version", "tag", "timestamp", "filter", "pushFilters", "batchSize", "rowId", "mlVectors")
+WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)
+
+
+class LanceDataSource(DataSource):
+    """A Lance dataset as a Spark data source.
+
+    Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL text that chooses rows; ``batchSize``;
+    ``rowId``, which adds the column ``_rowid``; ``mlVectors``, the columns that come as vectors of Spark ML (``*`` for
+    all, nothing for none; by default those that were written from such).  Of a write: those of
+    :func:`trilake.lance.table.write_options`; ``vectors``, such as ``"v:128,w"``: array columns that become vectors in
+    a new dataset, whose size the first row tells where it is not given; and ``vectorType``, ``float`` or ``double``.
+    Vectors of Spark ML become vectors of doubles.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "lance"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        #: What the columns of a stream were taken from; Spark takes this object along to where the stream runs.
+        self.analysed: Manifest | None = None
+
+    def schema(self) -> T.StructType:
+        # Spark does not say whether the columns are wanted for a read or for a stream.
+        snapshot, options = self._open(LANCE_STREAM_OPTIONS)
+        self.analysed = replace(snapshot.manifest, fragments=(), indices=())
+        schema = snapshot.schema
+        if options.flag("rowId"):
+            schema = schema.append(pa.field(ROW_ID, pa.int64()))
+        found = rows_schema(schema, snapshot.store.uri)
+        names = ml_vectors.chosen(options.get("mlVectors"), schema)
+        return ml_vectors.declared(found, names) if names else found
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        snapshot, options = self._open()
+        size = options.positive("batchSize", "rows")
+        reader = PushingLanceReader if options.flag("pushFilters") else LanceReader
+        return reader(snapshot, options.store, schema, filter=options.get("filter"), batch_size=size)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> LanceWriter:
+        return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
+
+    def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> LanceWriter:
+        given = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
+        vectors = Vectors.of(given.pop("vectors", None), given.pop("vectorType", None))
+        path = table_path(self.options)
+        mode: Mode = "overwrite" if overwrite else "append"
+        return LanceWriter.begin(path, options.store, schema, mode, write_options(given), vectors)
+
+    def streamReader(self, schema: T.StructType) -> LanceStreamReader:
+        options = Options(self.options, LANCE_STREAM_OPTIONS)
+        wanted = parse_options(options.values)
+        return LanceStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> LanceStreamWriter:
+        options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
+        return LanceStreamWriter(self._writer(schema, overwrite, options), options)
+
+    def _open(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
+        options = Options(self.options, (*READ_OPTIONS, *more))
+        options.one_of("version", "tag", "timestamp")
+        store = open_store(table_path(self.options), options.store)
+        version, tag, timestamp = options.integer("version"), options.get("tag"), options.get("timestamp")
+        if tag is not None:
+            version = read_tag(store, tag).version
+        elif timestamp is not None:
+            version = version_at(store, timestamp)
+        return Snapshot.open(store, version), options
+
+
+class TrilakeLanceDataSource(LanceDataSource):
+    """The same under a name that nobody else claims."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trilake-lance"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+class LanceReader(RowsReader):
+    """Reads fragments, one a task."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        store: Mapping[str, str],
+        schema: T.StructType,
+        *,
+        filter: str | None,
+        batch_size: int | None,
+    ) -> None:
+        schema, ml = ml_vectors.plain(schema)
+        self.ml = tuple(ml)
+        super().__init__(schema, snapshot.schema, filter)
+        self.uri, self.store = snapshot.store.uri, dict(store)
+        self.stored = snapshot.manifest.schema
+        self.snapshot: Snapshot | None = snapshot
+        self.columns, self.row_id = _columns(snapshot.view.schema, self.declared, self.uri)
+        self.batch_size = batch_size
+
+    def pieces(self) -> list[Fragment]:
+        assert self.snapshot is not None
+        snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
+        readers = snapshot.readers
+        if self.filter is not None:
+            found = scalar_search.candidates(snapshot.question(self.filter)) or {}
+            # Where an index knows of no row of a fragment, no task is needed for it.
+            readers = tuple(r for r in readers if len(found.get(r.fragment.id, (0,))))
+            readers = tuple(r for r in readers if kept_groups(r, self.filter, snapshot.view))
+        return [r.fragment for r in readers]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            yield ml_vectors.vectors_in(batch, self.ml)
+
+    def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
+        view = View(self.stored)
+        columns = view.schema.project(list(dict.fromkeys(self.columns)))
+        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, with_row_id=self.row_id is not None)
+        reader = FragmentReader(open_store(self.uri, self.store), piece, self.stored)
+        for batch in scan(plan, [reader], threads=1):
+            yield self._arranged(batch)
+
+    def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns in the order and under the names declared."""
+        names = iter(self.columns)
+        arrays = [
+            batch.column(ROW_ID).cast(pa.int64()) if i == self.row_id else batch.column(next(names))
+            for i in range(len(self.declared))
+        ]
+        if not arrays:
+            return batch.select([])
+        return pa.RecordBatch.from_arrays(arrays, names=self.declared.names)
+
+
+class PushingLanceReader(PushingReader, LanceReader):
+    """The same with filters that Spark pushes."""
+
+
+def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], int | None]:
+    """The dataset's names of the columns declared, and the place of the row ids among those."""
+    by_lower = {name.lower(): name for name in schema.names}
+    names, row_id = [], None
+    for i, name in enumerate(declared.names):
+        found = name if name in schema.names else by_lower.get(name.lower())
+        if found is not None:
+            names.append(found)
+        elif name == ROW_ID:
+            row_id = i
+        else:
+            raise SchemaMismatchError(
+                f"the dataset has no column {name!r}", help=f"it has {', '.join(schema.names)}", file=uri, column=name
+            )
+    return names, row_id
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WrittenFragments(WriterCommitMessage):
+    """What one task has written, and the sizes of vectors that it has found."""
+
+    fragments: list[Fragment]
+    sizes: dict[str, int]
+
+
+class LanceWriter(DataSourceArrowWriter):
+    """Writes data files in tasks, commits them on the driver.
+
+    Parameters
+    ----------
+    path, store: the dataset, and the options of its store.
+    mode, read_version, options: of the write.
+    schema: as it is stored; ``None`` where sizes of vectors are still to be found.
+    arrow: the columns of a dataset that is new.
+    vectors: how columns become vectors.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        store: Mapping[str, str],
+        mode: Mode,
+        read_version: int,
+        schema: LanceSchema | None,
+        options: WriteOptions,
+        arrow: pa.Schema,
+        vectors: Vectors,
+    ) -> None:
+        self.path, self.store, self.mode, self.read_version = path, dict(store), mode, read_version
+        self.schema, self.options, self.arrow, self.vectors = schema, options, arrow, vectors
+
+    @classmethod
+    def begin(
+        cls,
+        path: str,
+        store: Mapping[str, str],
+        schema: T.StructType,
+        mode: Mode,
+        options: WriteOptions,
+        vectors: Vectors | None = None,
+    ) -> LanceWriter:
+        """Look at the dataset, and decide what rows become.
+
+        Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``.
+        """
+        plan = plan_write(open_store(path, dict(store)), mode, options)
+        arrays, ml = ml_vectors.plain(schema)
+        arrow = from_spark(arrays).to_arrow_schema()
+        vectors = (vectors or Vectors()).and_ml(ml, arrow)
+        made: LanceSchema | None = None
+        if plan.mode == "append" and plan.base is not None:
+            view = plan.target(arrow).view
+            made = view.whole
+            if set(arrow.names) != set(view.schema.names):
+                raise SchemaMismatchError(
+                    f"the rows have the columns {', '.join(arrow.names)}, the dataset has "
+                    + ", ".join(view.schema.names),
+                    help="select and name the columns as the dataset has them",
+                    file=path,
+                )
+        elif not vectors.unsized:
+            made = plan.target(with_vectors(arrow, vectors, {})).view.whole
+        version = 0 if plan.base is None else plan.base.version
+        return cls(path, store, mode, version, made, options, arrow, vectors)
+
+    def target(self, sizes: Mapping[str, int]) -> Target:
+        """Where rows of a task go.  Dictionaries of a new dataset cannot be, because tasks would not agree on one."""
+        schema = self.schema
+        if schema is None:
+            schema = Target.new(with_vectors(self.arrow, self.vectors, sizes), nulls=self.options.nulls).view.whole
+        return Target(schema, nulls=self.options.nulls)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFragments:
+        batches: Iterator[pa.RecordBatch] = (ml_vectors.lists_in(b, self.vectors.ml) for b in iterator)
+        sizes: dict[str, int] = {}
+        if self.schema is None:
+            sizes, batches = self.vectors.found_in(batches)
+            if len(sizes) < len(self.vectors.unsized):
+                return WrittenFragments([], {})  # there are no rows
+        store = open_store(self.path, self.store)
+        return WrittenFragments(write_fragments(store, batches, self.target(sizes), self.options), sizes)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self.finish([m for m in messages if isinstance(m, WrittenFragments)])
+
+    def finish(self, written: Sequence[WrittenFragments]) -> Snapshot:
+        """Make the fragments of all tasks a version.
+
+        Raises ``SchemaMismatchError`` where tasks have found vectors of different sizes: nothing is written then.
+        """
+        store = open_store(self.path, self.store)
+        fragments, target = self.gathered(written)
+        base = transaction.load(store, self.read_version) if self.read_version else None
+        return commit_write(store, WritePlan(self.mode, base, self.options), target, fragments)
+
+    def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
+        """What all tasks have written, and where it goes.  Raises ``SchemaMismatchError`` as :meth:`finish` does."""
+        written = [m for m in messages if isinstance(m, WrittenFragments)]
+        fragments = [f for w in written for f in w.fragments]
+        try:
+            target = self.target(self.vectors.agreed([w.sizes for w in written]) if self.schema is None else {})
+        except TrilakeError:
+            discard(open_store(self.path, self.store), fragments)
+            raise
+        return fragments, target
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        written = [f for m in messages if isinstance(m, WrittenFragments) for f in m.fragments]
+        with suppress(TrilakeError, OSError):  # why the job failed is the error to show; a clean-up removes the rest
+            discard(open_store(self.path, self.store), written)

@@ -1,0 +1,161 @@
+"""``spark.readStream.format("lance")`` and ``df.writeStream.format("lance")``: Spark's side of Lance's streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from trilake.delta.stream.sink import query_id
+from trilake.errors import SchemaMismatchError
+from trilake.lance import transaction
+from trilake.lance.fragment_reader import FragmentReader
+from trilake.lance.manifest import Fragment, Manifest
+from trilake.lance.scan import ScanPlan, scan
+from trilake.lance.schema import LanceSchema
+from trilake.lance.stream import LanceOffset, LanceStream, LanceStreamOptions
+from trilake.lance.stream_sink import LanceBatch, commit_batch
+from trilake.lance.view import View
+from trilake.lance.write import Mode, WritePlan
+from trilake.lance.writing import Target, WriteOptions
+from trilake.spark.lance import ml_vectors
+from trilake.spark.session.options import Options
+from trilake.spark.session.rows import as_declared
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.stream_options import checkpoint_of
+from trilake.storage import open_store
+
+LANCE_STREAM_OPTIONS = (
+    "startingVersion",
+    "maxFilesPerTrigger",
+    "ignoreDeletes",
+    "ignoreChanges",
+    "skipChangeCommits",
+    "failOnDataLoss",
+)
+
+
+@dataclass
+class StreamFragment(InputPartition):
+    """What one task reads: a fragment, with the columns that its version has."""
+
+    fragment: Fragment
+    stored: LanceSchema
+
+
+class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a dataset as a stream; ``analysed`` is what it was when Spark asked for its columns."""
+
+    def __init__(
+        self,
+        path: str,
+        store: Mapping[str, str],
+        schema: T.StructType,
+        options: LanceStreamOptions,
+        analysed: Manifest | None,
+    ) -> None:
+        self.path, self.store, self.options, self.analysed = path, dict(store), options, analysed
+        arrays, ml = ml_vectors.plain(schema)
+        self.ml = tuple(ml)
+        self.declared = from_spark(arrays, keep_nullability=True).to_arrow_schema()
+        self._opened: LanceStream | None = None
+
+    @property
+    def _stream(self) -> LanceStream:
+        if self._opened is None:
+            store = open_store(self.path, self.store)
+            self._opened = LanceStream(store, self.analysed or transaction.load(store), self.options)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._stream.initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self.options.max_fragments
+        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        files = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+        return self._stream.latest(LanceOffset.from_json(start), files).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._stream.newest().to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._stream.stop_at_newest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        batch = self._stream.batch(LanceOffset.from_json(start), LanceOffset.from_json(end))
+        return [StreamFragment(fragment, schema) for fragment, schema in batch]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        part = cast(StreamFragment, partition)
+        view = View(part.stored)
+        columns = _names(view.schema, self.declared, self.path)
+        plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
+        reader = FragmentReader(open_store(self.path, self.store), part.fragment, part.stored)
+        for batch in scan(plan, [reader], threads=1):
+            named = batch.select(columns).rename_columns(self.declared.names)
+            yield ml_vectors.vectors_in(as_declared(named, self.declared), self.ml)
+
+
+def _names(schema: LanceSchema, declared: pa.Schema, uri: str) -> list[str]:
+    by_lower = {name.lower(): name for name in schema.names}
+    names = [n if n in schema.names else by_lower.get(n.lower()) for n in declared.names]
+    if None in names:
+        lacking = declared.names[names.index(None)]
+        raise SchemaMismatchError(
+            f"the dataset has no column {lacking!r}",
+            help=f"it has {', '.join(schema.names)}",
+            file=uri,
+            column=lacking,
+        )
+    return [n for n in names if n is not None]
+
+
+class JobWriter(Protocol):
+    """How rows of a job become fragments: the writer of a batch job."""
+
+    path: str
+    store: dict[str, str]
+    mode: Mode
+    read_version: int
+    options: WriteOptions
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+
+    def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
+        """What all tasks have written, and where it goes."""
+
+
+class LanceStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a batch in tasks as a job does, and commits each batch once."""
+
+    def __init__(self, job: JobWriter, options: Options) -> None:
+        self.job, self.checkpoint = job, checkpoint_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self.job.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        job = self.job
+        store = open_store(job.path, job.store)
+        batch = LanceBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
+        fragments, target = job.gathered(messages)
+        base = transaction.load(store, job.read_version) if job.read_version else None
+        commit_batch(store, WritePlan(job.mode, base, job.options), target, batch, fragments)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted: a clean-up does that.
+        del messages, batchId

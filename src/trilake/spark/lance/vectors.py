@@ -1,0 +1,127 @@
+"""Which columns of a DataFrame become vectors of a new dataset, and of what size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.lance.ml_vectors import ML_VECTOR
+
+_KINDS = {"float": pa.float32(), "double": pa.float64()}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The columns that become vectors.
+
+    Parameters
+    ----------
+    sizes: by column; ``None`` where the first row tells.
+    kind: of their numbers; ``None`` for 32-bit floats, and for doubles where they come from Spark ML.
+    ml: those that come as vectors of Spark ML.
+    """
+
+    sizes: Mapping[str, int | None] = field(default_factory=dict)
+    kind: str | None = None
+    ml: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, sizes: str | None = None, kind: str | None = None) -> Vectors:
+        """Of the options ``vectors`` and ``vectorType``.  Raises ``InvalidArgumentError``."""
+        if kind is not None and kind not in _KINDS:
+            raise InvalidArgumentError(f"option vectorType is {kind!r}", help="it is float or double")
+        return cls(vector_sizes(sizes), kind)
+
+    def and_ml(self, ml: Mapping[str, int | None], schema: pa.Schema) -> Vectors:
+        """With the columns that are vectors of Spark ML, and what their metadata says of their sizes.
+
+        Raises ``InvalidArgumentError`` where the option names a column that is no array.
+        """
+        for name in self.sizes:
+            i = schema.get_field_index(name)
+            if i < 0 or not pa.types.is_list(schema.field(i).type):
+                raise InvalidArgumentError(f"option vectors names {name!r}, which is no array column", column=name)
+        sizes = dict(self.sizes)
+        for name, size in ml.items():
+            sizes[name] = sizes.get(name) or size
+        return replace(self, sizes=sizes, ml=tuple(ml))
+
+    @property
+    def unsized(self) -> list[str]:
+        """Columns whose size is not known."""
+        return [name for name, size in self.sizes.items() if size is None]
+
+    def found_in(self, batches: Iterator[pa.RecordBatch]) -> tuple[dict[str, int], Iterator[pa.RecordBatch]]:
+        """The sizes that the rows tell, and the rows again.
+
+        Reads on until there is a vector in each column, or no more rows.  Raises ``SchemaMismatchError`` where a
+        column has rows but not a single vector.
+        """
+        held: list[pa.RecordBatch] = []
+        found: dict[str, int] = {}
+        missing = self.unsized
+        while missing and (batch := next(batches, None)) is not None:
+            held.append(batch)
+            for name in missing:
+                lengths = batch.column(batch.schema.get_field_index(name)).value_lengths().drop_null()
+                if len(lengths):
+                    found[name] = lengths[0].as_py()
+            missing = [name for name in missing if name not in found]
+        if missing and any(b.num_rows for b in held):
+            raise self._unknown(missing[0])
+        return found, chain(held, batches)
+
+    def agreed(self, found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        """The sizes that tasks have found.  Raises ``SchemaMismatchError`` where they differ, or no task had rows."""
+        result: dict[str, int] = {}
+        for sizes in found:
+            for name, size in sizes.items():
+                if result.setdefault(name, size) != size:
+                    raise SchemaMismatchError(
+                        f"vectors have {result[name]} numbers and {size}", help="write vectors of one size", column=name
+                    )
+        missing = [name for name in self.unsized if name not in result]
+        if missing:
+            raise self._unknown(missing[0])
+        return result
+
+    def _unknown(self, name: str) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            "no row tells the size of the vectors", help=f'pass the option vectors, as "{name}:128"', column=name
+        )
+
+
+def vector_sizes(text: str | None) -> dict[str, int | None]:
+    """Sizes of vectors by column; ``None`` where none is given.  Raises ``InvalidArgumentError``.
+
+    >>> vector_sizes("v:128, w")
+    {'v': 128, 'w': None}
+    """
+    found: dict[str, int | None] = {}
+    for part in (text or "").split(","):
+        if part.strip():
+            name, colon, size = part.strip().rpartition(":")
+            if not colon:
+                name, size = size, ""
+            if not name or (colon and (not size.strip().isdigit() or int(size) < 1)):
+                raise InvalidArgumentError(f"option vectors is {text!r}", help='write it as "column:size, …"')
+            found[name.strip()] = int(size) if colon else None
+    return found
+
+
+def with_vectors(schema: pa.Schema, vectors: Vectors, sizes: Mapping[str, int]) -> pa.Schema:
+    """The schema with array columns as vectors, those of unknown size as ``sizes`` has them."""
+    for name, given in vectors.sizes.items():
+        size = given if given is not None else sizes[name]
+        if size < 1:
+            raise SchemaMismatchError("vectors without numbers cannot be stored", column=name)
+        i = schema.get_field_index(name)
+        is_ml = name in vectors.ml
+        kind = _KINDS[vectors.kind or ("double" if is_ml else "float")]
+        metadata = {ML_VECTOR: b"true"} if is_ml else None
+        schema = schema.set(i, pa.field(name, pa.list_(kind, size), schema.field(i).nullable, metadata))
+    return schema

@@ -1,0 +1,182 @@
+"""Conditions and values as users of Spark give them: a text of SQL, or a ``Column``.
+
+Spark evaluates them.  The text of a condition is looked for as well, because files can be left out by it; where none is
+known, nothing is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import FilterError
+from trilake.expr import Filter, parse_filter
+from trilake.expr.predicate import Opaque
+from trilake.spark.native.bases import is_connect
+from trilake.spark.session.schemas import to_spark
+
+#: Where Spark's own expressions are; what is elsewhere is somebody's function.
+_BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
+#: What may have another value when Spark evaluates it a little later.
+_CLOCK = re.compile(
+    r"(?i)\b(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp)\b"
+    r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
+)
+_UTC = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
+
+
+def as_column(value: str | Column) -> Column:
+    """A SQL expression, or a column as it is."""
+    return F.expr(value) if isinstance(value, str) else value
+
+
+def checked_condition(condition: object, argument: str = "'condition'") -> str | Column | None:
+    """A condition as it is.  Raises ``TypeError`` for what is neither text nor column."""
+    if condition is None or isinstance(condition, str | Column):
+        return condition
+    raise TypeError(
+        f"{argument} must be a Spark SQL Column or a string (expression in SQL syntax),"
+        f" found to be of type {type(condition)}"
+    )
+
+
+def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str, Column]:
+    """Values by the name of the column that they go to.
+
+    Raises ``ValueError`` for ``None`` and ``TypeError`` for what is no dict of texts to texts or columns.
+    """
+    if assignments is None:
+        raise ValueError(f"{argument} cannot be None")
+    if not isinstance(assignments, dict):
+        raise TypeError(f"{argument} must be a dict, found to be {type(assignments)}")
+    out: dict[str, Column] = {}
+    for name, value in assignments.items():
+        if not isinstance(name, str):
+            raise TypeError(
+                f"Keys of dict in {argument} must contain only strings with column names,"
+                f" found '{name}' of type '{type(name)}'"
+            )
+        if not isinstance(value, str | Column):
+            raise TypeError(
+                f"Values of dict in {argument} must contain only Spark SQL Columns"
+                f" or strings (expressions in SQL syntax) as values, found '{value}' of type '{type(value)}'"
+            )
+        out[name] = as_column(value)
+    return out
+
+
+# --- what a condition says, for pruning ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition as Spark evaluates it, as the log names it, and as a filter that chooses files.
+
+    ``filter`` is true for the rows for which Spark finds the condition true, and for no others.  It is ``None`` where
+    that is not certain: for what the embedded engine does not know, functions of users, values that change while one
+    looks, times in a session whose zone is not UTC, and a ``Column`` on Spark Connect.
+    """
+
+    column: Column
+    text: str
+    filter: Filter | None = None
+
+
+def read_condition(
+    spark: SparkSession, condition: str | Column, schema: StructType, *, alias: str | None = None
+) -> Condition:
+    """A condition over the columns of a table of this ``schema``, under the name ``alias`` if there is one.
+
+    Raises what Spark raises where it cannot be resolved; on Spark Connect, that may come later.
+    """
+    column = as_column(condition)
+    plain = isinstance(condition, str) and alias is None
+    text = condition if plain else _analysed(spark, column, schema, alias)
+    assert text is None or isinstance(text, str)
+    shown = condition if isinstance(condition, str) else text or column_sql(condition) or str(condition)
+    return Condition(column, shown, None if text is None else _certain_filter(spark, text, schema))
+
+
+def column_sql(column: Column) -> str | None:
+    """The text of a column as Spark shows it, which may be no SQL; ``None`` on Spark Connect."""
+    java = getattr(column, "_jc", None)
+    return None if java is None else str(java.toString())
+
+
+def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filter | None:
+    if _CLOCK.search(text):
+        return None
+    try:
+        found = parse_filter(text, read_schema(schema).to_arrow_schema())
+    except FilterError:
+        return None
+    assert found is not None
+    return None if _depends_on_zone(found) and spark.conf.get("spark.sql.session.timeZone") not in _UTC else found
+
+
+def _depends_on_zone(filter: Filter) -> bool:
+    """Whether the zone of a session may decide what the filter means."""
+    if any(isinstance(node, Opaque) for node in filter.predicate.walk()):
+        return True
+    types = [filter.schema.field(name).type for name in filter.columns]
+    return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
+
+
+def _analysed(spark: SparkSession, column: Column, schema: StructType, alias: str | None) -> str | None:
+    """The text of a condition as Spark resolves it, which its parser reads again; classic sessions only.
+
+    Raises what Spark raises for a condition that cannot be resolved over the table.
+    """
+    if is_connect(spark):
+        return None
+    frame = empty_frame(spark, schema)
+    named = frame if alias is None else frame.alias(alias)
+    plan = named.where(column)._jdf.queryExecution().analyzed()
+    try:
+        expression = plan.condition()
+        nodes = orjson.loads(expression.toJSON())
+        text = str(expression.sql())
+    except (Py4JError, PySparkException, orjson.JSONDecodeError):
+        return None  # an expression that is not described, such as one with a subquery
+    names = [str(n.get("class", "")) for n in nodes]
+    if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names):
+        return None
+    return text if alias is None else _without_alias(text, alias)
+
+
+def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind
+    """No rows, with the columns of a table: to resolve names against."""
+    wanted = to_spark(read_schema(schema))
+    if is_connect(spark):
+        return spark.createDataFrame([], wanted)
+    from pyspark.sql import DataFrame  # the classic one: its Java frame costs a millisecond, createDataFrame thirty
+
+    java = spark._jsparkSession
+    rows = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    return DataFrame(java.createDataFrame(rows, java.parseDataType(wanted.json())), spark)
+
+
+def _without_alias(text: str, alias: str) -> str | None:
+    """The text with ``alias.`` taken from the front of columns; ``None`` where that cannot be told from other text."""
+    quoted = re.escape("`" + alias.replace("`", "``") + "`")
+    pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
+    parts = re.split(r"('(?:[^'\\]|\\.)*')", text)
+    return "".join(p if p.startswith("'") else re.sub(pattern, "", p) for p in parts)
+
+
+def without_qualifier(assignments: Mapping[str, Column], alias: str | None) -> dict[str, Column]:
+    """Values by column name, without the table's alias in front of it."""
+    if alias is None:
+        return dict(assignments)
+    head = re.compile(rf"(?i)^(?:{re.escape(alias)}|`{re.escape(alias)}`)\.")
+    return {head.sub("", name): value for name, value in assignments.items()}

@@ -1,0 +1,244 @@
+"""Spark's own scan over a known list of files: no listing, and no row through Python.
+
+Spark is told the files by a manifest (:mod:`~trilake.spark.native.manifest`).  Everything else that a lakehouse table
+needs is an expression of Spark's plan: partition values (:mod:`~trilake.spark.native.partitions`), deletion vectors
+(:mod:`~trilake.spark.native.vectors`), and names and types of columns, here.  It takes nothing but the DataFrame
+interface, so Spark Connect can do it too.
+
+Such a scan differs from one of Spark's own in one thing: ``_metadata.file_modification_time`` is a number of ours.  All
+columns are nullable, as those of any files are to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.spark.native.bases import base_frame
+from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
+from trilake.spark.native.partitions import attached, distinct, hive_columns
+from trilake.spark.native.refusal import check_files, native_refusal
+from trilake.spark.native.vectors import ROW_INDEX, Vector, alive
+
+__all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
+
+_FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
+
+
+@dataclass(frozen=True)
+class NativeFiles:
+    """What a scan reads.
+
+    Parameters
+    ----------
+    root: URI of the table.
+    paths: absolute, decoded paths of the files (``/a b/x.parquet``), or with a scheme (``hdfs://host/a b/x.parquet``).
+    sizes: bytes.
+    read_schema: the data columns as the files name them, without partition columns; with ids, as
+        ``parquet.field.id`` in the fields' metadata, where ``id_mode`` says so.
+    partition_columns: typed values of the files, by the name that ``output`` uses.
+    partition_types: their fields, in the same order; the names are another spelling that folders may have.
+    output: the columns of the result: a name in ``read_schema`` or ``partition_columns`` and the field it becomes, in
+        which nested fields may have other names at the same place.  A name found in neither becomes null.
+    vectors: deleted rows by position in ``paths``.
+    provider: format of the files, as Spark calls it.
+    options: options of that format.
+    id_mode: find columns of Parquet files by field id, never by name.
+    """
+
+    root: str
+    paths: pa.ChunkedArray
+    sizes: pa.ChunkedArray
+    read_schema: T.StructType
+    partition_columns: Mapping[str, pa.ChunkedArray]
+    partition_types: T.StructType
+    output: Sequence[tuple[str, T.StructField]]
+    vectors: Mapping[int, Vector] = field(default_factory=dict)
+    provider: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    id_mode: bool = False
+
+
+@dataclass(frozen=True)
+class NativeScan:
+    """Spark's scan of a list of files, which any number of frames can be made from.
+
+    ``columns`` and ``sources`` are the columns it has and their types, by the names that ``NativeFiles.output`` uses;
+    ``key`` is what its rows know of their file, and ``size`` the bytes of the manifest that Spark has read for it.
+    """
+
+    base: DataFrame
+    key: FileKey
+    columns: Mapping[str, Column]
+    sources: Mapping[str, T.StructField]
+    size: int
+    id_mode: bool
+
+    def frame(
+        self,
+        spark: SparkSession,
+        output: Sequence[tuple[str, T.StructField]],
+        vectors: Mapping[int, Vector],
+        address: tuple[str, str] | None = None,
+    ) -> DataFrame:
+        """The rows, as :func:`native_frame` returns them; ``vectors`` and ``address`` must be those of the scan."""
+        if self.id_mode:
+            # Columns are found by id as soon as the schema has ids; without ids in it the setting changes nothing.
+            spark.conf.set(_FIELD_IDS, "true")
+        df, modified = self.base, _modified(self.base)
+        if vectors:
+            in_order = [vectors[i] for i in sorted(vectors)]
+            df = alive(spark, df, in_order, self.key.column("slot", modified))
+        out = [_output(self.columns.get(name), self.sources.get(name), f) for name, f in output]
+        if address is not None:
+            out += [self.key.column("file", modified).alias(address[0]), F.col(ROW_INDEX).alias(address[1])]
+        return df.select(*out)
+
+
+def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
+    """The rows of ``files`` as a DataFrame with the columns of ``output``.
+
+    Parameters
+    ----------
+    spark: a classic or a Connect session.
+    files: what to read.
+    address: names of two more columns, which say where a row is: the position of its file in ``files.paths`` (int) and
+        its number in the file (long).  Parquet only.
+
+    In ``id_mode`` the session's ``spark.sql.parquet.fieldId.read.enabled`` is switched on and must stay so, and filters
+    do not skip row groups: Spark would look for their columns by name.
+
+    Raises :class:`NativeScanError` where Spark would not return exactly the rows: for a file that it would pass over,
+    or deletion vectors that are too large.
+    """
+    if not len(files.paths):
+        return _no_rows(spark, files, address)
+    return native_scan(spark, files, address=address).frame(spark, files.output, files.vectors, address)
+
+
+def native_scan(
+    spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None, keep: bool = True
+) -> NativeScan:
+    """The scan that :func:`native_frame` makes its frame from, of at least one file.
+
+    ``keep`` looks for Spark's view of the list among those kept, and keeps it.  Raises :class:`NativeScanError`.
+    """
+    check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address is not None)
+    folders = _folders(files)
+    key, values = _file_key(files, address, inferred=folders is not None)
+    read = _read_fields(files)
+    row_index = [T.StructField(ROW_INDEX, T.LongType())] if files.vectors or address else []
+    types = _partition_types(files)
+    inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
+    text = manifest(files.paths, sound_sizes(files.paths, files.sizes), key.packed(len(files.paths)))
+    base = base_frame(
+        spark,
+        text,
+        files.provider,
+        T.StructType([*read.values(), *row_index, *inferred.values()]),
+        scan_options(files.options, hive=folders is not None),
+        keep=keep,
+    )
+    sources = {**read, **inferred}
+    columns = {name: F.col(_quoted(f.name)) for name, f in sources.items()}
+    for name, distinct_values in values.items():
+        columns[name] = attached(distinct_values, types[name], key.column("tuple", _modified(base)))
+        sources[name] = T.StructField(name, types[name])
+    return NativeScan(base, key, columns, sources, len(text), files.id_mode)
+
+
+def _modified(base: DataFrame) -> Column:
+    return base.metadataColumn("_metadata").getField("file_modification_time")
+
+
+def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:
+    fields = [T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for _, f in files.output]
+    if address is not None:
+        fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
+    return spark.createDataFrame([], T.StructType(fields))
+
+
+def _folders(files: NativeFiles) -> dict[str, str] | None:
+    """The partition columns by folder name, if Spark may infer them."""
+    # CSV has no names to tell data columns from inferred ones, and text files have one column.
+    if not files.partition_columns or files.provider not in ("parquet", "orc"):
+        return None
+    names = files.partition_types.names
+    # In a table with renamed columns, a folder's name may be that of a data column too.
+    taken = {f.name.lower() for f in files.read_schema.fields}
+    found = hive_columns(
+        files.root, files.paths, files.partition_columns, dict(zip(files.partition_columns, names, strict=True))
+    )
+    return found if found is not None and not taken & {n.lower() for n in found} else None
+
+
+def _partition_types(files: NativeFiles) -> dict[str, T.DataType]:
+    return {n: f.dataType for n, f in zip(files.partition_columns, files.partition_types.fields, strict=True)}
+
+
+def _file_key(
+    files: NativeFiles, address: tuple[str, str] | None, *, inferred: bool
+) -> tuple[FileKey, Mapping[str, pa.Array]]:
+    """What rows must know of their file, and the partition values to look up by it."""
+    parts: dict[str, Integers] = {}
+    values: Mapping[str, pa.Array] = {}
+    if files.partition_columns and not inferred:
+        parts["tuple"], values = distinct(files.partition_columns)
+    if files.vectors:
+        # Files without a vector share the number behind the last one.
+        parts["slot"] = np.full(len(files.paths), len(files.vectors), np.int64)
+        parts["slot"][sorted(files.vectors)] = np.arange(len(files.vectors))
+    if address is not None:
+        parts["file"] = np.arange(len(files.paths))
+    return FileKey(parts), values
+
+
+def _read_fields(files: NativeFiles) -> dict[str, T.StructField]:
+    """The fields of the scan, by their names in ``read_schema``."""
+    targets = dict(files.output)
+    out = {}
+    for f in files.read_schema.fields:
+        type_ = _nullable(f.dataType)
+        target = _nullable(targets[f.name].dataType) if f.name in targets else type_
+        if isinstance(type_, T.NullType):
+            continue
+        if files.id_mode:
+            # Spark pushes filters down by name even where it finds columns by id, so the name must be none of a file's.
+            out[f.name] = T.StructField(f"__trilake_by_id {f.name}", type_, True, f.metadata)
+        else:
+            # Where only comments differ the files can be read as the result wants them, which saves a cast.
+            same = type_.simpleString() == target.simpleString()
+            out[f.name] = T.StructField(f.name, target if same else type_)
+    return out
+
+
+def _output(column: Column | None, source: T.StructField | None, target: T.StructField) -> Column:
+    """A column of the result.  Each gets a new identity, so that two frames over the same scan can be joined."""
+    type_ = _nullable(target.dataType)
+    if column is None or source is None:
+        column = F.lit(None).cast(type_)
+    elif source.dataType != type_ or source.metadata:
+        # A cast renames nested fields by position, and keeps the metadata of the source away.
+        column = column.cast(type_)
+    return column.alias(target.name, metadata=target.metadata) if target.metadata else column.alias(target.name)
+
+
+def _nullable(type_: T.DataType) -> T.DataType:
+    """A type of which every part may be null, as Spark reads files."""
+    if isinstance(type_, T.StructType):
+        return T.StructType([T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in type_.fields])
+    if isinstance(type_, T.ArrayType):
+        return T.ArrayType(_nullable(type_.elementType), True)
+    if isinstance(type_, T.MapType):
+        return T.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
+    return type_
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

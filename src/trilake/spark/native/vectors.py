@@ -1,0 +1,161 @@
+"""Deletion vectors inside Spark's plan: bitmaps as arrays that an expression looks into.
+
+Row *r* of a file is deleted where bit *r* mod 64 of word *r* / 64 is set.  The words of all files are one value of the
+plan.  A vector far apart bits would make long runs of empty words, so beyond some size the words are cut into pages of
+4,096 rows, empty pages are left out, and a page table says where the others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.spark.native.manifest import NativeScanError
+
+#: Deleted rows of one file: a bitmap, or ascending row indexes.
+Vector = BitMap64 | npt.NDArray[np.integer[Any]]
+
+#: Parquet's generated column of row numbers.  As a column of the read schema it is a plain column of the scan; taken
+#: from ``_metadata`` it would come in a struct that is built anew for every row.
+ROW_INDEX = "_tmp_metadata_row_index"
+
+_PAGE = 12  # log2 of the rows of a page
+_DENSE_WORDS = 8 << 20  # 64 MiB
+_MOST_WORDS = 64 << 20  # 512 MiB
+#: Up to here the words go with each task; above, they are broadcast, which costs a query 50 ms.
+_SMALL_WORDS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Words:
+    """The vectors of many files as arrays.
+
+    ``words`` has one list a file: 64-bit words.  With ``pages``, also one list a file, word *w* of row page *p* is at
+    ``pages[p] * 64 + w``, and a negative page is empty.
+    """
+
+    words: pa.ListArray
+    pages: pa.ListArray | None
+
+    @property
+    def count(self) -> int:
+        """Number of words in all."""
+        return len(self.words.flatten())
+
+
+def pack(vectors: Sequence[Vector]) -> Words:
+    """Vectors as words.
+
+    Raises ``NativeScanError`` where they would take more memory than every executor should give.
+
+    >>> packed = pack([BitMap64([0, 64, 66])])
+    >>> packed.words.to_pylist(), packed.pages
+    ([[1, 5]], None)
+    """
+    rows = [_rows(v) for v in vectors]
+    if any(r[-1] >> 50 for r in rows if len(r)):
+        raise _too_large()
+    lengths = [int(r[-1] >> 6) + 1 if len(r) else 0 for r in rows]
+    if sum(lengths) <= _DENSE_WORDS:
+        return Words(_lists([_bits(r, n) for r, n in zip(rows, lengths, strict=True)], pa.int64()), None)
+    if sum(n >> (_PAGE - 6) for n in lengths) > _MOST_WORDS:
+        raise _too_large()
+    paged = [_paged(r) for r in rows]
+    if sum(len(words) for words, _ in paged) > _MOST_WORDS:
+        raise _too_large()
+    return Words(_lists([w for w, _ in paged], pa.int64()), _lists([p for _, p in paged], pa.int32()))
+
+
+def alive(spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: Column) -> DataFrame:
+    """The rows of ``df`` that are in no vector.
+
+    Parameters
+    ----------
+    df: a scan with the column :data:`ROW_INDEX`.
+    slot: which of ``vectors`` belongs to a row's file; any number beyond them for a file without one.
+    """
+    packed = pack(vectors)
+    row = F.col(ROW_INDEX)
+    # A Spark that does not know the column would find it in no file, and every deleted row would be back.
+    df = df.where(row.isNotNull() | F.raise_error(F.lit("this Spark does not number the rows of files")).isNull())
+    if packed.count <= _SMALL_WORDS:
+        # One row, one scalar subquery for all: Spark evaluates it once.
+        arrays = {"words": packed.words, "pages": packed.pages}
+        values = {
+            name: F.get(_frame(spark, {name: _one(array)}).scalar(), slot)
+            for name, array in arrays.items()
+            if array is not None
+        }
+        return df.where(~_deleted(row, values["words"], values.get("pages")))
+    arrays = {"__slot": pa.array(range(len(vectors)), pa.int32()), "__words": packed.words}
+    if packed.pages is not None:
+        arrays["__pages"] = packed.pages
+    deleted = _deleted(row, F.col("__words"), F.col("__pages") if packed.pages is not None else None)
+    # An anti join, so that Spark's estimate of the size stays that of the scan.
+    return df.join(F.broadcast(_frame(spark, arrays)), (slot == F.col("__slot")) & deleted, "left_anti")
+
+
+def _deleted(row: Column, words: Column, pages: Column | None) -> Column:
+    """Whether the bit of ``row`` is set; what is not there is not set."""
+    if pages is None:
+        at = F.shiftright(row, 6)
+    else:
+        page = F.get(pages, F.shiftright(row, _PAGE).cast("int"))
+        inside = F.shiftright(row, 6).bitwiseAND(F.lit((1 << (_PAGE - 6)) - 1))
+        at = F.shiftleft(page.cast("long"), _PAGE - 6) + inside
+    word = F.get(words, at.cast("int"))
+    bit = F.call_function("shiftrightunsigned", word, row.bitwiseAND(F.lit(63)).cast("int")).bitwiseAND(F.lit(1))
+    return F.coalesce(bit, F.lit(0)) != 0
+
+
+def _rows(vector: Vector) -> npt.NDArray[np.int64]:
+    rows = vector.to_array() if isinstance(vector, BitMap64) else vector
+    # A row number beyond what is signed comes out negative, and is as far from any file as others that are refused.
+    return np.asarray(rows, dtype=np.uint64).view(np.int64)
+
+
+def _bits(rows: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    words = np.zeros(length, np.uint64)
+    np.bitwise_or.at(words, rows >> 6, np.uint64(1) << (rows & 63).astype(np.uint64))
+    return words.view(np.int64)
+
+
+def _paged(rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """The words of the pages that hold bits, and the page table."""
+    pages = rows >> _PAGE
+    used = np.unique(pages)
+    table = np.full(int(used[-1]) + 1 if len(used) else 0, -1, np.int32)
+    table[used] = np.arange(len(used))
+    packed = (table[pages].astype(np.int64) << _PAGE) + (rows & ((1 << _PAGE) - 1))
+    return _bits(packed, len(used) << (_PAGE - 6)), table
+
+
+def _lists(arrays: Sequence[npt.NDArray[Any]], type_: pa.DataType) -> pa.ListArray:
+    """A list an array.  Neither lists nor items are nullable, which saves a check a row."""
+    offsets = np.cumsum([0, *(len(a) for a in arrays)])
+    flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+    item = pa.list_(pa.field("item", type_, nullable=False))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat, type_), type=item)
+
+
+def _one(lists: pa.ListArray) -> pa.ListArray:
+    """All lists as a single value."""
+    type_ = pa.list_(pa.field("item", lists.type, nullable=False))
+    return pa.ListArray.from_arrays(pa.array([0, len(lists)], pa.int32()), lists, type=type_)
+
+
+def _frame(spark: SparkSession, arrays: Mapping[str, pa.Array]) -> DataFrame:
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    return spark.createDataFrame(pa.table(list(arrays.values()), schema=pa.schema(fields)))
+
+
+def _too_large() -> NativeScanError:
+    return NativeScanError("the deletion vectors are too large to be sent to every executor")

@@ -1,0 +1,52 @@
+"""A Spark session on this machine, set up the way trilake likes it: for demos, tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from trilake.spark.session.java import ensure_java
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def local_session(
+    app_name: str = "trilake", *, cores: int = 2, memory: str = "2g", **conf: bool | float | int | str
+) -> SparkSession:
+    """Start a Spark session on this machine, or return the one that runs.
+
+    It chooses a Java (see :mod:`trilake.spark.session.java`), logs errors only, has no web interface, listens on the loopback
+    interface alone, works in UTC, moves rows to and from Python as Arrow, and shuffles into as
+    many partitions as there are cores.
+
+    Parameters
+    ----------
+    app_name: name of the application.
+    cores: number of task threads.
+    memory: heap of the one JVM that does everything, as Spark spells it, e.g. ``"2g"``.
+    conf: further settings, which win over those above; names have dots, so pass them as
+        ``**{"spark.sql.ansi.enabled": False}``.
+
+    A session that runs already keeps its cores, memory, Java and other static settings.
+
+    Raises ``JavaNotFoundError`` where no Java fits.
+    """
+    ensure_java()
+    # Workers must be this interpreter: PySpark would take whichever python3 is on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.execution.arrow.pyspark.enabled": True,
+        **conf,
+    }
+    return SparkSession.builder.appName(app_name).master(f"local[{cores}]").config(map=settings).getOrCreate()

@@ -1,0 +1,120 @@
+"""Options of the Spark adapters, by the names that Delta's users know.
+
+Spark lower-cases option names on their way to a Python source, so they are matched without regard to case.  A name that
+nobody reads is an error: a mistyped option must not change what is read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError, UnknownOptionError
+from trilake.storage import is_storage_option, open_store
+from trilake.timestamps import timestamp_ms
+
+_IGNORED = {"path", "serialization.format"}
+
+
+class Options:
+    """Options of one read or write, checked against the names it knows."""
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str], *, properties: bool = False) -> None:
+        names = {k.lower(): k for k in known}
+        self.values: dict[str, str] = {}
+        self.store: dict[str, str] = {}
+        self.properties: dict[str, str] = {}
+        unknown = []
+        for key, value in given.items():
+            lowered = key.lower()
+            if lowered in names:
+                self.values[names[lowered]] = value
+            elif is_storage_option(key):
+                self.store[key] = value
+            elif properties and lowered.startswith("delta."):
+                self.properties[key] = value
+            elif lowered not in _IGNORED:
+                unknown.append(key)
+        if unknown:
+            raise UnknownOptionError(
+                f"unknown option {', '.join(map(repr, sorted(unknown)))}",
+                help=f"known are {', '.join(sorted(names.values()))}"
+                + (" and delta.* properties" if properties else ""),
+            )
+
+    def get(self, name: str) -> str | None:
+        """The option's text, if it was given."""
+        return self.values.get(name)
+
+    def flag(self, name: str) -> bool:
+        """A true/false option; raises ``InvalidArgumentError`` for any other text."""
+        text = self.values.get(name, "false").lower()
+        if text not in ("true", "false"):
+            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be true or false")
+        return text == "true"
+
+    def integer(self, name: str) -> int | None:
+        """A whole number; raises ``InvalidArgumentError`` for any other text."""
+        text = self.values.get(name)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError as e:
+            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be a whole number") from e
+
+    def positive(self, name: str, unit: str) -> int | None:
+        """A whole number of ``unit`` above 0; raises ``InvalidArgumentError`` for any other text."""
+        number = self.integer(name)
+        if number is not None and number < 1:
+            raise InvalidArgumentError(f"option {name} is {number}", help=f"it must be a number of {unit} above 0")
+        return number
+
+    def one_of(self, *names: str) -> None:
+        """Refuse options that exclude each other."""
+        given = [n for n in names if n in self.values]
+        if len(given) > 1:
+            raise InvalidArgumentError(f"options {' and '.join(given)} exclude each other", help="pass one of them")
+
+
+def table_path(options: Mapping[str, str]) -> str:
+    """The ``path`` of a load or save; raises ``InvalidArgumentError`` where there is none."""
+    path = options.get("path")
+    if not path:
+        raise InvalidArgumentError("no path was given", help='write .load("/path/to/table") or .save("/path/to/table")')
+    return path
+
+
+def open_log(options: Mapping[str, str], store: Mapping[str, str]) -> DeltaLog:
+    """The log of the table that the options name."""
+    return DeltaLog(open_store(table_path(options), dict(store)))
+
+
+def wanted_version(log: DeltaLog, options: Options) -> int | None:
+    """The version of ``versionAsOf`` or ``timestampAsOf``; ``None`` for the newest."""
+    options.one_of("versionAsOf", "timestampAsOf")
+    timestamp: Any = options.get("timestampAsOf")
+    return log.version_at(timestamp_ms(timestamp)) if timestamp is not None else options.integer("versionAsOf")
+
+
+def change_range(log: DeltaLog, options: Options) -> tuple[int, int | None]:
+    """First and last version of a change feed; the last is ``None`` for the newest.
+
+    A starting timestamp means the first commit at or after it, an ending one the last at or before it.
+    """
+    options.one_of("startingVersion", "startingTimestamp")
+    start, end = options.integer("startingVersion"), ending_version(log, options)
+    if (text := options.get("startingTimestamp")) is not None:
+        start = log.version_from(timestamp_ms(text))
+    if start is None:
+        raise InvalidArgumentError("a change feed needs a start", help="pass startingVersion or startingTimestamp")
+    return start, end
+
+
+def ending_version(log: DeltaLog, options: Options) -> int | None:
+    """Last version of a change feed, ``None`` for the newest."""
+    options.one_of("endingVersion", "endingTimestamp")
+    if (text := options.get("endingTimestamp")) is not None:
+        return log.version_at(timestamp_ms(text))
+    return options.integer("endingVersion")

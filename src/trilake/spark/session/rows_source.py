@@ -1,0 +1,101 @@
+"""What the Python data sources of formats without a scan of Spark's own have in common: ``lance`` and ``trevni``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from trilake.delta.protocol.schema import StructType, all_nullable, from_arrow
+from trilake.errors import SchemaMismatchError
+from trilake.expr import Filter as TableFilter
+from trilake.expr import parse_filter
+from trilake.spark.session.filters import push_filters
+from trilake.spark.session.rows import as_declared
+from trilake.spark.session.schemas import from_spark, to_spark
+
+
+def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
+    """The schema of rows as Spark must declare it: nullable throughout, because a file may lack a column.
+
+    Raises ``SchemaMismatchError`` for a column whose type Spark does not have.
+    """
+    try:
+        return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
+    except SchemaMismatchError as e:
+        raise SchemaMismatchError(
+            f"Spark cannot take the columns as they are: {e.message}",
+            help="give .schema(...) without the column, or with a type that it can become, such as bigint",
+            file=uri,
+            column=e.context.get("column"),
+        ) from e
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A filter as a step of Spark's plan, for those that are no SQL text."""
+
+    filter: TableFilter
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield self.filter.apply(batch)
+
+
+@dataclass
+class Piece(InputPartition):
+    """What one task reads; ``None`` where there is nothing at all to read."""
+
+    what: Any
+
+
+class RowsReader(DataSourceReader):
+    """Reads the columns that Spark has declared, and the rows for which the option ``filter`` is true.
+
+    Parameters
+    ----------
+    schema: what Spark has declared.
+    rows: the columns that a filter may name.
+    filter: SQL text.
+    """
+
+    def __init__(self, schema: T.StructType, rows: pa.Schema, filter: str | None) -> None:
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        self.rows = rows
+        self.filter: TableFilter | None = parse_filter(filter, rows)
+
+    @abstractmethod
+    def pieces(self) -> Iterable[Any]:
+        """What tasks read, one each.  Called once, before the reader travels to them."""
+
+    @abstractmethod
+    def rows_of(self, piece: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of one of the pieces; the columns are those declared, in their order, under any names and types."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Piece(what) for what in self.pieces()] or [Piece(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        what = cast(Piece, partition).what
+        if what is not None:
+            for batch in self.rows_of(what):
+                yield as_declared(batch.rename_columns(self.declared.names), self.declared)
+
+
+class PushingReader(RowsReader):
+    """Filters that Spark pushes choose files, blocks and rows, and Spark applies them to the rows again.
+
+    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so rows that
+    one ``where`` excludes would be missing from every other use of the same DataFrame.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        # The option ``filter`` came first, and one filter is all that a scan has.
+        if self.filter is None:
+            self.filter = push_filters(filters, self.rows)
+        return filters

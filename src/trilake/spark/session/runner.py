@@ -1,0 +1,92 @@
+"""Running functions over lists of tasks as Spark jobs: for commands that look into many files."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.commands.rows.row_changes import run_here
+
+#: Up to so many tasks, and bytes of their descriptions, each is one of Spark's tasks for certain; more are dealt out.
+_FEW_TASKS, _FEW_BYTES = 64, 1 << 20
+
+
+@dataclass(frozen=True)
+class SparkRunner:
+    """A :data:`trilake.delta.commands.rows.row_changes.Runner` whose tasks run on Spark's executors.
+
+    A single task runs in this process: a job would cost more than it saves.
+    """
+
+    spark: SparkSession
+    #: Tasks of one Spark partition at most, so that a failure repeats little.
+    width: int = 16
+
+    def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+        if len(tasks) < 2:
+            yield from run_here(function, tasks)
+            return
+        schema = T.StructType([T.StructField("outcome", T.BinaryType())])
+        for row in task_rows(self.spark, _Outcome(function), tasks, schema, width=self.width).collect():
+            yield pickle.loads(row.outcome)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    function: Callable[[Any], Any]
+
+    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
+        outcome = pickle.dumps(self.function(task))
+        yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], ["outcome"])
+
+
+def task_rows(
+    spark: SparkSession,
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
+    tasks: Sequence[Any],
+    schema: T.StructType,
+    *,
+    width: int = 1,
+) -> DataFrame:
+    """The rows that ``read`` makes of each of ``tasks``, in Spark's tasks: one each, or ``width`` where there are many.
+
+    Only DataFrames are used, because Spark Connect has nothing else.
+    """
+    packed = [pickle.dumps(t) for t in tasks]
+    if len(tasks) <= _FEW_TASKS and sum(map(len, packed)) <= _FEW_BYTES:
+        numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
+        return numbers.mapInArrow(_Numbered(read, tuple(packed)), schema)
+    rows = pa.table({"task": pa.array(packed, pa.binary())})
+    partitions = max(min(2, len(tasks)), -(-len(tasks) // width))
+    return spark.createDataFrame(rows).repartition(partitions).mapInArrow(_Packed(read), schema)
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """Tasks that travel with the code; rows are their numbers."""
+
+    read: Callable[[Any], Iterator[pa.RecordBatch]]
+    packed: tuple[bytes, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.read(pickle.loads(self.packed[number]))
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Tasks that are the rows."""
+
+    read: Callable[[Any], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from self.read(pickle.loads(task))

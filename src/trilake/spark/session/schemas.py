@@ -1,0 +1,101 @@
+"""Schemas between Delta and Spark.  A Delta schema is Spark's own JSON, so most of it is a matter of metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import orjson
+from pyspark.sql import types as T
+
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    all_nullable,
+    parse_schema,
+)
+
+
+def to_spark(schema: StructType) -> T.StructType:
+    """The Spark schema of a table's rows.
+
+    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  A variant is
+    the struct of its two binaries.
+    """
+    return T.StructType.fromJson(_spark_struct(schema))
+
+
+def _spark_struct(t: StructType) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "fields": [
+            {
+                "name": f.name,
+                "type": _spark_type(f.type),
+                "nullable": f.nullable,
+                "metadata": {k: v for k, v in f.metadata.items() if not k.startswith("delta.")},
+            }
+            for f in t.fields
+        ],
+    }
+
+
+def _spark_type(t: DataType) -> Any:
+    if isinstance(t, StructType):
+        return _spark_struct(t)
+    if isinstance(t, ArrayType):
+        return {"type": "array", "elementType": _spark_type(t.element), "containsNull": t.contains_null}
+    if isinstance(t, MapType):
+        return {
+            "type": "map",
+            "keyType": _spark_type(t.key),
+            "valueType": _spark_type(t.value),
+            "valueContainsNull": t.value_contains_null,
+        }
+    if t.name == "variant":
+        binary = {"type": "binary", "nullable": False, "metadata": {}}
+        return {"type": "struct", "fields": [{"name": n, **binary} for n in ("value", "metadata")]}
+    known = {"long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "void"}
+    if t.name in known or t.name.startswith(("decimal", "timestamp")):
+        return t.name
+    return "string"
+
+
+def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> StructType:
+    """The Delta schema for rows of a DataFrame: nullable throughout, as Delta tables written by Spark are.
+
+    Raises ``UnsupportedProtocolError`` for a type that Delta does not have.
+    """
+    parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
+    kept = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
+    return StructType(tuple(_clean(f) for f in kept.fields))
+
+
+def _clean(f: StructField) -> StructField:
+    """Without the metadata that another table's protocol left on the column."""
+    return replace(f, metadata={k: v for k, v in f.metadata.items() if not k.startswith(("delta.", "__"))})
+
+
+def to_physical_spark(fields: Sequence[StructField], *, ids: bool) -> T.StructType:
+    """The schema of the files: physical names at every level, and field ids where columns are found by them."""
+    return T.StructType.fromJson({"type": "struct", "fields": [_physical_field(f, ids) for f in fields]})
+
+
+def _physical_field(f: StructField, ids: bool) -> dict[str, Any]:
+    metadata = {"parquet.field.id": f.column_id} if ids and f.column_id is not None else {}
+    return {"name": f.physical_name, "type": _physical_type(f.type, ids), "nullable": True, "metadata": metadata}
+
+
+def _physical_type(t: DataType, ids: bool) -> Any:
+    if isinstance(t, StructType):
+        return {"type": "struct", "fields": [_physical_field(f, ids) for f in t.fields]}
+    if isinstance(t, ArrayType):
+        return {"type": "array", "elementType": _physical_type(t.element, ids), "containsNull": True}
+    if isinstance(t, MapType):
+        key, value = _physical_type(t.key, ids), _physical_type(t.value, ids)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    return _spark_type(t)

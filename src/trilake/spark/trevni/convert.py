@@ -1,0 +1,211 @@
+"""Row-major files to Trevni and back, as Spark jobs.
+
+Avro files keep their schema: each file is converted by one task without Spark's rows in between, because Spark has
+neither unions nor enums (spec: "Implementation Notes", technique 3).  JSON, CSV and whatever else Spark reads and
+writes go through DataFrames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from trilake.errors import (
+    InvalidArgumentError,
+    StorageError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+    WriteFailedError,
+)
+from trilake.spark.session.source_registry import register_sources
+from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
+from trilake.spark.trevni.write import write_dataframe
+from trilake.storage import Store, open_store
+from trilake.trevni import jobs
+from trilake.trevni.avro_files import WRITE_CODECS, from_avro, to_avro
+from trilake.trevni.codecs import check_codec
+from trilake.trevni.dataset import DataFile, find_files, list_files
+from trilake.trevni.row_groups import StagedFile, TableWrite, new_write_id, publish
+from trilake.trevni.table_write import write_options
+
+#: Converts one file of the first store to one of the second; returns how many records it has.
+_Convert = Callable[[tuple[Store, str], tuple[Store, str]], int]
+
+
+def to_trevni(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    *,
+    format: str,
+    mode: str = "error",
+    options: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    partition_by: Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> TableWrite:
+    """Convert files of rows to a folder of Trevni files.
+
+    Parameters
+    ----------
+    source: a file, a folder or a glob.
+    format: ``avro``, ``json``, ``csv``, or another that Spark reads.
+    mode: ``error``, ``append`` or ``overwrite``, for a target that has files already.
+    options: for Spark's reader of the format, such as ``header`` for CSV; none for Avro.
+    properties: how files are written, see :func:`trilake.trevni.table_write.write_options`; for Avro ``codec`` only.
+    partition_by: columns that become folders; not for Avro, whose files stay in the folders that they are in.
+    storage_options: for the stores of Avro files and of the target.
+
+    An Avro file becomes one Trevni file with its schema in ``avro.schema``, laid out as the Avro mapping says.  Readers
+    of the target see all of it or nothing, see :func:`trilake.trevni.publish`.
+
+    Raises ``TableNotFoundError``, ``TableExistsError``, ``InvalidArgumentError``, and ``WriteFailedError`` where a file
+    cannot be converted: then nothing was written.
+    """
+    store = dict(storage_options or {})
+    if format != "avro":
+        df = spark.read.format(format).options(**dict(options or {})).load(source)
+        how = write_options(properties or {})
+        return write_dataframe(df, target, store, mode=mode, partition_by=partition_by, options=how)
+    _refuse(options=options, partition_by=partition_by)
+    codec = _codec(properties, "snappy")
+    check_codec(codec)
+
+    def convert(one: tuple[Store, str], other: tuple[Store, str]) -> int:
+        return from_avro(one, other, codec=codec)
+
+    return _convert(spark, source, target, mode, store, ".trv", convert)
+
+
+def from_trevni(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    *,
+    format: str,
+    mode: str = "error",
+    options: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> TableWrite | None:
+    """Convert Trevni files to files of rows: the way back from :func:`to_trevni`.
+
+    Parameters
+    ----------
+    source: a file, a folder or a glob.
+    format: ``avro``, ``json``, ``csv``, or another that Spark writes.
+    mode: as Spark knows them; for Avro ``error``, ``append`` or ``overwrite``.
+    options: for Spark's writer of the format; none for Avro.
+    properties: for Avro ``codec``: ``null``, ``deflate``, ``bzip2`` or ``xz``.
+
+    Avro files are made of Trevni files that have a schema in ``avro.schema``, one of each.  Returns what was written,
+    where Spark says it: for Avro.
+
+    Raises as :func:`to_trevni`.
+    """
+    store = dict(storage_options or {})
+    if format != "avro":
+        _refuse(properties=properties)
+        register_sources(spark, [TrilakeTrevniDataSource])
+        df = spark.read.format("trilake-trevni").options(**store).load(source)
+        df.write.format(format).options(**dict(options or {})).mode(mode).save(target)
+        return None
+    _refuse(options=options)
+    codec = _codec(properties, "deflate")
+    if codec not in WRITE_CODECS:
+        raise InvalidArgumentError(
+            f"Avro files are not written with codec {codec!r}", help=f"use one of {WRITE_CODECS}"
+        )
+
+    def convert(one: tuple[Store, str], other: tuple[Store, str]) -> int:
+        return to_avro(one, other, codec=codec)
+
+    return _convert(spark, source, target, mode, store, ".avro", convert)
+
+
+def _refuse(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            raise InvalidArgumentError(f"{name} {value!r} cannot be used with this format", help="leave it out")
+
+
+def _codec(properties: Mapping[str, str] | None, default: str) -> str:
+    given = {name.lower(): value for name, value in (properties or {}).items()}
+    codec = given.pop("codec", default).lower()
+    _refuse(properties=given)
+    return codec
+
+
+def _convert(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    mode: str,
+    options: dict[str, str],
+    suffix: str,
+    convert: _Convert,
+) -> TableWrite:
+    """One task a file; then the driver puts all files in their places at once."""
+    if mode not in ("error", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, overwrite")
+    try:
+        origin, files = find_files(source, options)
+    except TableNotFoundError as e:
+        raise TableNotFoundError("there are no files to convert here", help="check the path", file=source) from e
+    store = open_store(target, options)
+    if mode == "error" and list_files(store):
+        raise TableExistsError("there are files already", file=target)
+    job, uri = new_write_id(), origin.uri
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                staged = _run_task(uri, target, options, files[number], number, job, suffix, convert)
+                yield pa.RecordBatch.from_arrays([pa.array([orjson.dumps(asdict(staged))], pa.binary())], ["file"])
+
+    try:
+        rows = spark.range(0, len(files), 1, len(files)).mapInArrow(run, "file binary").collect()
+    except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
+        with suppress(StorageError, OSError):  # why the job failed is the error to show
+            jobs.decide(store, job, "aborted")
+            jobs.remove_staged(store, job)
+        raise WriteFailedError(
+            f"a file could not be converted, and nothing was written. Cause: {e}", file=target
+        ) from e
+    staged = sorted((StagedFile(**orjson.loads(bytes(row.file))) for row in rows), key=lambda f: f.key)
+    publish(store, staged, replace=mode == "overwrite", job=job)
+    jobs.remove_staged(store, job)
+    return TableWrite(len(staged), sum(f.rows for f in staged), sum(f.size for f in staged))
+
+
+def _run_task(
+    source: str,
+    target: str,
+    options: dict[str, str],
+    file: DataFile,
+    number: int,
+    job: str,
+    suffix: str,
+    convert: _Convert,
+) -> StagedFile:
+    _, attempt = task_name()
+    store = open_store(target, options)
+    folder = file.key.rpartition("/")[0]
+    name = f"part-{number:05d}-{job}{suffix}"
+    key = f"{folder}/{name}" if folder else name
+    staged = f"{jobs.STAGING}/{job}-{number:05d}-{attempt}/{key}"
+    jobs.check_running(store, job)
+    try:
+        rows = convert((open_store(source, options), file.key), (store, staged))
+        jobs.check_running(store, job)
+        return StagedFile(staged, key, rows, store.head(staged).size)
+    except TrilakeError:
+        with suppress(StorageError):
+            store.delete([staged])
+        raise

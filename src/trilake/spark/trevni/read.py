@@ -1,0 +1,44 @@
+"""Trevni files as a DataFrame whose projection and filter are known when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.expr import parse_filter
+from trilake.spark.session.rows_source import Kept, rows_schema
+from trilake.spark.session.source_registry import register_sources
+from trilake.spark.trevni.source import TrilakeTrevniDataSource
+from trilake.table import FilterLike
+from trilake.trevni.table import TrevniTable
+
+
+def read_dataframe(
+    spark: SparkSession,
+    table: TrevniTable,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows for which ``filter`` is true, projected to ``columns``.
+
+    Only the columns asked for and the filter's are read.  A filter that is SQL text also chooses partitions and blocks:
+    all uses of the DataFrame want the same rows, so this is safe where pushed filters are not.
+
+    Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
+    """
+    output = table.schema if columns is None else table.projected_schema(columns)
+    bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
+    register_sources(spark, [TrilakeTrevniDataSource])
+    reader = spark.read.format("trilake-trevni")
+    for name, value in (options or {}).items():
+        reader = reader.option(name, value)
+    if bound is None or isinstance(filter, str):
+        reader = reader.option("filter", filter) if isinstance(filter, str) else reader
+        return reader.schema(rows_schema(output, table.uri)).load(table.uri)
+    extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
+    df = reader.schema(rows_schema(pa.schema([*output, *extra]), table.uri)).load(table.uri)
+    return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))

@@ -1,0 +1,169 @@
+"""``spark.read.format("trevni")`` and ``df.write.format("trevni")``: the Python data source.
+
+A file, a folder, a glob or partition folders are read in partitions of a file or a range of its rows each.  Writing
+leaves staged files in Spark's tasks, and the driver puts them in their places when all tasks are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
+
+from trilake.spark.session.options import Options, table_path
+from trilake.spark.session.rows_source import PushingReader, RowsReader, rows_schema
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
+from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
+from trilake.storage import open_store
+from trilake.trevni.dataset import Split, read_split
+from trilake.trevni.row_groups import StagedFile
+from trilake.trevni.stream import parse_limit
+from trilake.trevni.table import TrevniTable
+from trilake.trevni.table_write import (
+    OPTIONS,
+    TableWritePlan,
+    finish_table_write,
+    give_up,
+    plan_table_write,
+    write_options,
+    write_rows,
+)
+
+READ_OPTIONS = ("filter", "pushFilters", "splitSize", "trusted")
+WRITE_OPTIONS = ("partitionBy", *OPTIONS)
+
+
+class TrevniDataSource(DataSource):
+    """Trevni files as a Spark data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trevni"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    def schema(self) -> T.StructType:
+        # Spark does not say whether the columns are wanted for a read or for a stream.
+        table, _ = self._open(TREVNI_STREAM_OPTIONS)
+        return rows_schema(table.schema, table.uri)
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        table, options = self._open()
+        size = options.positive("splitSize", "bytes")
+        reader = PushingTrevniReader if options.flag("pushFilters") else TrevniReader
+        return reader(table, schema, filter=options.get("filter"), size=size)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> TrevniWriter:
+        return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
+
+    def streamReader(self, schema: T.StructType) -> TrevniStreamReader:
+        options = Options({"failOnDataLoss": "true", **self.options}, TREVNI_STREAM_OPTIONS)
+        limit, fail = parse_limit(options.get("maxFilesPerTrigger")), options.flag("failOnDataLoss")
+        path = table_path(self.options)
+        return TrevniStreamReader(path, options.store, schema, limit=limit, fail_on_data_loss=fail)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TrevniStreamWriter:
+        options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
+        return TrevniStreamWriter(self._writer(schema, overwrite, options), options)
+
+    def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> TrevniWriter:
+        given = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
+        partition_by = given.pop("partitionBy", None)
+        path = table_path(self.options)
+        plan = plan_table_write(
+            open_store(path, options.store),
+            from_spark(schema).to_arrow_schema(),
+            mode="overwrite" if overwrite else "append",
+            partition_by=None if partition_by is None else [c.strip() for c in partition_by.split(",") if c.strip()],
+            options=write_options(given),
+        )
+        return TrevniWriter(path, options.store, plan)
+
+    def _open(self, more: Sequence[str] = ()) -> tuple[TrevniTable, Options]:
+        options = Options(self.options, (*READ_OPTIONS, *more))
+        return TrevniTable(table_path(self.options), options=options.store, trusted=options.flag("trusted")), options
+
+
+class TrilakeTrevniDataSource(TrevniDataSource):
+    """The same under a name that nobody else claims."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trilake-trevni"
+
+
+class TrevniReader(RowsReader):
+    """Reads files, or ranges of their rows, one a task."""
+
+    def __init__(self, table: TrevniTable, schema: T.StructType, *, filter: str | None, size: int | None) -> None:
+        # Files may have columns that the first one lacks, so a filter may name what only Spark has declared.
+        declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        rows, self.columns = _read_schema(table.schema, declared)
+        super().__init__(schema, rows, filter)
+        self.table: TrevniTable | None = table.under(rows)
+        self.size = size
+
+    def pieces(self) -> list[Split]:
+        assert self.table is not None
+        splits = self.table.splits(self.filter, size=self.size)
+        self.table = None  # tasks need their splits, not the list of all files
+        return splits
+
+    def rows_of(self, piece: Split) -> Iterator[pa.RecordBatch]:
+        return read_split(piece, self.rows, self.columns, self.filter)
+
+
+class PushingTrevniReader(PushingReader, TrevniReader):
+    """The same with filters that Spark pushes."""
+
+
+def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:
+    """The schema to read with, and the columns of it that Spark has declared, in its order.
+
+    Columns are found without regard to case and take the types declared; those that the first file does not have may be
+    in others.
+    """
+    by_lower = {name.lower(): name for name in table.names}
+    names = [name if name in table.names else by_lower.get(name.lower(), name) for name in declared.names]
+    fields = {f.name: f for f in table}
+    fields.update({name: pa.field(name, f.type) for name, f in zip(names, declared, strict=True)})
+    return pa.schema(list(fields.values())), names
+
+
+@dataclass
+class StagedFiles(WriterCommitMessage):
+    """What one task has written."""
+
+    files: list[StagedFile]
+
+
+def task_name() -> tuple[str, str]:
+    """Names for the running task and for this attempt of it."""
+    context = TaskContext.get()
+    return ("00000", "0") if context is None else (f"{context.partitionId():05d}", str(context.taskAttemptId()))
+
+
+class TrevniWriter(DataSourceArrowWriter):
+    """Stages files in tasks, puts them in their places on the driver."""
+
+    def __init__(self, path: str, store: Mapping[str, str], plan: TableWritePlan) -> None:
+        self.path, self.store, self.plan = path, store, plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+        task, attempt = task_name()
+        store = open_store(self.path, dict(self.store))
+        return StagedFiles(write_rows(store, self.plan, iterator, task=task, attempt=attempt))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        files = [f for m in messages if isinstance(m, StagedFiles) for f in m.files]
+        finish_table_write(open_store(self.path, dict(self.store)), self.plan, files)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        # Tasks may still be running.  If the job is committed after all, it stays so.
+        give_up(open_store(self.path, dict(self.store)), self.plan)

@@ -1,0 +1,63 @@
+"""Writing a DataFrame to Trevni files in the ways that Spark lets no Python data source have: all modes, partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from trilake.errors import StorageError, WriteFailedError
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.trevni.source import task_name
+from trilake.storage import open_store
+from trilake.trevni.row_groups import StagedFile, TableWrite, WriteOptions
+from trilake.trevni.table_write import TableWritePlan, finish_table_write, give_up, plan_table_write, write_rows
+
+
+def write_dataframe(
+    df: DataFrame,
+    uri: str,
+    store: Mapping[str, str],
+    *,
+    mode: str,
+    partition_by: Sequence[str] | None = None,
+    options: WriteOptions | None = None,
+) -> TableWrite:
+    """Run the write as one Spark job and put its files in their places.
+
+    Raises as :func:`trilake.trevni.table_write.plan_table_write` does, and ``WriteFailedError`` where a task failed:
+    then nothing was written.
+    """
+    target, given = open_store(uri, dict(store)), dict(store)
+    schema = from_spark(df.schema).to_arrow_schema()
+    plan = plan_table_write(target, schema, mode=mode, partition_by=partition_by, options=options)
+    if plan.nothing:
+        return TableWrite()
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _run_task(uri, given, plan, batches)
+
+    try:
+        rows = df.mapInArrow(run, "files binary").collect()
+    except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
+        with suppress(StorageError, OSError):  # why the job failed is the error to show
+            give_up(target, plan)
+        raise WriteFailedError(
+            f"the write failed before any file was in its place; the folder is unchanged. Cause: {e}",
+            help="repeat the write",
+            file=target.uri,
+        ) from e
+    files = [StagedFile(**f) for row in rows for f in orjson.loads(bytes(row.files))]
+    return finish_table_write(target, plan, files)
+
+
+def _run_task(
+    uri: str, options: Mapping[str, str], plan: TableWritePlan, batches: Iterator[pa.RecordBatch]
+) -> pa.RecordBatch:
+    task, attempt = task_name()
+    files = write_rows(open_store(uri, dict(options)), plan, batches, task=task, attempt=attempt)
+    return pa.RecordBatch.from_arrays([pa.array([orjson.dumps([asdict(f) for f in files])], pa.binary())], ["files"])

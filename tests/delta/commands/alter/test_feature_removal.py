@@ -1,0 +1,351 @@
+"""Dropping table features: what refuses, what is turned off, and what a table is afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.delta.tables import rows
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.alter.feature_removal import REMOVALS, history_trace, oldest_version
+from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log_cleanup import DAY_MS
+from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.features import REGISTRY, has_feature
+from trilake.delta.runtime import Runtime
+from trilake.errors import FeatureInUseError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
+from trilake.storage import open_store
+
+
+class Case:
+    """A table in memory, what changes it now, and what changes it three days later."""
+
+    def __init__(self, data: pa.Table | None = None, **properties: str) -> None:
+        self.uri = f"memory://removal-{uuid4()}"
+        self.log = DeltaLog(open_store(self.uri))
+        data = pa.table({"id": [1, 2], "p": ["u", "v"]}) if data is None else data
+        trilake.write(data, self.uri, properties={f"delta.{k.replace('__', '.')}": v for k, v in properties.items()})
+        self.alter = Alter(self.log)
+        now = Runtime().clock_ms()
+        self.later = Alter(self.log, runtime=replace(Runtime(), clock_ms=lambda: now + 3 * DAY_MS))
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.log.head().protocol
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        return dict(self.log.head().metadata.configuration)
+
+    def delete(self, where: str) -> None:
+        empty = trilake.open(self.uri).schema.empty_table()
+        trilake.write(empty, self.uri, mode="overwrite", replace_where=where)
+
+    def ids(self) -> list[int]:
+        return sorted(trilake.open(self.uri).to_arrow()["id"].to_pylist())
+
+    def last(self) -> dict[str, Any]:
+        return self.log.commit_info(self.log.head().version)
+
+
+def test_every_feature_that_can_be_had_can_be_dropped() -> None:
+    assert set(REMOVALS) == {n for n, f in REGISTRY.items() if f.reads}
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n, f in REGISTRY.items() if f.writes != "never" and n not in ("appendOnly", "invariants"))
+)
+def test_a_feature_that_nothing_uses_comes_and_goes(name: str) -> None:
+    t = Case()
+    t.alter.add_feature(name)
+    assert has_feature(t.protocol, name)
+    t.alter.drop_feature(name.upper())
+    assert not has_feature(t.protocol, name)
+    assert t.last()["operation"] == "DROP FEATURE"
+    assert t.last()["operationParameters"] == {"featureName": name, "truncateHistory": "false"}
+    if not REGISTRY[name].legacy and not REGISTRY[name].needs:
+        assert t.protocol == Protocol(1, 2)
+
+
+def test_what_cannot_be_dropped() -> None:
+    t = Case(enableRowTracking="true")
+    for name, error, says in [
+        ("clustering", InvalidArgumentError, "does not have"),
+        ("magic", UnsupportedProtocolError, "unknown"),
+        ("domainMetadata", FeatureInUseError, "rowTracking needs it"),
+    ]:
+        with pytest.raises(error, match=says):
+            t.alter.drop_feature(name)
+    assert t.log.head().version == 0
+
+
+@pytest.mark.parametrize(
+    ("properties", "name"),
+    [
+        ({"appendOnly": "true"}, "appendOnly"),
+        ({"enableChangeDataFeed": "true"}, "changeDataFeed"),
+        ({"enableInCommitTimestamps": "true"}, "inCommitTimestamp"),
+        ({"enableRowTracking": "true"}, "rowTracking"),
+    ],
+)
+def test_features_of_writers_are_turned_off_and_gone_in_one_commit(properties: dict[str, str], name: str) -> None:
+    t = Case(**properties)
+    version = t.alter.drop_feature(name)
+    assert version == 1
+    assert not has_feature(t.protocol, name)
+    assert t.configuration == {}
+    assert trilake.open(t.uri).to_arrow().num_rows == 2
+    trilake.write(pa.table({"id": [3]}), t.uri, mode="append")
+
+
+def test_row_tracking_takes_its_ids_along() -> None:
+    t = Case(enableRowTracking="true")
+    assert t.log.snapshot().adds["baseRowId"].null_count == 0
+    t.alter.drop_feature("rowTracking")
+    snapshot = t.log.snapshot()
+    assert snapshot.adds["baseRowId"].null_count == snapshot.adds.num_rows == 1
+    assert snapshot.adds["dataChange"].to_pylist() == [False]
+    assert not [d for d, v in snapshot.state.domains.items() if not v.get("removed")]
+    t.alter.drop_feature("domainMetadata")
+    assert t.protocol == Protocol(1, 2)
+
+
+def test_rules_must_go_first() -> None:
+    t = Case()
+    t.alter.add_constraint("c", "id > 0")
+    t.alter.set_not_null("id")
+    t.alter.set_default("p", "'x'")
+    for name, says in [("checkConstraints", "c"), ("invariants", "id"), ("allowColumnDefaults", "p")]:
+        with pytest.raises(FeatureInUseError, match=rf"{name} cannot be dropped.*{says}"):
+            t.alter.drop_feature(name)
+    t.alter.drop_constraint("c")
+    t.alter.set_nullable("id")
+    t.alter.drop_default("p")
+    for name in ("checkConstraints", "allowColumnDefaults"):
+        t.alter.drop_feature(name)
+    assert t.protocol == Protocol(1, 2)
+    t.alter.drop_feature("invariants")
+    assert t.protocol == Protocol(1, 7, None, ("appendOnly",))
+
+
+def test_types_must_go_first_and_out_of_the_history() -> None:
+    t = Case(pa.table({"id": [1], "t": pa.array([0], pa.timestamp("us"))}), columnMapping__mode="name")
+    with pytest.raises(FeatureInUseError, match="columns are of type timestamp_ntz: t"):
+        t.alter.drop_feature("timestampNtz")
+    t.alter.drop_columns("t")
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        t.alter.drop_feature("timestampNtz")
+    # Too young to be cleaned up.
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        t.alter.drop_feature("timestampNtz", truncate_history=True)
+    t.later.drop_feature("timestampNtz", truncate_history=True)
+    assert oldest_version(t.log) > 0
+    assert t.last()["operationParameters"]["truncateHistory"] == "true"
+    assert not has_feature(t.protocol, "timestampNtz")
+    assert trilake.open(t.uri).to_arrow().to_pylist() == [{"id": 1}]
+
+
+def test_deletion_vectors_that_were_never_written() -> None:
+    t = Case(enableDeletionVectors="true")
+    t.alter.drop_feature("deletionVectors")
+    assert t.protocol == Protocol(1, 2)
+    assert t.configuration == {}
+    operations = [t.log.commit_info(v)["operation"] for v in range(3)]
+    assert operations == ["WRITE", "UNSET TBLPROPERTIES", "DROP FEATURE"]
+
+
+def test_deletion_vectors_that_are_there_are_purged() -> None:
+    t = Case(enableDeletionVectors="true")
+    trilake.write(pa.table({"id": [3, 4], "p": ["w", "x"]}), t.uri, mode="append")
+    t.delete("id = 1")
+    assert t.log.snapshot().adds["deletionVector"].null_count == 1
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        t.alter.drop_feature("deletionVectors")
+    assert "delta.enableDeletionVectors" not in t.configuration
+    assert has_feature(t.protocol, "deletionVectors")
+    operations = [t.log.commit_info(v)["operation"] for v in range(3, 6)]
+    assert operations == ["UNSET TBLPROPERTIES", "REORG", "Empty Commit"]
+    assert t.log.snapshot().adds["deletionVector"].null_count == 2
+    assert history_trace(t.log, "deletionVectors", REMOVALS["deletionVectors"]) is not None
+    t.later.drop_feature("deletionVectors", truncate_history=True)
+    assert not has_feature(t.protocol, "deletionVectors")
+    assert t.ids() == [2, 3, 4]
+
+
+def test_a_purge_that_others_spoil_is_done_again() -> None:
+    """A file that is rewritten by somebody else meanwhile leaves nothing to purge, or is purged later."""
+    t = Case(enableDeletionVectors="true")
+    t.delete("id = 1")
+    once = [1]
+
+    def run(function: Any, tasks: Any) -> Any:
+        found = list(run_here(function, tasks))
+        if once:
+            once.clear()
+            t.delete("id = 2")
+        return found
+
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        Alter(t.log, run=run).drop_feature("deletionVectors")
+    assert t.ids() == []
+
+
+def test_column_mapping_goes_where_names_are_what_they_were() -> None:
+    t = Case()
+    t.alter.set_properties({"delta.columnMapping.mode": "name"})
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        t.alter.drop_feature("columnMapping")
+    write_checkpoint(t.log, t.log.snapshot(), Runtime())
+    t.later.drop_feature("columnMapping", truncate_history=True)
+    head = t.log.head()
+    assert (head.protocol, dict(head.metadata.configuration)) == (Protocol(1, 4), {})
+    assert all(not f.metadata for f in head.schema.fields)
+    assert trilake.open(t.uri).to_arrow(filter="id > 0").num_rows == 2
+
+
+@pytest.mark.parametrize("what", ["new", "renamed", "dropped", "partitioned", "clustered"])
+def test_column_mapping_goes_with_the_files_that_use_it(what: str) -> None:
+    t = Case() if what in ("renamed", "dropped") else Case(columnMapping__mode="id")
+    if what in ("renamed", "dropped"):
+        t.alter.set_properties({"delta.columnMapping.mode": "name"})
+        t.alter.rename_column("p", "q") if what == "renamed" else t.alter.drop_columns("p")
+    elif what == "partitioned":
+        data = pa.table({"id": [1, 2], "p": ["u", None]})
+        trilake.write(data, t.uri, mode="overwrite", schema_mode="overwrite", partition_by=["p"])
+    elif what == "clustered":
+        t.alter.cluster_by("id")
+    before = trilake.open(t.uri).to_arrow()
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        t.alter.drop_feature("columnMapping")
+    operations = [t.log.commit_info(v)["operation"] for v in range(t.log.head().version + 1)]
+    assert operations.count("REMOVE COLUMN MAPPING") == 1
+    head = t.log.snapshot()
+    assert "delta.columnMapping.mode" not in t.configuration
+    assert all(not f.metadata for f in head.schema.fields)
+    assert rows(trilake.open(t.uri).to_arrow()) == rows(before)
+    names = [f.name for f in head.schema.fields if f.name not in head.metadata.partition_columns]
+    for path in trilake.open(t.uri).files()["path"].to_pylist():
+        assert pq.read_schema(pa.BufferReader(t.log.store.read(path))).names == names
+    assert trilake.open(t.uri).files("id = 2").num_rows == 1
+    assert [list(c) for c in clustering_columns(head)] == ([["id"]] if what == "clustered" else [])
+    t.later.drop_feature("columnMapping", truncate_history=True)
+    assert not has_feature(t.protocol, "columnMapping")
+    assert rows(trilake.open(t.uri).to_arrow()) == rows(before)
+
+
+@pytest.mark.parametrize("why", ["names", "feed"])
+def test_column_mapping_stays_where_it_is_needed(why: str) -> None:
+    names = ["id", "a b"] if why == "names" else ["id", "p"]
+    feed = {"enableChangeDataFeed": "true"} if why == "feed" else {}
+    t = Case(pa.table({n: [1] for n in names}), columnMapping__mode="name", **feed)
+    version = t.log.head().version
+    with pytest.raises(FeatureInUseError, match="rename these columns" if why == "names" else "change data feed off"):
+        t.alter.drop_feature("columnMapping")
+    assert t.log.head().version == version
+
+
+def test_rows_that_arrive_while_names_change_are_not_lost() -> None:
+    t = Case(columnMapping__mode="name")
+    once = [1]
+
+    def run(function: Any, tasks: Any) -> Any:
+        found = list(run_here(function, tasks))
+        if once:
+            once.clear()
+            trilake.write(pa.table({"id": [3], "p": ["w"]}), t.uri, mode="append")
+        return found
+
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        Alter(t.log, run=run).drop_feature("columnMapping")
+    assert t.ids() == [1, 2, 3]
+    assert "delta.columnMapping.mode" not in t.configuration
+
+
+def test_a_rename_meanwhile_is_seen() -> None:
+    t = Case()
+    t.alter.set_properties({"delta.columnMapping.mode": "name"})
+    once = [1]
+
+    def new_id() -> str:
+        if once:
+            once.clear()
+            t.alter.rename_column("p", "q")
+        return str(uuid4())
+
+    # The names were the same when it began, and nothing had to be written again; now it has.
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        Alter(t.log, runtime=replace(Runtime(), new_id=new_id)).drop_feature("columnMapping")
+    assert t.last()["operation"] == "REMOVE COLUMN MAPPING"
+    assert sorted(trilake.open(t.uri).to_arrow().column("q").to_pylist()) == ["u", "v"]
+
+
+def test_rows_that_arrive_while_row_ids_are_given_get_theirs() -> None:
+    t = Case()
+    once = [1]
+
+    def new_id() -> str:
+        if once:
+            once.clear()
+            trilake.write(pa.table({"id": [3]}), t.uri, mode="append")
+        return str(uuid4())
+
+    Alter(t.log, runtime=replace(Runtime(), new_id=new_id)).set_properties({"delta.enableRowTracking": "true"})
+    ids = t.log.snapshot().adds["baseRowId"].to_pylist()
+    assert None not in ids
+    assert len(set(ids)) == len(ids) == 2
+
+
+def test_type_widening_goes_with_the_narrow_files() -> None:
+    narrow = pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))})
+    t = Case(narrow, enableTypeWidening="true")
+    t.alter.change_type("l.element", "int")
+    trilake.write(pa.table({"id": pa.array([2], pa.int32()), "l": [[1 << 30]]}), t.uri, mode="append")
+    with pytest.raises(FeatureInUseError, match="versions from 0 on"):
+        t.alter.drop_feature("typeWidening")
+    assert t.configuration == {}
+    infos = [t.log.commit_info(v) for v in range(t.log.head().version + 1)]
+    (reorg,) = [i for i in infos if i["operation"] == "REORG"]
+    assert reorg["operationMetrics"]["numRemovedFiles"] == "1", "the file of today's types is left alone"
+    t.later.drop_feature("typeWidening", truncate_history=True)
+    assert t.protocol == Protocol(1, 2)
+    assert t.log.head().schema.field("l").metadata == {}
+    assert sorted(trilake.open(t.uri).to_arrow().column("l").to_pylist()) == [[1], [1 << 30]]
+
+
+def test_checkpoints_of_version_two_must_be_gone() -> None:
+    t = Case(checkpointPolicy="v2")
+    write_checkpoint(t.log, t.log.snapshot(), Runtime())
+    with pytest.raises(FeatureInUseError, match="checkpoints of version 2"):
+        t.alter.drop_feature("v2Checkpoint")
+    t.later.drop_feature("v2Checkpoint", truncate_history=True)
+    assert t.protocol == Protocol(1, 2)
+
+
+def test_clustering_takes_its_domain_along() -> None:
+    t = Case()
+    t.alter.add_feature("clustering")
+    text = orjson.dumps({"clusteringColumns": [["id"]], "domainName": "delta.clustering"}).decode()
+    commit(t.log, t.log.head(), CommitPlan("CLUSTER BY", {}, [], domains={"delta.clustering": text, "mine": "{}"}))
+    t.alter.drop_feature("clustering")
+    with pytest.raises(FeatureInUseError, match="domains mine"):
+        t.alter.drop_feature("domainMetadata")
+
+
+def test_nothing_is_dropped_where_writing_is_not_possible() -> None:
+    t = Case()
+    protocol = Protocol(1, 7, None, ("appendOnly", "unheardOf"))
+    line = orjson.dumps({"protocol": protocol.to_json()}) + b"\n"
+    t.log.store.put("_delta_log/00000000000000000001.json", line)
+    with pytest.raises(TrilakeError, match="unheardOf"):
+        t.alter.drop_feature("appendOnly")

@@ -1,0 +1,561 @@
+"""Folders of Parquet files become tables: partitions, schemas and statistics without reading or rewriting a row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable as OtherTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.delta.tables import rows
+from trilake.delta.commands.maintenance.convert import ConvertResult, convert_to_delta
+from trilake.delta.commands.maintenance.convert_footers import merged_schema
+from trilake.delta.commands.maintenance.convert_partitions import discover, given_columns, unescape
+from trilake.delta.commands.maintenance.vacuum import vacuum
+from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.partitions import hive_directory
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import (
+    CorruptFileError,
+    InvalidArgumentError,
+    MissingFileError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    TrilakeError,
+)
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.faults import FaultStore
+from trilake.storage.memory import MemoryStore
+
+
+def put(store: Store, key: str, table: pa.Table, **options: Any) -> None:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    store.put(key, sink.getvalue())
+
+
+def folder(*keys: str) -> MemoryStore:
+    """A store with a file of one row for each key; ``n`` counts them."""
+    store = MemoryStore()
+    for n, key in enumerate(keys):
+        put(store, key, pa.table({"n": [n]}))
+    return store
+
+
+def read(store: Store, **options: Any) -> list[dict[str, Any]]:
+    return rows(ArrowDeltaTable(store).to_arrow(**options))
+
+
+def types(store: Store) -> dict[str, str]:
+    return {f.name: str(f.type) for f in ArrowDeltaTable(store).snapshot.schema.fields}
+
+
+# --- the conversion --------------------------------------------------------------------------------------------------
+
+
+def test_files_stay_as_they_are() -> None:
+    store = folder("a.parquet", "sub/b.parquet", "c with %20 and ü.parquet")
+    before = {o.key: bytes(store.read(o.key)) for o in store.list()}
+    done = convert_to_delta(store)
+    size = sum(len(v) for v in before.values())
+    assert done == ConvertResult(0, True, 3, 3, size)
+    assert read(store) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    after = {o.key: bytes(store.read(o.key)) for o in store.list() if not o.key.startswith("_delta_log/")}
+    assert after == before
+    assert vacuum(DeltaLog(store), retention_hours=0, enforce_retention=False).paths == []
+    assert convert_to_delta(store) == ConvertResult(2, False, 3), "nothing is to do the second time"
+    (entry,) = ArrowDeltaTable(store, version=0).history().to_pylist()
+    assert entry["operation"] == "CONVERT"
+    assert dict(entry["operationParameters"]) == {
+        "numFiles": "3",
+        "partitionedBy": "[]",
+        "collectStats": "true",
+        "sourceFormat": "parquet",
+    }
+    assert dict(entry["operationMetrics"]) == {"numConvertedFiles": "3"}
+
+
+def test_hidden_files_are_no_data() -> None:
+    store = folder("x.parquet")
+    for key in (
+        "_SUCCESS",
+        "_metadata",
+        "_common_metadata",
+        ".x.parquet.crc",
+        "_tmp/y",
+        ".z/y",
+        "a/_b/c",
+        "d._COPYING_",
+    ):
+        store.put(key, b"no parquet")
+    assert convert_to_delta(store).num_files == 1
+    store = folder("_p=1/x.parquet", "_p=2/x.parquet")
+    assert convert_to_delta(store).num_files == 2
+    assert read(store) == [{"n": 0, "_p": 1}, {"n": 1, "_p": 2}]
+
+
+def test_nothing_to_convert() -> None:
+    store = MemoryStore()
+    store.put("_x", b"")
+    with pytest.raises(TableNotFoundError, match="no file"):
+        convert_to_delta(store)
+    assert [o.key for o in store.list()] == ["_x"]
+
+
+def test_a_table_inside_is_no_folder_of_files() -> None:
+    store = folder("x.parquet", "sub/y.parquet")
+    store.put("sub/_delta_log/00000000000000000000.json", b"{}")
+    with pytest.raises(InvalidArgumentError, match="'sub' is a Delta table"):
+        convert_to_delta(store)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PAR1PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1"])
+def test_what_is_not_parquet_is_named(content: bytes) -> None:
+    store = folder("a.parquet")
+    store.put("notes.txt", content)
+    with pytest.raises(CorruptFileError) as caught:
+        convert_to_delta(store)
+    assert "notes.txt" in str(caught.value)
+    assert not DeltaLog(store).exists()
+
+
+def test_a_file_that_vanishes_is_an_error() -> None:
+    store = folder("a.parquet", "b.parquet")
+
+    def vanish(op: str, key: str) -> None:
+        if op == "open_input" and key == "b.parquet":
+            store.delete([key])
+
+    with pytest.raises(MissingFileError):
+        convert_to_delta(FaultStore(store, before=vanish))
+
+
+def test_somebody_else_is_faster() -> None:
+    store = folder("a.parquet")
+
+    def other(op: str, key: str) -> None:
+        if op == "put_if_absent" and key == commit_key(0) and not DeltaLog(store).exists():
+            convert_to_delta(store)
+
+    done = convert_to_delta(FaultStore(store, before=other))
+    assert done == ConvertResult(0, False, 1)
+
+
+def test_properties_and_writes_afterwards() -> None:
+    store = folder("p=1/a.parquet")
+    convert_to_delta(store, properties={"delta.enableRowTracking": "true", "owner": "me"})
+    assert DeltaLog(store).head().metadata.configuration["owner"] == "me"
+    table = pa.table({"n": [7], "p": pa.array([2], pa.int32())})
+    write_arrow(
+        DeltaLog(store), table.schema, iter(table.to_batches()), WriteRequest("append", from_arrow(table.schema))
+    )
+    assert read(store) == [{"n": 0, "p": 1}, {"n": 7, "p": 2}]
+    assert DeltaLog(store).snapshot().adds["baseRowId"].null_count == 0
+    with pytest.raises(InvalidArgumentError, match="column mapping"):
+        convert_to_delta(folder("a.parquet"), properties={"delta.columnMapping.mode": "name"})
+    bad = MemoryStore()
+    put(bad, "x", pa.table({"a b": [1]}))
+    with pytest.raises(InvalidArgumentError, match="names in Parquet"):
+        convert_to_delta(bad)
+
+
+def test_the_log_may_lie_elsewhere() -> None:
+    store, into = folder("p=a b/x%y.parquet"), MemoryStore()
+    convert_to_delta(store, into=into)
+    assert not DeltaLog(store).exists()
+    assert read(into) == [{"n": 0, "p": "a b"}]
+    assert [o.key for o in into.list()] == [commit_key(0)]
+    assert convert_to_delta(store, into=store).converted
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+
+def test_partition_columns_come_from_folders() -> None:
+    store = folder("d=2024-01-31/s=x%2Fy %3D/a", "d=2024-02-01/s=__HIVE_DEFAULT_PARTITION__/a", "d=2024-02-01/s=é/b")
+    convert_to_delta(store)
+    assert types(store) == {"n": "long", "d": "date", "s": "string"}
+    assert read(store) == [
+        {"n": 0, "d": dt.date(2024, 1, 31), "s": "x/y ="},
+        {"n": 1, "d": dt.date(2024, 2, 1), "s": None},
+        {"n": 2, "d": dt.date(2024, 2, 1), "s": "é"},
+    ]
+    assert len(read(store, filter="d = DATE'2024-02-01' AND s IS NULL")) == 1
+    assert ArrowDeltaTable(store).files("s = 'é'").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "-2", "+3", "007"], ("integer", [1, -2, 3, 7])),
+        (["1", "2147483648"], ("long", [1, 2147483648])),
+        (["9223372036854775808"], ("decimal(19,0)", [decimal.Decimal(9223372036854775808)])),
+        (["1", "9" * 39], ("double", [1.0, 1e39])),
+        (["1", "1.5", "-.5", "1e3", "NaN"], ("double", [1.0, 1.5, -0.5, 1000.0, math.nan])),
+        (["1", "1d"], ("string", ["1", "1d"])),
+        (["2024-01-01", "1999-12-31"], ("date", [dt.date(2024, 1, 1), dt.date(1999, 12, 31)])),
+        (["2024-02-30"], ("string", ["2024-02-30"])),
+        (["2024-01-01", "1"], ("string", ["2024-01-01", "1"])),
+        (
+            ["2024-01-01", "2024-01-01 01%3A02%3A03.5"],
+            (
+                "timestamp",
+                [
+                    dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+                    dt.datetime(2024, 1, 1, 1, 2, 3, 500_000, tzinfo=dt.UTC),
+                ],
+            ),
+        ),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], ("integer", [1, None])),
+        (["__HIVE_DEFAULT_PARTITION__"], ("string", [None])),
+        (["true", "false"], ("string", ["true", "false"])),
+        ([" 1"], ("string", [" 1"])),
+    ],
+)
+def test_types_are_inferred_as_spark_does(values: list[str], expected: tuple[str, list[Any]]) -> None:
+    store = folder(*(f"v={v}/f{i}" for i, v in enumerate(values)))
+    convert_to_delta(store)
+    found = ArrowDeltaTable(store).to_arrow().sort_by("n")
+    assert (types(store)["v"], [repr(v) for v in found["v"].to_pylist()]) == (
+        expected[0],
+        [repr(v) for v in expected[1]] if expected[0] != "timestamp" else [repr(v) for v in found["v"].to_pylist()],
+    )
+    if expected[0] == "timestamp":
+        assert found["v"].to_pylist() == expected[1]
+
+
+def test_types_that_are_given_hold() -> None:
+    store = folder("a=1/b=x/f", "a=007/b=__HIVE_DEFAULT_PARTITION__/f")
+    asked: list[str | StructField] = [StructField("A", PrimitiveType("string")), "b"]
+    convert_to_delta(store, partition_by=asked)
+    assert types(store) == {"n": "long", "A": "string", "b": "string"}
+    assert [r["A"] for r in read(store)] == ["1", "007"]
+    store = folder("a=1/f", "a=2/f")
+    convert_to_delta(store, partition_by=[StructField("a", PrimitiveType("decimal(5,2)"))])
+    assert sorted(r["a"] for r in read(store)) == [decimal.Decimal("1.00"), decimal.Decimal("2.00")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "partition_by", "what"),
+    [
+        (["a=1/f", "b=1/f"], None, "conflicting"),
+        (["a=1/f", "f"], None, "conflicting"),
+        (["a=1/b=1/f", "b=1/a=1/f"], None, "conflicting"),
+        (["a=1/f", "A=2/f"], None, "conflicting"),
+        (["x/a=1/f"], None, "mixes"),
+        (["a=1/x/f"], None, "mixes"),
+        (["a=/f"], None, "without a name or value"),
+        (["=1/f"], None, "without a name or value"),
+        (["a=1/a=2/f"], None, "twice"),
+        (["a=1/f"], [], "found 1 partition"),
+        (["a=1/f"], ["b"], "found 1 partition"),
+        (["f"], ["a"], "found 0 partition"),
+        (["a=1/b=2/f"], ["b", "a"], "expecting 2"),
+        (["a=x/f"], [StructField("a", PrimitiveType("integer"))], "cannot be cast"),
+        (["a=300/f"], [StructField("a", PrimitiveType("byte"))], "cannot be cast"),
+        (["a=1/f"], [StructField("a", StructType(()))], "cannot be partitioned"),
+    ],
+)
+def test_folders_that_make_no_table(keys: list[str], partition_by: Any, what: str) -> None:
+    store = folder(*keys)
+    with pytest.raises(InvalidArgumentError, match=what):
+        convert_to_delta(store, partition_by=partition_by)
+    assert not DeltaLog(store).exists()
+
+
+def test_timestamps_of_folders_are_of_a_zone() -> None:
+    found = discover(
+        ["t=2024-07-01 12%3A00%3A00", "t=2024-07-01 12%3A00%3A00Z"],
+        [StructField("t", PrimitiveType("timestamp"))],
+        timezone="Europe/Berlin",
+    )
+    assert [v["t"] for v in found.values.values()] == ["2024-07-01 10:00:00", "2024-07-01 12:00:00"]
+
+
+def test_a_partition_column_may_be_in_the_files_too() -> None:
+    store = MemoryStore()
+    put(store, "p=1/x", pa.table({"a": [1], "p": ["other"], "b": [2]}))
+    convert_to_delta(store)
+    assert ArrowDeltaTable(store).schema.names == ["a", "p", "b"]
+    assert read(store) == [{"a": 1, "p": 1, "b": 2}]
+    store = MemoryStore()
+    put(store, "p=1/x", pa.table({"p": [1]}))
+    with pytest.raises(SchemaMismatchError, match="no column besides"):
+        convert_to_delta(store)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.text(min_size=1, max_size=6), st.none() | st.text(min_size=1, max_size=6)), min_size=1))
+def test_what_a_writer_escapes_is_found_again(values: list[tuple[str, str | None]]) -> None:
+    name = "".join(c for c in values[0][0] if c not in ".\0") or "c"
+    folders = {hive_directory({name: v}): v for _, v in values if v is None or not {"\0", "/"} & set(v)}
+    kept = {k: v for k, v in folders.items() if "/" not in k}
+    found = discover(list(kept), [StructField(name, PrimitiveType("string"))])
+    assert {k: v[name] for k, v in found.values.items()} == kept
+
+
+def test_columns_may_be_given_in_many_ways() -> None:
+    expected = [StructField("a", PrimitiveType("integer")), StructField("b c", PrimitiveType("date"))]
+    assert given_columns("a int, `b c` date") == expected
+    assert given_columns({"a": "int", "`b c`": pa.date32()}) == expected
+    assert given_columns(pa.schema([("a", pa.int32()), ("b c", pa.date32())])) == expected
+    assert given_columns(StructType(tuple(expected))) == expected
+    assert (given_columns(None), given_columns(""), given_columns("a"), given_columns(["a", "b c"])) == (
+        None,
+        [],
+        ["a"],
+        ["a", "b c"],
+    )
+    with pytest.raises(InvalidArgumentError):
+        given_columns("a int b")
+
+
+def test_escapes() -> None:
+    assert [unescape(t) for t in ("%41%2f%zz%4", "%C3%BC%fc", "%FC")] == ["A/%zz%4", "Ã¼ü", "ü"]
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_schemas_of_all_files_become_one() -> None:
+    store = MemoryStore()
+    inner = pa.struct([("x", pa.int32())])
+    wider = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    put(
+        store,
+        "1",
+        pa.table(
+            {"a": [1], "s": pa.array([{"x": 1}], inner)},
+            schema=pa.schema([pa.field("a", pa.int64(), False), ("s", inner)]),
+        ),
+    )
+    put(store, "2", pa.table({"B": [2.5], "A": [2], "s": pa.array([{"x": 1, "y": "z"}], wider), "v": pa.nulls(1)}))
+    put(store, "3", pa.table({"v": ["late"]}))
+    convert_to_delta(store)
+    assert types(store) == {"a": "long", "s": "struct<x:integer,y:string>", "B": "double", "v": "string"}
+    assert all(f.nullable for f in ArrowDeltaTable(store).snapshot.schema.fields)
+    assert rows(ArrowDeltaTable(store).to_arrow()) == rows(
+        pa.Table.from_pylist(
+            [
+                {"a": 1, "s": {"x": 1, "y": None}, "B": None, "v": None},
+                {"a": 2, "s": {"x": 1, "y": "z"}, "B": 2.5, "v": None},
+                {"a": None, "s": None, "B": None, "v": "late"},
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"a": pa.array(["x"])},
+        {"a": pa.array([1], pa.int32())},
+        {"s": pa.array([{"x": "1"}])},
+        {"l": pa.array([["1"]])},
+        {"m": pa.array([[("k", "v")]], pa.map_(pa.string(), pa.string()))},
+        {"l": pa.array([1])},
+    ],
+)
+def test_files_that_cannot_be_one_table(other: dict[str, pa.Array]) -> None:
+    store = MemoryStore()
+    first = {
+        "a": pa.array([1]),
+        "s": pa.array([{"x": 1}]),
+        "l": pa.array([[1]]),
+        "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+    }
+    put(store, "1", pa.table(first))
+    put(store, "2", pa.table(other))
+    with pytest.raises(SchemaMismatchError, match="cannot become one table") as caught:
+        convert_to_delta(store)
+    assert next(iter(other)) in str(caught.value)
+    assert "2" in caught.value.context["file"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0], pa.timestamp("ns")),
+        pa.array([0], pa.time64("us")),
+        pa.array([[0]], pa.list_(pa.timestamp("ns", "UTC"))),
+    ],
+)
+def test_types_that_no_table_has(column: pa.Array) -> None:
+    store = MemoryStore()
+    put(store, "x", pa.table({"c": column}), version="2.6")
+    with pytest.raises(SchemaMismatchError) as caught:
+        convert_to_delta(store)
+    assert "x" in str(caught.value.context["file"])
+
+
+def test_columns_that_differ_by_case_alone() -> None:
+    store = MemoryStore()
+    put(store, "x", pa.table({"s": pa.array([{"a": 1, "A": 2}])}))
+    with pytest.raises(SchemaMismatchError, match="differ by case"):
+        convert_to_delta(store)
+
+
+def test_old_timestamps_are_instants() -> None:
+    store = MemoryStore()
+    at = dt.datetime(2020, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    table = pa.table({"t": pa.array([at], pa.timestamp("us", "UTC")), "s": pa.array([{"n": 1, "u": at}])})
+    put(store, "x", table, use_deprecated_int96_timestamps=True)
+    convert_to_delta(store)
+    assert types(store) == {"t": "timestamp", "s": "struct<n:long,u:timestamp>"}
+    assert read(store)[0]["t"] == at
+
+
+def test_what_spark_noted_is_believed_where_it_fits() -> None:
+    noted = StructType((StructField("n", PrimitiveType("long"), False, {"comment": "a number"}),))
+    for text, comment in ((noted.json(), "a number"), ("{", None), (StructType(()).json(), None)):
+        store = MemoryStore()
+        schema = pa.schema([("n", pa.int64())], metadata={"org.apache.spark.sql.parquet.row.metadata": text})
+        put(store, "x", pa.table({"n": [1]}, schema=schema))
+        convert_to_delta(store)
+        (f,) = ArrowDeltaTable(store).snapshot.schema.fields
+        assert (f.metadata.get("comment"), f.nullable) == (comment, True)
+
+
+def test_merging_is_by_position_of_the_first_file() -> None:
+    a = from_arrow(pa.schema([("x", pa.int64()), ("y", pa.string())]))
+    b = from_arrow(pa.schema([("Y", pa.string()), ("z", pa.bool_()), ("X", pa.int64())]))
+    assert merged_schema([("1", a), ("2", b)]).names == ["x", "y", "z"]
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+
+def stats(store: Store) -> list[dict[str, Any]]:
+    return [orjson.loads(s) for s in DeltaLog(store).snapshot().adds["stats"].to_pylist()]
+
+
+def test_statistics_are_those_of_the_footers() -> None:
+    store = MemoryStore()
+    long_text = "é" * 40
+    table = pa.table(
+        {
+            "i": pa.array([3, None, -1], pa.int32()),
+            "u": pa.array([1, 2, 2**64 - 1], pa.uint64()),
+            "f": [1.0, math.nan, None],
+            "g": [0.5, 1.5, 2.5],
+            "s": ["a", long_text, None],
+            "d": pa.array([decimal.Decimal("1.10"), None, decimal.Decimal("-2.25")]),
+            "t": pa.array([0, 1_000_001, None], pa.timestamp("us", "UTC")),
+            "y": pa.array([0, 1, None], pa.date32()),
+            "b": [True, False, None],
+            "z": [b"x", b"y", None],
+            "st": [{"x": 5, "l": [1]}, {"x": None, "l": None}, None],
+            "m": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+            "ll": pa.array(
+                [[{"a": 1, "b": 2}], None, []], pa.large_list(pa.struct([("a", pa.int64()), ("b", pa.int64())]))
+            ),
+            "last": [7, 8, None],
+            "none": pa.array([None, None, None], pa.int64()),
+            "dict": pa.array(["p", "q", None]).dictionary_encode(),
+        }
+    )
+    put(store, "x", table, row_group_size=2, store_decimal_as_integer=True)
+    convert_to_delta(store)
+    (found,) = stats(store)
+    assert found["numRecords"] == 3
+    low, high, nulls = found["minValues"], found["maxValues"], found["nullCount"]
+    assert (low["i"], high["i"], nulls["i"]) == (-1, 3, 1)
+    assert (low["s"], high["s"]) == ("a", "é" * 32 + "\U0010ffff")
+    assert (low["d"], high["d"]) == (-2.25, 1.1)
+    assert (low["t"], high["t"]) == ("1970-01-01T00:00:00.000Z", "1970-01-01T00:00:01.001Z")
+    assert (low["y"], high["y"]) == ("1970-01-01", "1970-01-02")
+    assert (low["st"], high["st"], nulls["st"]) == ({"x": 5}, {"x": 5}, {"x": 2})
+    assert (low["last"], high["last"]) == (7, 8)
+    assert not {"f", "g"} & set(high), "a footer cannot say whether there is a NaN"
+    assert low["g"] == 0.5
+    assert not {"b", "z", "m", "ll", "none"} & set(low)
+    assert nulls["none"] == 3
+    for predicate, count in {
+        "i > 2": 1,
+        "f > 100": 1,
+        "s > 'z'": 1,
+        "d < -2": 1,
+        "st.x = 5": 1,
+        "last = 9": 0,
+        "u > 5": 1,
+        "dict = 'q'": 1,
+        "t > TIMESTAMP'1970-01-01 00:00:01'": 1,
+    }.items():
+        assert ArrowDeltaTable(store).count(predicate) == count, predicate
+
+
+def test_statistics_as_asked() -> None:
+    store = folder("a", "b")
+    convert_to_delta(store, collect_stats=False)
+    assert DeltaLog(store).snapshot().adds["stats"].to_pylist() == [None, None]
+    store = MemoryStore()
+    put(store, "x", pa.table({"a": [1], "b": [2]}))
+    convert_to_delta(store, properties={"delta.dataSkippingStatsColumns": "b"})
+    assert stats(store)[0]["minValues"] == {"b": 2}
+    store = MemoryStore()
+    put(store, "x", pa.table({"a": [1], "b": [2]}), write_statistics=False)
+    convert_to_delta(store)
+    assert stats(store) == [{"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}]
+
+
+values = st.one_of(st.none(), st.floats(allow_subnormal=False), st.integers(-5, 5).map(float))
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.tuples(values, st.none() | st.text("ab\U0010ffffé", max_size=40), st.none() | st.integers(-9, 9)), max_size=8
+    ),
+    st.sampled_from(["f > 0", "f = 1", "f IS NULL", "f < -1", "f >= 2", "s > 'a'", "s = 'é'", "n <= 3", "n = 0"]),
+)
+def test_no_file_is_skipped_that_holds_a_match(
+    data: list[tuple[float | None, str | None, int | None]], filter: str
+) -> None:
+    schema = pa.schema([("f", pa.float64()), ("s", pa.string()), ("n", pa.int64())])
+    table = pa.Table.from_pylist([{"f": f, "s": s, "n": n} for f, s, n in data], schema=schema)
+    store, plain = MemoryStore(), MemoryStore()
+    for i in range(2):
+        for place in (store, plain):
+            put(place, f"x{i}", table.slice(i * 4, 4), row_group_size=2)
+    convert_to_delta(store)
+    convert_to_delta(plain, collect_stats=False)
+    assert rows(ArrowDeltaTable(store).to_arrow(filter=filter)) == rows(ArrowDeltaTable(plain).to_arrow(filter=filter))
+
+
+# --- with others -----------------------------------------------------------------------------------------------------
+
+
+def test_other_readers_see_the_table(tmp_path: Path) -> None:
+    table = pa.table({"p": ["a b", None, "ü/%"], "d": [dt.date(2024, 1, 1)] * 3, "n": [1, 2, 3]})
+    pq.write_to_dataset(table, tmp_path / "t", partition_cols=["p", "d"])
+    store = open_store(str(tmp_path / "t"))
+    done = convert_to_delta(store, partition_by=[StructField("p", PrimitiveType("string")), "d"])
+    assert done.num_files == 3
+    expected = rows(table.select(["n", "p", "d"]))
+    assert read(store) == expected
+    other = OtherTable(str(tmp_path / "t"))
+    assert rows(other.to_pyarrow_table().select(["n", "p", "d"])) == expected
+    assert other.metadata().partition_columns == ["p", "d"]
+
+
+def test_hostile_files_give_typed_errors() -> None:
+    store = folder("good.parquet")
+    content = bytearray(bytes(store.read("good.parquet")))
+    for cut in range(0, len(content) - 1, 37):
+        store.put("bad.parquet", bytes(content[:cut]))
+        with pytest.raises(TrilakeError):
+            convert_to_delta(store)

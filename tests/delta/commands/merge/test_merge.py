@@ -1,0 +1,399 @@
+"""MERGE without Spark: what the documentation of MERGE shows, the table's rules, what is read and what is refused."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.dataset as pds
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.delta.merge_tables import FEED, KINDS, SOURCE, VECTORS, info, letters, opened, pairs, rows, table
+from trilake.delta.commands.merge import match as merge_match
+from trilake.delta.commands.merge import merge
+from trilake.delta.commands.merge.source import held
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import (
+    AmbiguousMergeError,
+    ConcurrentAppendError,
+    ConcurrentDeleteReadError,
+    ConstraintViolatedError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+)
+from trilake.storage.base import Store
+
+# --- what the documentation shows ------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_upsert(properties: Mapping[str, str]) -> None:
+    t = letters(properties)
+    merge = t.merge(SOURCE, "key = k").when_matched_update({"value": "v"})
+    result = merge.when_not_matched_insert({"key": "k", "value": "v"}).execute()
+    assert pairs(t) == [("a", -1), ("b", 0), ("c", 3), ("d", 4), ("e", -5), ("f", -6)]
+    assert (result.num_affected_rows, result.num_updated_rows, result.num_inserted_rows) == (4, 2, 2)
+    assert (result.operation, result.version, result.rows) == ("MERGE", 1, 4)
+
+
+def test_deduplicated_inserts_touch_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = letters()
+    before = set(t.files()["path"].to_pylist())
+    t.merge(SOURCE, "key = k").when_not_matched_insert({"key": "k", "value": "v"}).execute()
+    assert before < set(t.refresh().files()["path"].to_pylist())
+    assert pairs(t)[4:] == [("e", -5), ("f", -6)]
+    metrics = info(t)["operationMetrics"]
+    assert (metrics["numTargetFilesAdded"], metrics["numTargetFilesRemoved"]) == ("1", "0")
+    assert t.merge(SOURCE, "key = k").when_not_matched_insert({"key": "k"}).execute().committed is False
+
+
+def test_slowly_changing_dimension() -> None:
+    customers = pa.table(
+        {
+            "id": [1, 2],
+            "address": ["old", "same"],
+            "current": [True, True],
+            "since": [2000, 2001],
+            "until": [None, None],
+        },
+        schema=pa.schema(
+            {"id": pa.int64(), "address": pa.string(), "current": pa.bool_(), "since": pa.int64(), "until": pa.int64()}
+        ),
+    )
+    t = table(customers)
+    # A changed customer comes twice: once by its key to end the old row, once with a null key to be inserted.
+    updates = pa.table(
+        {"merge_key": [1, None, 3], "id": [1, 1, 3], "address": ["new", "new", "third"], "year": [2024] * 3}
+    )
+    (
+        t.merge(updates, "target.id = merge_key")
+        .when_matched_update(
+            {"current": "false", "until": "year"}, "target.current AND target.address <> source.address"
+        )
+        .when_not_matched_insert({"id": "id", "address": "address", "current": "true", "since": "year"})
+        .execute()
+    )
+    found = [(r["id"], r["address"], r["current"], r["until"]) for r in rows(t, "since")]
+    assert found == [
+        (1, "old", False, 2024),
+        (2, "same", True, None),
+        (1, "new", True, None),
+        (3, "third", True, None),
+    ]
+
+
+@KINDS
+def test_changes_of_another_table_with_deletes(properties: Mapping[str, str]) -> None:
+    t = letters(properties)
+    changes = pa.table({"key": ["a", "b", "e"], "value": [10, None, 50], "deleted": [False, True, False]})
+    (
+        t.merge(changes, "t.key = s.key", "s", "t")
+        .when_matched_delete("s.deleted = true")
+        .when_matched_update({"value": "s.value"})
+        .when_not_matched_insert({"key": "s.key", "value": "s.value"}, "NOT s.deleted")
+        .execute()
+    )
+    assert pairs(t) == [("a", 10), ("c", 3), ("d", 4), ("e", 50)]
+
+
+@KINDS
+def test_rows_that_the_source_lacks(properties: Mapping[str, str]) -> None:
+    t = letters(properties)
+    (
+        t.merge(SOURCE, "key = k")
+        .when_not_matched_by_source_update({"value": "value * 10"}, "key = 'c'")
+        .when_not_matched_by_source_delete()
+        .execute()
+    )
+    assert pairs(t) == [("a", 1), ("b", 2), ("c", 30)]
+    assert info(t)["operationMetrics"]["numTargetRowsNotMatchedBySourceDeleted"] == "1"
+
+
+def test_the_commit_says_what_was_done() -> None:
+    t = letters(VECTORS)
+    merge = t.merge(SOURCE, "key = k").when_matched_update({"value": "v"}, "k = 'a'").when_matched_delete()
+    merge.when_not_matched_insert_all(except_cols=["key", "value"]).execute(user_metadata="why")
+    found = info(t)
+    assert (found["operation"], found["userMetadata"]) == ("MERGE", "why")
+    parameters = {k: orjson.loads(v) for k, v in found["operationParameters"].items()}
+    assert parameters == {
+        "predicate": ["key = k"],
+        "matchedPredicates": [{"predicate": "k = 'a'", "actionType": "update"}, {"actionType": "delete"}],
+        "notMatchedPredicates": [{"actionType": "insert"}],
+        "notMatchedBySourcePredicates": [],
+    }
+    metrics = {k: int(v) for k, v in found["operationMetrics"].items()}
+    assert metrics["numSourceRows"] == 4
+    assert metrics["numTargetRowsMatchedUpdated"] == metrics["numTargetRowsMatchedDeleted"] == 1
+    assert (metrics["numTargetRowsInserted"], metrics["numOutputRows"]) == (2, 3)
+    assert (metrics["numTargetDeletionVectorsAdded"], metrics["numTargetFilesRemoved"]) == (1, 0)
+    assert metrics["numTargetRowsCopied"] == 0
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["table", "batch", "reader", "dataset", "pandas", "delta"])
+def test_any_arrow_data_is_a_source(kind: str, tmp_path: Path) -> None:
+    given: Any = {
+        "table": lambda: SOURCE,
+        "batch": lambda: SOURCE.to_batches()[0],
+        "reader": SOURCE.to_reader,
+        "dataset": lambda: _dataset(tmp_path),
+        "pandas": lambda: SOURCE.to_pandas().sort_values("v"),  # with row labels, which are no column
+        "delta": lambda: table(SOURCE),
+    }[kind]()
+    t = letters()
+    t.merge(given, "key = k").when_matched_update({"value": "v"}).execute()
+    assert pairs(t) == [("a", -1), ("b", 0), ("c", 3), ("d", 4)]
+
+
+def _dataset(folder: Path) -> pds.Dataset:
+    pq.write_table(SOURCE, folder / "s.parquet")
+    return pds.dataset(folder)
+
+
+def test_a_long_stream_is_held_in_a_file() -> None:
+    with held(pa.table({"n": range(1000)}).to_reader(max_chunksize=10), limit=100) as found:
+        assert found["n"].to_pylist() == list(range(1000))
+    with pytest.raises(InvalidArgumentError, match="source of a merge"), held(1):
+        pass
+
+
+# --- what is looked at -----------------------------------------------------------------------------------------------
+
+
+def _reads(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[str]:
+    seen: list[str] = []
+    real = type(store).open_input
+
+    def spy(self: Store, key: str) -> pa.NativeFile:
+        seen.append(key)
+        return real(self, key)
+
+    monkeypatch.setattr(type(store), "open_input", spy)
+    return seen
+
+
+@pytest.mark.parametrize("on", ["t.id = s.id", "s.id <=> t.id AND true", "t.id = s.id AND t.p = 'b'", "t.p = s.p"])
+def test_only_files_that_can_match_are_opened(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"memory://merge-{uuid.uuid4()}"
+    for p, ids in (("a", [1, 2]), ("b", [11, 12]), ("c", [21, 22])):
+        trilake.write(pa.table({"id": ids, "p": [p, p]}), uri, mode="append", partition_by=["p"])
+    t = opened(uri)
+    seen = _reads(monkeypatch, t.log.store)
+    t.merge(pa.table({"id": [12], "p": ["b"]}), on, "s", "t").when_matched_update({"id": "100"}).execute()
+    assert {key.split("/")[0] for key in seen} == {"p=b"}
+    assert max(t.refresh().to_arrow()["id"].to_pylist()) == 100
+
+
+def test_of_rows_replaced_by_the_source_only_keys_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = table(pa.table({"id": range(100), "a": range(100), "b": range(100)}), VECTORS)
+    read: list[list[str]] = []
+    for module in (merge, merge_match):
+        real = module.read_positions
+
+        def spy(store: Any, file: Any, plan: Any, real: Any = real) -> Any:
+            read.append([f.name for f in plan.fields])
+            return real(store, file, plan)
+
+        monkeypatch.setattr(module, "read_positions", spy)
+    source = pa.table({"id": [5, 200], "a": [0, 0], "b": [0, 0]})
+    t.merge(source, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
+    assert read == [["id"]]
+    t.refresh().merge(source, "target.id = source.id").when_matched_update({"a": "source.b + 1"}).execute()
+    # Of two files that may hold the key one does, and of that the column is read that is kept.
+    assert read[1:] == [["id"], ["id"], ["id", "b"]]
+
+
+def test_concurrent_commits_conflict_where_they_matter(tmp_path: Path) -> None:
+    def begin() -> ArrowDeltaTable:
+        uri = f"memory://merge-{uuid.uuid4()}"
+        for p in ("a", "b"):
+            trilake.write(pa.table({"id": [1], "p": [p]}), uri, mode="append", partition_by=["p"])
+        return opened(uri)
+
+    def racing(other: Any, on: str = "t.id = s.id AND t.p = 'a'") -> ArrowDeltaTable:
+        t = begin()
+        builder = t.merge(pa.table({"id": [1, 2]}), on, "s", "t").when_matched_update({"id": "s.id + 10"})
+        real = DeltaLog.snapshot
+        calls: list[int] = []
+
+        def late(self: DeltaLog, version: int | None = None) -> Any:
+            found = real(self, version)
+            if not calls:
+                calls.append(1)
+                other(t.uri)
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DeltaLog, "snapshot", late)
+            builder.execute()
+        return t
+
+    def change(where: str) -> Any:
+        def run(uri: str) -> None:
+            opened(uri).merge(pa.table({"x": [1]}), f"p = {where}").when_matched_update({"id": "50"}).execute()
+
+        return run
+
+    t = racing(lambda uri: trilake.write(pa.table({"id": [7], "p": ["a"]}), uri, mode="append"))
+    assert t.refresh().version == 3  # a blind append may be thought of as later
+    t = racing(change("'b'"))
+    assert sorted(t.refresh().to_arrow()["id"].to_pylist()) == [11, 50]
+    with pytest.raises((ConcurrentDeleteReadError, ConcurrentAppendError)):
+        racing(change("'a'"))
+    with pytest.raises((ConcurrentDeleteReadError, ConcurrentAppendError)):
+        racing(change("'b'"), on="t.id = s.id")
+
+
+# --- matches ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_clash_are_shown() -> None:
+    t = letters()
+    twice = pa.table({"k": ["a", "a"], "v": [7, 8]})
+    with pytest.raises(AmbiguousMergeError, match=r"multiple source rows matched .*'v': 7.*'v': 8"):
+        t.merge(twice, "key = k").when_matched_update({"value": "v"}).execute()
+    with pytest.raises(AmbiguousMergeError):
+        t.merge(twice, "key = k").when_matched_delete("v > 0").execute()
+    # Only one of them changes the row, or all that can happen is that it goes.
+    t.merge(twice, "key = k").when_matched_update({"value": "v"}, "v > 7").execute()
+    assert pairs(t)[0] == ("a", 8)
+    assert t.refresh().merge(twice, "key = k").when_matched_delete().execute().num_deleted_rows == 1
+
+
+def test_null_keys_match_only_when_asked() -> None:
+    t = table(pa.table({"key": ["a", None], "value": [1, 2]}))
+    source = pa.table({"k": pa.array([None, "b"]), "v": [5, 6]})
+    t.merge(source, "key = k").when_matched_update({"value": "v"}).execute()
+    assert t.refresh().version == 0
+    t.merge(source, "key <=> k").when_matched_update({"value": "v"}).execute()
+    assert {r["key"]: r["value"] for r in rows(t, "value")} == {"a": 1, None: 5}
+
+
+def test_doubles_match_as_spark_compares_them() -> None:
+    t = table(pa.table({"x": [0.0, float("nan"), 1.5], "n": [1, 2, 3]}))
+    t.merge(pa.table({"y": [-0.0, float("nan")]}), "x = y").when_matched_update({"n": "0"}).execute()
+    assert sorted(t.refresh().to_arrow()["n"].to_pylist()) == [0, 0, 3]
+
+
+@pytest.mark.parametrize("on", ["id > lo AND id < hi", "id BETWEEN lo AND hi", "id % 5 = lo", "id + 1 = hi OR id = lo"])
+def test_any_condition_joins(on: str) -> None:
+    t = table(pa.table({"id": range(10)}))
+    t.merge(pa.table({"lo": [2], "hi": [5]}), on).when_matched_delete().execute()
+    wanted = {
+        "id > lo AND id < hi": {3, 4},
+        "id BETWEEN lo AND hi": {2, 3, 4, 5},
+        "id % 5 = lo": {2, 7},
+        "id + 1 = hi OR id = lo": {2, 4},
+    }[on]
+    assert set(t.refresh().to_arrow()["id"].to_pylist()) == set(range(10)) - wanted
+
+
+# --- the table's rules -----------------------------------------------------------------------------------------------
+
+
+def test_rules_hold_for_new_rows() -> None:
+    uri = f"memory://merge-{uuid.uuid4()}"
+    trilake.create(
+        uri,
+        {
+            "id": "bigint",
+            "key": "string",
+            "day": "date",
+            "year": "int",
+            "kind": "string",
+            "code": "varchar(3)",
+        },
+        identity=["id"],
+        generated={"year": "year(day)"},
+        defaults={"kind": "'new'"},
+        properties=VECTORS,
+    )
+    trilake.alter(uri).add_constraint("short", "key IS NOT NULL AND length(key) < 5")
+    trilake.write(pa.table({"key": ["a", "b"], "day": ["2020-01-01", "2021-01-01"]}).cast(_days()), uri, mode="append")
+    t = opened(uri)
+    source = pa.table({"key": ["a", "c", "d"], "day": ["2024-05-05"] * 3}).cast(_days())
+    merge = t.merge(source, "t.key = s.key", "s", "t").when_matched_update({"day": "s.day"})
+    merge.when_not_matched_insert({"key": "s.key", "day": "s.day"}).execute()
+    found = rows(t, "key")
+    assert [(r["key"], r["year"], r["kind"]) for r in found] == [
+        ("a", 2024, "new"),
+        ("b", 2021, "new"),
+        ("c", 2024, "new"),
+        ("d", 2024, "new"),
+    ]
+    ids = [r["id"] for r in found]
+    assert ids[:2] == [1, 2]
+    assert len(set(ids)) == 4
+    for values, error in (
+        ({"key": "'too long'"}, ConstraintViolatedError),
+        ({"key": "NULL"}, ConstraintViolatedError),
+        ({"code": "'long'"}, ConstraintViolatedError),
+        ({"year": "1"}, ConstraintViolatedError),
+        ({"id": "5"}, SchemaMismatchError),
+        ({"year": "'text'"}, Exception),
+    ):
+        with pytest.raises(error):
+            t.merge(source, "t.key = s.key", "s", "t").when_matched_update(values).execute()
+    assert t.refresh().version == 3
+
+
+def _days() -> pa.Schema:
+    return pa.schema({"key": pa.string(), "day": pa.date32()})
+
+
+def test_rows_move_between_partitions() -> None:
+    t = table(pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]}), FEED, partition_by=["p"])
+    t.merge(pa.table({"id": [1, 3]}), "target.id = source.id").when_matched_update({"p": "'c'"}).execute()
+    assert [(r["id"], r["p"]) for r in rows(t, "id")] == [(1, "c"), (2, "a"), (3, "c")]
+    changes = t.refresh().changes(1).sort_by([("id", "ascending"), ("_change_type", "descending")])
+    assert list(zip(changes["_change_type"].to_pylist(), changes["p"].to_pylist(), strict=True)) == [
+        ("update_preimage", "a"),
+        ("update_postimage", "c"),
+        ("update_preimage", "b"),
+        ("update_postimage", "c"),
+    ]
+
+
+def test_updated_rows_keep_their_ids() -> None:
+    t = letters({**VECTORS, "delta.enableRowTracking": "true"})
+    for n in (5, 6):
+        t.merge(pa.table({"k": ["c"], "v": [n]}), "key = k").when_matched_update({"value": "v"}).execute()
+    t.merge(pa.table({"k": ["x"], "v": [n]}), "key = k").when_not_matched_insert({"key": "k"}).execute()
+    name = t.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
+    found: dict[str, int] = {}
+    for action in t.refresh().snapshot.adds.to_pylist():
+        with t.log.store.open_input(action["path"]) as file:
+            data = pq.read_table(file)
+        vector = action["deletionVector"]
+        for i, row in enumerate(data.to_pylist()):
+            if vector is None or (row["key"], row["value"]) != ("c", 3):
+                kept = row.get(name)
+                found[row["key"]] = kept if kept is not None else action["baseRowId"] + i
+    assert found["c"] == 2
+    assert len(set(found.values())) == len(found) == 5
+
+
+@KINDS
+def test_mapped_columns(properties: Mapping[str, str]) -> None:
+    t = letters({**properties, **FEED, "delta.columnMapping.mode": "name"})
+    trilake.alter(t.uri).rename_column("value", "amount")
+    merge = t.merge(SOURCE, "key = k").when_matched_update({"amount": "amount + v"})
+    merge.when_not_matched_insert({"key": "k", "amount": "v"}).execute()
+    assert {r["key"]: r["amount"] for r in rows(t, "key")} == {"a": 0, "b": 2, "c": 3, "d": 4, "e": -5, "f": -6}
+
+
+def test_append_only_tables_take_inserts() -> None:
+    t = letters({"delta.appendOnly": "true"})
+    t.merge(SOURCE, "key = k").when_not_matched_insert({"key": "k"}).execute()
+    with pytest.raises(InvalidArgumentError, match="only allow appends"):
+        t.merge(SOURCE, "key = k").when_matched_delete().execute()

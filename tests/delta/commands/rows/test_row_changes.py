@@ -1,0 +1,197 @@
+"""Taking given rows out of files: vectors, copies, removals, and what the actions of it say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+import trilake
+from trilake.delta.commands.rows.change_commit import commit_changes
+from trilake.delta.commands.rows.row_changes import (
+    TakenRows,
+    check_changeable,
+    take_rows,
+    touched_files,
+    whole_rows,
+)
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.read import read_positions
+from trilake.errors import ConcurrentDeleteDeleteError, CorruptFileError, InvalidArgumentError
+from trilake.storage.memory import MemoryStore
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+RUNTIME = Runtime()
+
+
+def _table(uri: str, properties: Mapping[str, str], files: int = 3, rows: int = 4) -> tuple[DeltaLog, Snapshot]:
+    for n in range(files):
+        data = pa.table({"id": pa.array(range(n * rows, (n + 1) * rows), pa.int64())})
+        trilake.write(data, uri, mode="append", properties=properties if n == 0 else None)
+    table: Any = trilake.open(uri)
+    return table.log, table.snapshot
+
+
+def _first(snapshot: Snapshot) -> list[int]:
+    """The first id of each file, by its position in the snapshot."""
+    return [orjson.loads(s)["minValues"]["id"] for s in snapshot.adds["stats"].to_pylist()]
+
+
+def _commit(log: DeltaLog, snapshot: Snapshot, taken: TakenRows, job_id: str = "job") -> Snapshot:
+    read = ReadSet(files=taken.removed, removed=taken.removed)
+    done = commit_changes(log, snapshot, "TEST", {}, taken.actions, read, taken.metrics, job_id=job_id, runtime=RUNTIME)
+    return log.snapshot(done.version)
+
+
+def _ids(uri: str) -> list[int]:
+    return sorted(trilake.open(uri).to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.parametrize("feed", [True, False])
+def test_each_file_goes_its_own_way(tmp_path: Path, vectors: bool, feed: bool) -> None:
+    uri = str(tmp_path)
+    log, snapshot = _table(uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
+    first = _first(snapshot)
+    at = {start: number for number, start in enumerate(first)}
+    touched = {at[0]: BitMap64([1, 2]), at[4]: BitMap64(range(4)), at[8]: BitMap64()}
+    taken = take_rows(log, snapshot, touched, job_id="job", change_type="delete", runtime=RUNTIME)
+    paths = snapshot.adds["path"].to_pylist()
+    assert taken.removed == {paths[at[0]], paths[at[4]]}
+    assert (taken.rows, taken.copied) == (6, 0 if vectors else 2)
+    assert (taken.files_removed, taken.files_added) == ((1, 0) if vectors else (2, 1))
+    assert (taken.vectors_added, taken.vectors_updated, taken.vectors_removed) == ((1, 0, 0) if vectors else (0, 0, 0))
+    assert taken.change_files == (feed and not vectors)
+    assert sum("cdc" in a for a in taken.actions) == (2 if feed and not vectors else 0)
+    assert (taken.bytes_added > 0) != vectors
+    _commit(log, snapshot, taken)
+    assert _ids(uri) == [0, 3, 8, 9, 10, 11]
+    if feed:
+        changes = trilake.open(uri).changes(3).to_pylist()  # type: ignore[attr-defined]
+        assert sorted((c["_change_type"], c["id"]) for c in changes) == [("delete", n) for n in (1, 2, 4, 5, 6, 7)]
+
+
+def test_a_second_vector_joins_the_first_and_a_third_ends_the_file(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    log, snapshot = _table(uri, VECTORS, files=1)
+    snapshot = _commit(log, snapshot, take_rows(log, snapshot, {0: BitMap64([0])}, job_id="a", runtime=RUNTIME))
+    second = take_rows(log, snapshot, {0: BitMap64([2])}, job_id="b", runtime=RUNTIME)
+    assert (second.rows, second.vectors_added, second.vectors_updated, second.vectors_removed) == (1, 1, 1, 1)
+    snapshot = _commit(log, snapshot, second)
+    assert _ids(uri) == [1, 3]
+    third = take_rows(log, snapshot, {0: BitMap64([1, 3])}, job_id="c", runtime=RUNTIME)
+    assert (third.rows, third.files_removed, third.vectors_added, third.vectors_removed) == (2, 1, 0, 1)
+    assert [list(a) for a in third.actions] == [["remove"]]
+    assert _commit(log, snapshot, third).adds.num_rows == 0
+
+
+def test_a_whole_file_is_not_read(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    log, snapshot = _table(uri, FEED, files=2)
+    for path in snapshot.adds["path"].to_pylist():
+        (tmp_path / path).unlink()
+    taken = take_rows(log, snapshot, {}, whole=[0, 1], job_id="job", change_type="delete", runtime=RUNTIME)
+    assert (taken.rows, taken.files_removed, taken.change_files) == (8, 2, False)
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    log, snapshot = _table(str(tmp_path), FEED)
+    files = set(tmp_path.rglob("*.parquet"))
+    (tmp_path / snapshot.adds["path"][1].as_py()).write_bytes(b"no Parquet file")
+    touched = {n: BitMap64([1]) for n in range(3)}
+    with pytest.raises(CorruptFileError):
+        take_rows(log, snapshot, touched, job_id="job", change_type="delete", runtime=RUNTIME)
+    assert set(tmp_path.rglob("*.parquet")) == files
+
+
+def test_a_file_without_statistics_gets_the_count_that_a_vector_needs(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    log, snapshot = _table(uri, VECTORS, files=2)
+    for commit in (tmp_path / "_delta_log").glob("*.json"):
+        lines = [orjson.loads(line) for line in commit.read_bytes().splitlines()]
+        for line in lines:
+            line.get("add", {}).pop("stats", None)
+        commit.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+    log = DeltaLog(log.store)
+    snapshot = log.snapshot()
+    taken = take_rows(log, snapshot, {0: BitMap64([1]), 1: BitMap64(range(4))}, job_id="job", runtime=RUNTIME)
+    (add,) = [a["add"] for a in taken.actions if "add" in a]
+    assert orjson.loads(add["stats"]) == {"numRecords": 4, "tightBounds": False}
+    assert taken.files_removed == 1
+    assert take_rows(log, snapshot, {}, whole=[0], job_id="job", runtime=RUNTIME).rows is None
+
+
+def test_a_conflict_takes_new_files_back(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    log, snapshot = _table(uri, {}, files=1)
+    mine = take_rows(log, snapshot, {0: BitMap64([1])}, job_id="mine", runtime=RUNTIME)
+    _commit(log, snapshot, take_rows(log, snapshot, {0: BitMap64([2])}, job_id="theirs", runtime=RUNTIME), "theirs")
+    read = ReadSet(removed=mine.removed)
+    with pytest.raises(ConcurrentDeleteDeleteError):
+        commit_changes(log, snapshot, "TEST", {}, mine.actions, read, {}, job_id="mine", runtime=RUNTIME)
+    assert not list(tmp_path.glob("*mine*"))
+    assert _ids(uri) == [0, 1, 3]
+
+
+def test_rows_keep_their_ids_in_a_copy(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    log, snapshot = _table(uri, {"delta.enableRowTracking": "true"}, files=2)
+    before = {first: row["baseRowId"] for first, row in zip(_first(snapshot), snapshot.adds.to_pylist(), strict=True)}
+    at = _first(snapshot).index(4)
+    taken = take_rows(log, snapshot, {at: BitMap64([0, 2])}, job_id="job", runtime=RUNTIME)
+    (add,) = [a["add"] for a in taken.actions if "add" in a]
+    rows = pq.read_table(tmp_path / add["path"]).to_pydict()
+    id_column = snapshot.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
+    assert rows["id"] == [5, 7]
+    assert rows[id_column] == [before[4] + 1, before[4] + 3]
+
+
+def test_append_only_tables_and_unknown_formats_are_refused(tmp_path: Path) -> None:
+    _, snapshot = _table(str(tmp_path), {"delta.appendOnly": "true"}, files=1)
+    with pytest.raises(InvalidArgumentError, match="only allow appends"):
+        check_changeable(snapshot, "DELETE")
+    check_changeable(snapshot, "MERGE", removes=False)
+
+
+@settings(max_examples=30)
+@given(
+    gone=st.lists(st.sets(st.integers(0, 11)), min_size=1, max_size=3),
+    vectors=st.booleans(),
+    feed=st.booleans(),
+)
+def test_rows_taken_one_after_another(gone: list[set[int]], vectors: bool, feed: bool) -> None:
+    """Whatever is taken, in whatever steps: the rest is what a set says, and the feed says what went."""
+    store = MemoryStore(f"rows-taken-{np.random.default_rng().integers(1 << 60)}")
+    log, snapshot = _table(store.uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
+    left = set(range(12))
+    for step, wanted in enumerate(gone):
+        table: Any = trilake.open(store.uri)
+        snapshot, touched = table.snapshot, {}
+        for number, add in enumerate(snapshot.adds.to_pylist()):
+            (source,) = touched_files(snapshot, [number])
+            assert add["path"]
+            for positions, batch in read_positions(log.store, source.file, whole_rows(snapshot)):
+                hit = np.isin(batch.column("id").to_numpy(), list(wanted))
+                touched[number] = touched.get(number, BitMap64()) | BitMap64(positions[hit].astype(np.uint64))
+        taken = take_rows(log, snapshot, touched, job_id=f"job{step}", change_type="delete", runtime=RUNTIME)
+        assert taken.rows == len(wanted & left)
+        if taken.actions:
+            done = _commit(log, snapshot, taken)
+            if feed:
+                changes = trilake.open(store.uri).changes(done.version)  # type: ignore[attr-defined]
+                assert sorted(changes["id"].to_pylist()) == sorted(wanted & left)
+                assert set(changes["_change_type"].to_pylist()) == {"delete"}
+        left -= wanted
+        assert _ids(store.uri) == sorted(left)

@@ -1,0 +1,182 @@
+"""CREATE and REPLACE TABLE without rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.commands.write.create import CreateMode, CreateResult, TableDescription, create_table
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
+from trilake.delta.rules.identity import identity_metadata
+from trilake.delta.runtime import Runtime
+from trilake.errors import ExpressionError, InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.storage import open_store
+
+LONG, TEXT, DATE = PrimitiveType("long"), PrimitiveType("string"), PrimitiveType("date")
+PLAIN = TableDescription(StructType((StructField("id", LONG), StructField("p", TEXT))))
+
+
+def new_log() -> DeltaLog:
+    return DeltaLog(open_store(f"memory://create-{uuid4()}"))
+
+
+def test_a_table_with_everything() -> None:
+    log = new_log()
+    schema = StructType(
+        (
+            StructField("id", LONG, False, identity_metadata(10, 5)),
+            StructField("at", DATE, True, {"comment": "when"}),
+            StructField("year", PrimitiveType("integer"), True, {"delta.generationExpression": "year(at)"}),
+            StructField("kind", TEXT, True, {"CURRENT_DEFAULT": "'none'"}),
+            StructField("s", StructType((StructField("x", LONG),))),
+        )
+    )
+    table = TableDescription(
+        schema,
+        properties={"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true", "team": "x"},
+        comment="everything",
+        cluster_by=("at", "s.X"),
+        name="all",
+    )
+    assert create_table(log, table).version == 0
+    head = log.head()
+    assert (head.metadata.name, head.metadata.description) == ("all", "everything")
+    assert set(head.protocol.writer_features or ()) == {
+        *("appendOnly", "invariants", "identityColumns", "generatedColumns", "allowColumnDefaults", "columnMapping"),
+        *("changeDataFeed", "clustering", "domainMetadata"),
+    }
+    physical = orjson.loads(head.state.domains["delta.clustering"]["configuration"])["clusteringColumns"]
+    s = head.schema.field("s")
+    assert isinstance(s.type, StructType)
+    assert physical == [[head.schema.field("at").physical_name], [s.physical_name, s.type.field("x").physical_name]]
+    info = log.commit_info(0)
+    assert info["operation"] == "CREATE TABLE"
+    assert info["operationParameters"] == {
+        "isManaged": "false",
+        "description": "everything",
+        "partitionBy": "[]",
+        "clusterBy": '["at","s.x"]',
+        "properties": orjson.dumps(dict(table.properties)).decode(),
+    }
+    trilake.write(pa.table({"at": [dt.date(2024, 5, 1)]}), log.store.uri, mode="append")
+    assert trilake.open(log.store.uri).to_arrow().to_pylist() == [
+        {"id": 10, "at": dt.date(2024, 5, 1), "year": 2024, "kind": "none", "s": None}
+    ]
+
+
+def test_modes() -> None:
+    log = new_log()
+    with pytest.raises(TableNotFoundError, match="no table to be replaced"):
+        create_table(log, PLAIN, mode="replace")
+    assert create_table(log, PLAIN, mode="create_or_replace") == CreateResult(0, created=True)
+    assert log.commit_info(0)["operation"] == "CREATE OR REPLACE TABLE"
+    with pytest.raises(TableExistsError, match="create_if_not_exists"):
+        create_table(log, PLAIN)
+    assert create_table(log, PLAIN, mode="create_if_not_exists") == CreateResult(0, created=False)
+    trilake.write(pa.table({"id": [1], "p": ["x"]}), log.store.uri, mode="append")
+    first = log.head().metadata.id
+    other = TableDescription(StructType((StructField("q", DATE),)), properties={"delta.enableChangeDataFeed": "true"})
+    assert create_table(log, other, mode="replace") == CreateResult(2, created=True)
+    table = trilake.open(log.store.uri)
+    assert table.schema.names == ["q"]
+    assert table.count() == 0
+    assert trilake.open(log.store.uri, version=1).count() == 1
+    assert log.head().metadata.id == first
+    assert log.head().protocol == Protocol(1, 4)
+    create_table(log, PLAIN, mode="create_or_replace")
+    assert log.head().protocol == Protocol(1, 4)
+    wrong: Any = "make"
+    with pytest.raises(InvalidArgumentError, match="unknown"):
+        create_table(log, PLAIN, mode=wrong)
+
+
+def test_replacing_a_mapped_table_goes_on_counting() -> None:
+    log = new_log()
+    mapped = replace(PLAIN, properties={"delta.columnMapping.mode": "id"})
+    create_table(log, mapped)
+    old = log.head().schema
+    schema = from_arrow(pa.schema([("p", pa.string()), ("id", pa.string())]))
+    create_table(log, replace(mapped, schema=schema), mode="replace")
+    new = log.head()
+    assert new.schema.field("p") == old.field("p")
+    assert new.schema.field("id").column_id == 3
+    assert new.metadata.configuration["delta.columnMapping.maxColumnId"] == "3"
+    create_table(log, PLAIN, mode="replace")
+    assert log.head().schema == PLAIN.schema
+    assert log.head().protocol == new.protocol
+
+
+def test_append_only_tables_are_not_replaced() -> None:
+    log = new_log()
+    create_table(log, replace(PLAIN, properties={"delta.appendOnly": "true"}))
+    create_table(log, replace(PLAIN, properties={"delta.appendOnly": "true"}), mode="replace")
+    trilake.write(pa.table({"id": [1], "p": ["x"]}), log.store.uri, mode="append")
+    with pytest.raises(InvalidArgumentError, match="append-only"):
+        create_table(log, PLAIN, mode="replace")
+
+
+def column(kind: PrimitiveType = LONG, **metadata: Any) -> StructType:
+    named = {k.replace("__", "."): v for k, v in metadata.items()}
+    return StructType((StructField("a", LONG), StructField("b", kind, True, named)))
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (TableDescription(StructType(())), "at least one column"),
+        (TableDescription(StructType((StructField("a", LONG), StructField("A", LONG)))), "two columns"),
+        (TableDescription(StructType((StructField("a b", LONG), StructField("c", LONG)))), "delta.columnMapping.mode"),
+        (replace(PLAIN, partition_by=("q",)), "'q' is not in the schema"),
+        (replace(PLAIN, partition_by=("p",), cluster_by=("id",)), "not both"),
+        (replace(PLAIN, cluster_by=("x",)), "no column x"),
+        (replace(PLAIN, cluster_by=("id", "ID")), "twice"),
+        (TableDescription(column(PrimitiveType("binary")), cluster_by=("b",)), "cannot be clustered"),
+        (replace(PLAIN, properties={"delta.typo": "1"}), "delta.typo"),
+        (replace(PLAIN, properties={"delta.dataSkippingStatsColumns": "x"}), "no column x"),
+        (replace(PLAIN, properties={"delta.enableIcebergCompatV1": "true"}), "icebergCompatV1"),
+        (TableDescription(column(delta__generationExpression="c + 1")), "generated column b"),
+        (TableDescription(column(delta__generationExpression="a", CURRENT_DEFAULT="1")), "more than one"),
+        (TableDescription(column(CURRENT_DEFAULT="a")), "no column 'a'"),
+        (TableDescription(column(**identity_metadata()), partition_by=("b",)), "partitioned by its identity"),
+    ],
+)
+def test_descriptions_that_no_table_can_have(table: TableDescription, says: str) -> None:
+    log = new_log()
+    with pytest.raises(TrilakeError) as caught:
+        create_table(log, table)
+    assert says in str(caught.value)
+    assert not log.exists()
+
+
+@pytest.mark.parametrize("mode", ["create", "create_if_not_exists", "create_or_replace"])
+def test_somebody_was_faster(mode: CreateMode) -> None:
+    log = new_log()
+    once = [1]
+
+    def new_id() -> str:
+        if once:
+            once.clear()
+            create_table(log, PLAIN)
+        return str(uuid4())
+
+    runtime = replace(Runtime(), new_id=new_id)
+    if mode == "create":
+        with pytest.raises(TableExistsError):
+            create_table(log, PLAIN, mode=mode, runtime=runtime)
+        return
+    wanted = CreateResult(0, created=False) if mode == "create_if_not_exists" else CreateResult(1, created=True)
+    assert create_table(log, PLAIN, mode=mode, runtime=runtime) == wanted
+
+
+def test_errors_of_rules_say_the_column() -> None:
+    with pytest.raises(ExpressionError, match="a"):
+        create_table(new_log(), TableDescription(column(CURRENT_DEFAULT="'text'")))

@@ -1,0 +1,141 @@
+"""Writers that generate identity values at the same time: all succeed, and no value occurs twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.delta.tables import log_of, metadata, protocol
+from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
+from trilake.delta.rules.identity import identity_metadata
+from trilake.errors import MetadataChangedError
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.faults import FaultStore
+from trilake.storage.memory import MemoryStore
+
+
+def _schema(**identity: Any) -> StructType:
+    column = StructField("id", PrimitiveType("long"), False, identity_metadata(**identity))
+    return StructType((column, StructField("v", PrimitiveType("string")), StructField("p", PrimitiveType("string"))))
+
+
+def _table(store: Store, partition: tuple[str, ...] = (), **identity: Any) -> Store:
+    log_of([protocol(1, 6), metadata(_schema(**identity).json(), partition)], store=store)
+    return store
+
+
+def _write(store: Store, values: list[str], **request: Any) -> None:
+    rows = pa.table({"v": values, "p": ["x"] * len(values)})
+    asked = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
+    write_arrow(DeltaLog(store), rows.schema, rows.to_batches(), asked)
+
+
+def _rows(store: Store) -> list[tuple[int, str]]:
+    return sorted((r["id"], r["v"]) for r in trilake.open(store.uri).to_arrow().to_pylist())
+
+
+def _mark(store: Store) -> int | None:
+    field: StructField = DeltaLog(store).snapshot().schema.field("id")
+    mark: int | None = field.metadata.get("delta.identity.highWaterMark")
+    return mark
+
+
+def test_one_writer_leaves_no_gaps() -> None:
+    store = _table(MemoryStore(), start=10, step=5)
+    _write(store, ["a", "b"])
+    _write(store, ["c"])
+    assert _rows(store) == [(10, "a"), (15, "b"), (20, "c")]
+    assert _mark(store) == 20
+
+
+@pytest.mark.parametrize("partition", [(), ("p",)])
+@pytest.mark.parametrize("step", [2, -3])
+def test_the_second_writer_moves_its_values(partition: tuple[str, ...], step: int) -> None:
+    inner = _table(MemoryStore(), partition, start=1, step=step)
+    winners = iter(["w1", "w2"])
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and key.endswith(".json") and (winner := next(winners, None)):
+            _write(inner, [winner])
+
+    _write(FaultStore(inner, before=before), ["a", "b"])
+    assert _rows(inner) == sorted([(1, "w1"), (1 + step, "w2"), (1 + 2 * step, "a"), (1 + 3 * step, "b")])
+    assert _mark(inner) == 1 + 3 * step
+    files = [o.key for o in inner.list() if o.key.endswith(".parquet")]
+    assert len(files) == 3  # what was written anew is not left behind
+
+
+def test_another_change_of_the_metadata_is_still_a_conflict() -> None:
+    inner = _table(MemoryStore())
+    done: list[int] = []
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and not done:
+            done.append(1)
+            log = DeltaLog(inner)
+            changed = replace(log.snapshot().metadata, configuration={"a": "b"})
+            from trilake.delta.commit.conflicts import ReadSet
+            from trilake.delta.commit.transaction import CommitPlan, commit
+
+            commit(log, log.snapshot(), CommitPlan("SET", {}, [], metadata=changed, read=ReadSet()))
+
+    with pytest.raises(MetadataChangedError):
+        _write(FaultStore(inner, before=before), ["a"])
+    assert _rows(inner) == []
+
+
+def test_an_overwrite_does_not_move(tmp_path: Path) -> None:
+    inner = _table(MemoryStore())
+    done: list[int] = []
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and not done:
+            done.append(1)
+            _write(inner, ["w"])
+
+    _write(inner, ["first"])
+    done.clear()
+    with pytest.raises(MetadataChangedError):
+        _write(FaultStore(inner, before=before), ["a"], mode="overwrite")
+    assert _rows(inner) == [(1, "first"), (2, "w")]
+
+
+def test_explicit_values_conflict_instead_of_moving() -> None:
+    inner = _table(MemoryStore(), explicit=True)
+    done: list[int] = []
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and not done:
+            done.append(1)
+            _write(inner, ["w"])
+
+    given = pa.table({"id": [7], "v": ["mine"], "p": ["x"]})
+    request = WriteRequest("append", from_arrow(given.schema))
+    try:
+        write_arrow(DeltaLog(FaultStore(inner, before=before)), given.schema, given.to_batches(), request)
+    except MetadataChangedError:
+        assert _rows(inner) == [(1, "w")]
+    else:
+        assert _rows(inner) == [(1, "w"), (7, "mine")]
+    assert len({i for i, _ in _rows(inner)}) == len(_rows(inner))
+
+
+def test_threads_all_succeed(tmp_path: Path) -> None:
+    store = _table(open_store(str(tmp_path)))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda w: [_write(store, [f"{w}/{i}"] * 3) for i in range(5)], range(4)))
+    found = _rows(store)
+    assert [i for i, _ in found] == list(range(1, 61))
+    assert sorted({v for _, v in found}) == sorted(f"{w}/{i}" for w in range(4) for i in range(5))
+    by_write: Mapping[str, list[int]] = {v: [i for i, o in found if o == v] for _, v in found}
+    assert all(ids == list(range(ids[0], ids[0] + 3)) for ids in by_write.values())

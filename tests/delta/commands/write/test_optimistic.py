@@ -1,0 +1,140 @@
+"""``Transaction``: what engines on top of this library use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.delta.tables import fixed_runtime, rows
+from trilake import Transaction
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteReadError,
+    ConcurrentTransactionError,
+    ConstraintViolatedError,
+    InvalidArgumentError,
+    TableNotFoundError,
+)
+from trilake.storage.memory import MemoryStore
+
+AP = pa.table({"a": [1, 2, 3], "p": ["x", "x", "y"]})
+
+
+def _table(**options: Any) -> MemoryStore:
+    store = MemoryStore()
+    trilake.write(AP, store.uri, partition_by="p", **options)
+    return store
+
+
+def _actions(store: MemoryStore, version: int) -> dict[str, list[Any]]:
+    log = DeltaLog(store)
+    batch = log.parse(log.commits(version, version))
+    found: dict[str, list[Any]] = {"add": batch.add.to_pylist(), "remove": batch.remove.to_pylist()}
+    for _, name, data in batch.rare:
+        found.setdefault(name, []).append(data)
+    return found
+
+
+def test_a_rewrite() -> None:
+    store = _table()
+    tx = Transaction(store, runtime=fixed_runtime())
+    files = tx.read("p = 'x'")
+    assert files.num_rows == 1
+    tx.remove(files)
+    tx.write(pa.table({"a": [20], "p": ["x"]}))
+    tx.set_transaction("app", 3)
+    tx.set_domain("my.domain", "{}")
+    assert "3 actions" not in repr(tx)
+    version = tx.commit("UPDATE", {"predicate": "p = 'x'"}, metrics={"rows": 1}, user_metadata="why")
+    assert version == 1
+    assert "committed" in repr(tx)
+    assert rows(trilake.open(store.uri).to_arrow()) == [{"a": 20, "p": "x"}, {"a": 3, "p": "y"}]
+    found = _actions(store, 1)
+    info = found["commitInfo"][0]
+    assert (info["operation"], info["userMetadata"], info["isBlindAppend"]) == ("UPDATE", "why", False)
+    assert info["operationMetrics"] == {"rows": "1"}
+    assert found["txn"][0]["version"] == 3
+    assert found["domainMetadata"] == [{"domain": "my.domain", "configuration": "{}", "removed": False}]
+    assert Transaction(store).read_transaction("app") == 3
+    assert Transaction(store).read_transaction("other") is None
+    with pytest.raises(InvalidArgumentError, match="committed already"):
+        tx.commit("AGAIN")
+
+
+def test_what_was_read_decides() -> None:
+    store = _table()
+    narrow, wide = Transaction(store), Transaction(store, isolation="serializable")
+    for tx, filter in ((narrow, "p = 'y'"), (wide, None)):
+        tx.read(filter)
+        tx.write(pa.table({"a": [4], "p": ["y"]}))
+    trilake.write(pa.table({"a": [5], "p": ["x"]}), store.uri, mode="append")
+    assert narrow.commit("INSERT") == 2
+    with pytest.raises(ConcurrentAppendError, match="operation: WRITE"):
+        wide.commit("INSERT")
+
+
+def test_rows_that_only_move_meet_no_append() -> None:
+    store = _table()
+    tx = Transaction(store)
+    files = tx.snapshot.adds
+    tx.remove(files, data_change=False)
+    for row in files.to_pylist():
+        tx.add(
+            {
+                **{k: v for k, v in row.items() if v is not None},
+                "partitionValues": dict(row["partitionValues"]),
+                "dataChange": False,
+                "path": row["path"] + "?",
+            }
+        )
+    trilake.write(AP, store.uri, mode="append")
+    assert tx.commit("OPTIMIZE") == 2
+    assert _actions(store, 2)["commitInfo"][0]["isolationLevel"] == "SnapshotIsolation"
+    late = Transaction(store, version=1)
+    late.remove(late.snapshot.adds, data_change=False)
+    with pytest.raises(ConcurrentDeleteReadError if late._reads.files else trilake.TrilakeError):
+        late.commit("OPTIMIZE")
+
+
+def test_an_application_moves_on_once() -> None:
+    store = _table()
+    first, second, other = Transaction(store), Transaction(store), Transaction(store)
+    for tx in (first, second):
+        assert tx.read_transaction("stream") is None
+        tx.set_transaction("stream", 1)
+        tx.write(AP)
+    other.write(AP)
+    assert first.commit("STREAMING UPDATE") == 1
+    assert other.commit("WRITE") == 2
+    with pytest.raises(ConcurrentTransactionError, match="stream"):
+        second.commit("STREAMING UPDATE")
+
+
+def test_metadata_and_protocol() -> None:
+    store = _table()
+    tx = Transaction(store)
+    tx.set_metadata(replace(tx.snapshot.metadata, configuration={"delta.constraints.c": "a > 0"}))
+    protocol = tx.snapshot.protocol
+    tx.set_protocol(replace(protocol, min_writer_version=max(3, protocol.min_writer_version)))
+    assert tx.commit("ADD CONSTRAINT") == 1
+    tx = Transaction(store)
+    with pytest.raises(ConstraintViolatedError):
+        tx.write(pa.table({"a": [-1], "p": ["x"]}))
+
+
+def test_refusals() -> None:
+    store = _table()
+    tx = Transaction(store)
+    with pytest.raises(InvalidArgumentError, match="has no file 'nope'"):
+        tx.remove(["nope"])
+    with pytest.raises(InvalidArgumentError, match="modificationTime"):
+        tx.add({"path": "x", "size": 1, "partitionValues": {}})
+    with pytest.raises(InvalidArgumentError, match="levels are"):
+        Transaction(store, isolation="none")
+    with pytest.raises(TableNotFoundError):
+        Transaction(MemoryStore()).read()

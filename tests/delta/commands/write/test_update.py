@@ -1,0 +1,342 @@
+"""UPDATE: values and their types, nested fields, the table's rules, row ids, the change feed, what is refused.
+
+That it equals an oracle is shown together with DELETE, in test_delete.py.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.delta.tables import rows
+from trilake.delta.commands.write.update import update_rows
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.rules.identity import identity_metadata
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import (
+    ConcurrentDeleteDeleteError,
+    ConflictError,
+    ConstraintViolatedError,
+    ExpressionError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TrilakeError,
+    UnsupportedExpressionError,
+)
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+BOTH_WAYS = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
+
+
+def _open(uri: Any) -> ArrowDeltaTable:
+    table = trilake.open(str(uri))
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def _rows(uri: Any) -> list[dict[str, Any]]:
+    found = rows(_open(uri).to_arrow())
+    return sorted(found, key=lambda r: (str(r.get("id")), str(r)))
+
+
+def _numbers(uri: Any, *ids: int, **options: Any) -> None:
+    data = pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([i * 10 for i in ids], pa.int32())})
+    trilake.write(data, str(uri), mode="append", **options)
+
+
+# --- which files -----------------------------------------------------------------------------------------------------
+
+
+@BOTH_WAYS
+def test_only_files_with_matching_rows_are_touched(tmp_path: Path, properties: Mapping[str, str]) -> None:
+    for start in (0, 10, 20):
+        _numbers(tmp_path, start, start + 5, start + 9, properties=properties if not start else None)
+    before = set(_open(tmp_path).files()["path"].to_pylist())
+    result = _open(tmp_path).update({"v": "v + id"}, "id = 5 OR id = 13")
+    kept = before & set(_open(tmp_path).files()["path"].to_pylist())
+    assert len(kept) == (3 if properties else 2)
+    wanted = {"numUpdatedRows": 1, "numCopiedRows": 0 if properties else 2, "numAddedFiles": 1}
+    wanted |= {"numRemovedFiles": 0 if properties else 1, "numDeletionVectorsAdded": 1 if properties else 0}
+    assert {k: result.metrics[k] for k in wanted} == wanted
+    assert {r["id"]: r["v"] for r in _rows(tmp_path)} == {i: i * 10 for i in (0, 9, 10, 15, 19, 20, 25, 29)} | {5: 55}
+    assert repr(result).startswith("<UPDATE version 3: 1 rows updated")
+
+
+@BOTH_WAYS
+def test_rows_of_many_files_go_into_few_new_ones(tmp_path: Path, properties: Mapping[str, str]) -> None:
+    for start in range(8):
+        _numbers(tmp_path, start * 2, start * 2 + 1, properties=properties if not start else None)
+    result = _open(tmp_path).update({"v": 7}, "id % 2 = 0")
+    assert result.rows == 8
+    assert (result.metrics["numAddedFiles"] <= 4) == bool(properties)
+    assert sorted(r["v"] for r in _rows(tmp_path)) == sorted([7] * 8 + [i * 10 for i in range(1, 16, 2)])
+
+
+def test_nothing_to_update_is_no_commit(tmp_path: Path) -> None:
+    _numbers(tmp_path, 1, 2, 3)
+    result = _open(tmp_path).update({"v": "0"}, "id = 2 AND v = 30")
+    assert (result.committed, result.version, result.rows) == (False, 0, 0)
+    assert not list((tmp_path / "_delta_log").glob("*1.json"))
+
+
+def test_what_the_log_says(tmp_path: Path) -> None:
+    _numbers(tmp_path, 1, 2, 3)
+    result = _open(tmp_path).update({"v": "0"}, "id >= 2", user_metadata="why")
+    (info, *_) = [orjson.loads(x) for x in (tmp_path / "_delta_log" / f"{1:020}.json").read_bytes().splitlines()]
+    info = info["commitInfo"]
+    assert (info["operation"], info["userMetadata"], info["isBlindAppend"]) == ("UPDATE", "why", False)
+    assert orjson.loads(info["operationParameters"]["predicate"]) == ["id >= 2"]
+    assert {k: int(v) for k, v in info["operationMetrics"].items()} | {"executionTimeMs": 0} == {
+        **result.metrics,
+        "executionTimeMs": 0,
+    }
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+_TYPES = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("b", pa.int8()),
+        ("f", pa.float32()),
+        ("m", pa.decimal128(6, 2)),
+        ("s", pa.string()),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("z", pa.binary()),
+        ("l", pa.list_(pa.int32())),
+        ("o", pa.struct([("a", pa.int64()), ("c d", pa.struct([("e", pa.string())]))])),
+    ]
+)
+
+
+def _typed(tmp_path: Path) -> str:
+    trilake.write(
+        pa.Table.from_pylist([{"id": 1}, {"id": 2, "o": {"a": 5, "c d": None}}], schema=_TYPES), str(tmp_path)
+    )
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "wanted"),
+    [
+        ("b", "id + 100", 101),
+        ("b", 7, 7),
+        ("b", "'12'", 12),
+        ("b", "1.9", 1),
+        ("f", "id / 2", 0.5),
+        ("m", "1.005", Decimal("1.01")),
+        ("m", Decimal("2.50"), Decimal("2.50")),
+        ("s", "id", "1"),
+        ("s", "'it''s'", "it's"),
+        ("d", "'2024-02-29'", dt.date(2024, 2, 29)),
+        ("d", dt.date(2024, 3, 1), dt.date(2024, 3, 1)),
+        ("t", "d", None),
+        ("t", "timestamp'2024-01-01 12:00:00'", dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)),
+        ("t", dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)),
+        ("z", b"\0\xff", b"\0\xff"),
+        ("l", [1, None], [1, None]),
+        ("l", "l", None),
+        ("o", {"a": 4}, {"a": 4, "c d": None}),
+        ("o.a", "id * 2", {"a": 2, "c d": None}),
+        ("O.`C D`.e", "'deep'", {"a": None, "c d": {"e": "deep"}}),
+        ("s", None, None),
+        ("s", pa.scalar("'quoted'"), "'quoted'"),
+        ("b", pa.scalar(3, pa.int64()), 3),
+    ],
+)
+def test_values_are_stored_as_the_column_s_type(tmp_path: Path, column: str, value: Any, wanted: Any) -> None:
+    uri = _typed(tmp_path)
+    _open(uri).update({column: value}, "id = 1")
+    found = {r["id"]: r for r in _rows(uri)}
+    top = column.partition(".")[0].lower()
+    assert found[1] == {**dict.fromkeys(_TYPES.names), "id": 1, top: wanted}
+    assert found[2]["o"] == {"a": 5, "c d": None}
+
+
+@pytest.mark.parametrize(
+    ("set", "error", "text"),
+    [
+        ({"b": "id + 200"}, ExpressionError, "out of range"),
+        ({"b": 300}, SchemaMismatchError, "no value of type byte"),
+        ({"b": "'x'"}, ExpressionError, "cannot be cast"),
+        ({"m": "123456"}, ExpressionError, None),
+        ({"b": "true"}, ExpressionError, "cannot be stored"),
+        ({"s": "l"}, ExpressionError, "cannot be stored"),
+        ({"b": "10 / (id - 1)"}, ExpressionError, "division by zero"),
+        ({"b": "nope"}, ExpressionError, "nope"),
+        ({"nope": "1"}, SchemaMismatchError, "no column nope"),
+        ({"o.nope": "1"}, SchemaMismatchError, "nope"),
+        ({"o": "1"}, ExpressionError, None),
+        ({"l.element": "1"}, InvalidArgumentError, "array or a map"),
+        ({"o": "NULL", "o.a": "1"}, InvalidArgumentError, "conflict from these SET columns"),
+        ({"b": "1", "B": "2"}, InvalidArgumentError, "conflict from these SET columns"),
+        ({"b": "rand()"}, ExpressionError, "not deterministic"),
+        ({"b": "count(id)"}, ExpressionError, "aggregate"),
+        ({"s": "soundex(s)"}, UnsupportedExpressionError, "only Spark"),
+    ],
+)
+def test_values_that_do_not_fit_change_nothing(tmp_path: Path, set: Any, error: type[TrilakeError], text: str) -> None:
+    uri = _typed(tmp_path)
+    before = {p.name for p in tmp_path.iterdir()}
+    with pytest.raises(error, match=text):
+        _open(uri).update(set)
+    assert (_open(uri).version, {p.name for p in tmp_path.iterdir()}) == (0, before)
+
+
+def test_all_values_are_of_the_row_as_it_was(tmp_path: Path) -> None:
+    trilake.write(pa.table({"a": [1, 2], "b": [10, 20]}), str(tmp_path))
+    _open(tmp_path).update({"a": "b", "b": "a"})
+    assert _rows(tmp_path) == [{"a": 10, "b": 1}, {"a": 20, "b": 2}]
+
+
+# --- rules of the table ----------------------------------------------------------------------------------------------
+
+
+@BOTH_WAYS
+def test_rules_hold_for_new_rows_and_nothing_is_left_behind(tmp_path: Path, properties: Mapping[str, str]) -> None:
+    _numbers(tmp_path, 1, 2, properties=properties)
+    _numbers(tmp_path, 3, 4)
+    trilake.alter(str(tmp_path)).add_constraint("small", "v < 100")
+    trilake.alter(str(tmp_path)).set_not_null("id")
+    files = set(tmp_path.glob("*.parquet"))
+    version = _open(tmp_path).version
+    with pytest.raises(ConstraintViolatedError, match=r"small.*v = 120"):
+        _open(tmp_path).update({"v": "v * 3"})
+    with pytest.raises(ConstraintViolatedError, match="id"):
+        _open(tmp_path).update({"id": "nullif(id, 3)"})
+    assert (set(tmp_path.glob("*.parquet")), _open(tmp_path).version) == (files, version)
+    _open(tmp_path).update({"v": "v * 2"})
+    assert [r["v"] for r in _rows(tmp_path)] == [20, 40, 60, 80]
+
+
+def test_generated_columns_follow(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    schema = StructType(
+        (
+            StructField("id", PrimitiveType("long")),
+            StructField("twice", PrimitiveType("long"), True, {"delta.generationExpression": "id * 2"}),
+        )
+    )
+    trilake.create(uri, schema, partition_by=["twice"])
+    trilake.write(pa.table({"id": [1, 2]}), uri, mode="append")
+    _open(uri).update({"id": "id + 10"}, "twice = 2")
+    assert _rows(uri) == [{"id": 11, "twice": 22}, {"id": 2, "twice": 4}]
+    _open(uri).update({"id": "5", "twice": "10"}, "id = 2")
+    with pytest.raises(ConstraintViolatedError, match="twice"):
+        _open(uri).update({"twice": "1"})
+    assert _rows(uri) == [{"id": 11, "twice": 22}, {"id": 5, "twice": 10}]
+
+
+def test_identity_columns_stay(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    identity = StructField("n", PrimitiveType("long"), True, identity_metadata(5, 5))
+    trilake.create(uri, StructType((identity, StructField("s", PrimitiveType("string")))))
+    trilake.write(pa.table({"s": ["a", "b"]}), uri, mode="append")
+    _open(uri).update({"s": "'c'"}, "s = 'a'")
+    assert sorted(_open(uri).to_arrow()["n"].to_pylist()) == [5, 10]
+    with pytest.raises(InvalidArgumentError, match="identity column"):
+        _open(uri).update({"n": "1"})
+
+
+def test_lengths_hold(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    trilake.create(uri, {"c": "varchar(3)", "id": "long"})
+    trilake.write(pa.table({"c": ["a"], "id": [1]}), uri, mode="append")
+    with pytest.raises(ConstraintViolatedError):
+        _open(uri).update({"c": "'long text'"})
+    _open(uri).update({"c": "'abc'"})
+    assert _rows(uri) == [{"c": "abc", "id": 1}]
+
+
+@BOTH_WAYS
+def test_rows_move_to_their_new_partition(tmp_path: Path, properties: Mapping[str, str]) -> None:
+    uri = str(tmp_path)
+    data = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]})
+    trilake.write(data, uri, partition_by=["p"], properties=properties)
+    _open(uri).update({"p": "concat(p, '!')"}, "id <> 1")
+    assert _rows(uri) == [{"id": 1, "p": "a"}, {"id": 2, "p": "a!"}, {"id": 3, "p": "b!"}]
+    assert _open(uri).count("p = 'b!'") == 1
+    assert {f["partition_values"][0][1] for f in _open(uri).files().to_pylist()} == {"a", "a!", "b!"}
+
+
+@BOTH_WAYS
+def test_rows_keep_their_ids(tmp_path: Path, properties: Mapping[str, str]) -> None:
+    uri = str(tmp_path)
+    _numbers(uri, 1, 2, 3, properties={**properties, "delta.enableRowTracking": "true"})
+    _open(uri).update({"v": "0"}, "id = 2")
+    _open(uri).update({"v": "1"}, "id >= 2")
+    table = _open(uri)
+    conf = table.metadata.configuration
+    names = [conf[f"delta.rowTracking.materializedRow{n}ColumnName"] for n in ("Id", "CommitVersion")]
+    found: dict[int, tuple[int, int]] = {}
+    for add in table.snapshot.adds.to_pylist():
+        data = pq.read_table(tmp_path / add["path"])
+        gone = add["deletionVector"] is not None
+        for i, row in enumerate(data.to_pylist()):
+            row_id = row.get(names[0])
+            version = row.get(names[1])
+            if not (gone and row["id"] != 1):
+                found[row["id"]] = (
+                    add["baseRowId"] + i if row_id is None else row_id,
+                    add["defaultRowCommitVersion"] if version is None else version,
+                )
+    assert found == {1: (0, 0), 2: (1, 2), 3: (2, 2)}
+
+
+# --- the change feed -------------------------------------------------------------------------------------------------
+
+
+@BOTH_WAYS
+def test_both_images_are_in_the_feed(tmp_path: Path, properties: Mapping[str, str]) -> None:
+    uri = str(tmp_path)
+    _numbers(uri, 1, 2, 3, properties={**properties, **FEED})
+    _numbers(uri, 4, 5)
+    _open(uri).update({"v": "v + 1"}, "id in (2, 4, 5)")
+    changes = sorted((c["id"], c["_change_type"], c["v"]) for c in _open(uri).changes(2).to_pylist())
+    assert changes == [
+        *((2, "update_postimage", 21), (2, "update_preimage", 20)),
+        *((4, "update_postimage", 41), (4, "update_preimage", 40)),
+        *((5, "update_postimage", 51), (5, "update_preimage", 50)),
+    ]
+
+
+# --- concurrency, refusals -------------------------------------------------------------------------------------------
+
+
+def test_two_updates_of_one_file(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    _numbers(uri, 1, 2, 3, properties=VECTORS)
+    base = _open(uri)
+    _open(uri).update({"v": "0"}, "id = 1")
+    files = set(tmp_path.glob("*.parquet"))
+    with pytest.raises(ConflictError) as error:
+        update_rows(base.log, base.snapshot, {"v": "1"})
+    assert not isinstance(error.value, ConcurrentDeleteDeleteError)  # the rows that the winner made come first
+    assert set(tmp_path.glob("*.parquet")) == files
+    assert [r["v"] for r in _rows(uri)] == [0, 20, 30]
+
+
+def test_an_append_does_not_disturb(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    _numbers(uri, 1, 2, 3)
+    base = _open(uri)
+    _numbers(uri, 2)
+    assert update_rows(base.log, base.snapshot, {"v": "0"}).version == 2
+    assert sorted((r["id"], r["v"]) for r in _rows(uri)) == [(1, 0), (2, 0), (2, 20), (3, 0)]
+
+
+def test_append_only_tables_are_refused(tmp_path: Path) -> None:
+    _numbers(tmp_path, 1, properties={"delta.appendOnly": "true"})
+    with pytest.raises(InvalidArgumentError, match="only allow appends"):
+        _open(tmp_path).update({"v": "1"})

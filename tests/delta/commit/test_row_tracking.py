@@ -1,0 +1,177 @@
+"""Row ids and in-commit timestamps: assigned with the version that a commit gets in the end."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.delta.tables import add, log_of, metadata, protocol, remove
+from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.replay import State, empty_state
+from trilake.delta.protocol import in_commit_timestamps
+from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.runtime import Runtime
+from trilake.errors import CorruptLogError, WriteFailedError
+from trilake.storage.base import Store
+from trilake.storage.faults import FaultStore
+from trilake.storage.memory import MemoryStore
+
+TRACKED = {"delta.enableRowTracking": "true"}
+TIMED = {"delta.enableInCommitTimestamps": "true"}
+
+
+def _append(store: Store, count: int, runtime: Runtime | None = None, **request: Any) -> None:
+    rows = pa.table({"a": list(range(count))})
+    asked = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
+    write_arrow(DeltaLog(store), rows.schema, rows.to_batches(), asked, runtime)
+
+
+def _ranges(store: Store) -> list[tuple[int, int, int]]:
+    """First id, number of rows and version of each file."""
+    adds = DeltaLog(store).snapshot().adds.to_pylist()
+    return sorted((a["baseRowId"], json.loads(a["stats"])["numRecords"], a["defaultRowCommitVersion"]) for a in adds)
+
+
+def _mark(store: Store) -> int:
+    return row_tracking.high_water_mark(DeltaLog(store).snapshot().state)
+
+
+def test_every_file_has_a_range_of_its_own() -> None:
+    store = MemoryStore()
+    _append(store, 3, properties=TRACKED)
+    for count in (2, 4):
+        _append(store, count)
+    assert _ranges(store) == [(0, 3, 0), (3, 2, 1), (5, 4, 2)]
+    assert _mark(store) == 8
+    snapshot = DeltaLog(store).snapshot()
+    assert set(snapshot.protocol.writer_features or ()) >= {"rowTracking", "domainMetadata"}
+    assert {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN} <= set(snapshot.metadata.configuration)
+
+
+def test_a_concurrent_winner_takes_its_range_first() -> None:
+    inner = MemoryStore()
+    _append(inner, 3, properties=TRACKED)
+    done: list[int] = []
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and not done:
+            done.append(1)
+            _append(inner, 2)
+
+    _append(FaultStore(inner, before=before), 4)
+    assert _ranges(inner) == [(0, 3, 0), (3, 2, 1), (5, 4, 2)]
+    assert _mark(inner) == 8
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_rows_that_stay_keep_their_ids(vectors: bool) -> None:
+    properties = {**TRACKED, **({"delta.enableDeletionVectors": "true"} if vectors else {})}
+    store = MemoryStore()
+    _append(store, 5, properties=properties)
+    _append(store, 0, mode="overwrite", replace_where="a = 2")
+    snapshot = DeltaLog(store).snapshot()
+    (file,) = snapshot.adds.to_pylist()
+    names = [snapshot.metadata.configuration[k] for k in (row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)]
+    if vectors:
+        assert (file["baseRowId"], file["defaultRowCommitVersion"]) == (0, 0)
+        return
+    assert file["baseRowId"] == 5  # a new range, which only rows without an id of their own would use
+    import pyarrow.parquet as pq
+
+    raw = pq.read_table(pa.BufferReader(store.read(file["path"])))
+    assert raw[names[0]].to_pylist() == [0, 1, 3, 4]
+    assert raw[names[1]].to_pylist() == [0, 0, 0, 0]
+    assert trilake.open(store.uri).schema.names == ["a"]
+    # And once more: ids come from the column now.
+    _append(store, 0, mode="overwrite", replace_where="a = 3")
+    (file,) = DeltaLog(store).snapshot().adds.to_pylist()
+    assert pq.read_table(pa.BufferReader(store.read(file["path"])))[names[0]].to_pylist() == [0, 1, 4]
+
+
+def test_a_file_without_a_count_cannot_be_added() -> None:
+    features = protocol(1, 7, writerFeatures=["rowTracking", "domainMetadata"])
+    log = log_of([features, metadata()])
+    with pytest.raises(WriteFailedError, match="numRecords"):
+        commit(log, log.snapshot(), CommitPlan("ADD", {}, [add("f")], read=ReadSet()))
+    plan = CommitPlan("ADD", {}, [add("f", stats='{"numRecords":7}'), remove("g")], read=ReadSet())
+    commit(log, log.snapshot(), plan)
+    assert row_tracking.high_water_mark(log.snapshot().state) == 6
+
+
+def test_a_damaged_mark_is_an_error() -> None:
+    broken = State(
+        empty_state().adds, empty_state().removes, domains={row_tracking.DOMAIN: {"configuration": "nonsense"}}
+    )
+    with pytest.raises(CorruptLogError, match="rowIdHighWaterMark"):
+        row_tracking.high_water_mark(broken)
+
+
+# --- in-commit timestamps --------------------------------------------------------------------------------------------
+
+
+def _times(store: Store) -> list[int]:
+    log = DeltaLog(store)
+    infos = [i for _, i in log.parse(log.commits()).of("commitInfo")]
+    return [i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i]
+
+
+def test_times_never_decrease() -> None:
+    store = MemoryStore()
+    ticks = iter([1000, 1000, 1000, 500, 500, 2000, 2000])
+    last = [0]
+
+    def clock() -> int:
+        last[0] = next(ticks, last[0])
+        return last[0]
+
+    _append(store, 1, Runtime(clock_ms=clock), properties=TIMED)
+    for _ in range(3):
+        _append(store, 1, Runtime(clock_ms=clock))
+    times = _times(store)
+    assert len(times) == 4
+    assert all(a < b for a, b in pairwise(times))
+    first = bytes(store.read("_delta_log/00000000000000000003.json")).split(b"\n")[0]
+    assert json.loads(first)["commitInfo"]["inCommitTimestamp"] == times[3]  # in the first line, where readers look
+
+
+def test_a_winner_between_is_older() -> None:
+    inner = MemoryStore()
+    _append(inner, 1, Runtime(clock_ms=lambda: 1000), properties=TIMED)
+    done: list[int] = []
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and not done:
+            done.append(1)
+            _append(inner, 1, Runtime(clock_ms=lambda: 9000))
+
+    _append(FaultStore(inner, before=before), 1, Runtime(clock_ms=lambda: 3000))
+    assert _times(inner) == [1000, 9000, 9001]
+
+
+def test_turned_on_later_it_says_since_when() -> None:
+    store = MemoryStore()
+    _append(store, 1)
+    log = DeltaLog(store)
+    from dataclasses import replace
+
+    from trilake.delta.protocol.features import upgraded
+
+    base = log.snapshot()
+    new = replace(base.metadata, configuration=TIMED)
+    plan = CommitPlan("SET TBLPROPERTIES", {}, [], metadata=new, protocol=upgraded(base.protocol, new))
+    commit(log, base, plan)
+    configuration = log.snapshot().metadata.configuration
+    assert configuration[in_commit_timestamps.SINCE_VERSION] == "1"
+    assert configuration[in_commit_timestamps.SINCE_TIME] == str(_times(store)[0])
+    _append(store, 1)
+    assert len(_times(store)) == 2
+    assert trilake.open(store.uri).history().num_rows == 3

@@ -1,0 +1,400 @@
+"""Commits: conflicts, lost replies, crashes, races."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, rows
+from trilake.delta.commands.write.write import WriteRequest, WriteResult, write_arrow
+from trilake.delta.commit.conflicts import ReadSet, Winner, check
+from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.actions import parse_commits
+from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.runtime import Runtime
+from trilake.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConcurrentTransactionError,
+    ConflictError,
+    CorruptLogError,
+    MetadataChangedError,
+    ProtocolChangedError,
+    StorageError,
+    TableExistsError,
+    UnknownOutcomeError,
+)
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
+from trilake.storage.memory import MemoryStore
+
+ONE = pa.table({"a": [1]})
+
+
+def _write(store: Store, data: pa.Table = ONE, *, runtime: Runtime | None = None, **request: Any) -> WriteResult:
+    asked = WriteRequest(**{"mode": "append", "schema": from_arrow(data.schema), **request})
+    return write_arrow(DeltaLog(store), data.schema, data.to_batches(), asked, runtime or Runtime())
+
+
+def _rows(store: Store) -> int:
+    count: int = trilake.open(store.uri).to_arrow().num_rows
+    return count
+
+
+# --- conflicts, pure -------------------------------------------------------------------------------------------------
+
+
+def _winner(*actions: dict[str, Any], **info: Any) -> Winner:
+    content = lines([{"commitInfo": {"operation": "WRITE", **info}}, *actions])
+    return Winner(7, parse_commits([(7, "7.json", pa.py_buffer(content))]))
+
+
+_BLIND = {"isBlindAppend": True}
+_P = {"partitionValues": {"p": "1"}}
+_Q = {"partitionValues": {"p": "2"}}
+_NULL: dict[str, Any] = {"partitionValues": {"p": None}}
+BLIND = ReadSet()
+WHOLE = ReadSet(whole_table=True, removed=frozenset({"x"}))
+PART = ReadSet(partitions=({"p": "1"},), removed=frozenset({"x"}))
+
+
+@pytest.mark.parametrize(
+    ("read", "winner", "error"),
+    [
+        (BLIND, _winner(add("f"), **_BLIND), None),
+        (BLIND, _winner(add("f"), remove("x")), None),
+        (BLIND, _winner(protocol()), ProtocolChangedError),
+        (BLIND, _winner(metadata()), MetadataChangedError),
+        (BLIND, _winner(protocol(), metadata()), ProtocolChangedError),
+        (WHOLE, _winner(add("f"), **_BLIND), None),
+        (WHOLE, _winner(add("f")), ConcurrentAppendError),
+        (WHOLE, _winner(add("f"), isBlindAppend="true"), ConcurrentAppendError),
+        (ReadSet(whole_table=True, changes_metadata=True), _winner(add("f"), **_BLIND), ConcurrentAppendError),
+        (WHOLE, _winner(remove("y")), ConcurrentDeleteReadError),
+        (WHOLE, _winner(), None),
+        (PART, _winner(add("f", **_P)), ConcurrentAppendError),
+        (PART, _winner(add("f", **_P), **_BLIND), None),
+        (PART, _winner(add("f", **_Q)), None),
+        (PART, _winner(add("f", **_NULL)), None),
+        (PART, _winner(remove("y", **_P)), ConcurrentDeleteReadError),
+        (PART, _winner(remove("y", **_Q)), None),
+        (PART, _winner(remove("y")), ConcurrentDeleteReadError),
+        (PART, _winner(remove("x", **_Q)), ConcurrentDeleteDeleteError),
+        (ReadSet(partitions=({"p": None},)), _winner(add("f", **_NULL)), ConcurrentAppendError),
+        (ReadSet(partitions=({"p": None},)), _winner(add("f", **_P)), None),
+        (ReadSet(partitions=()), _winner(add("f", **_P)), None),
+        (ReadSet(removed=frozenset({"x"})), _winner(remove("x")), ConcurrentDeleteDeleteError),
+        (ReadSet(removed=frozenset({"x"})), _winner(remove("y")), None),
+        (ReadSet(app_ids=frozenset({"s"})), _winner({"txn": {"appId": "s", "version": 2}}), ConcurrentTransactionError),
+        (ReadSet(app_ids=frozenset({"t"})), _winner({"txn": {"appId": "s", "version": 2}}), None),
+    ],
+)
+def test_the_matrix_of_conflicts(read: ReadSet, winner: Winner, error: type[ConflictError] | None) -> None:
+    found = check(read, winner)
+    assert type(found) is (error or type(None))
+    if found is not None:
+        assert found.context["version"] == 7
+        assert found.help
+
+
+def test_a_long_list_of_files_is_cut() -> None:
+    found = check(WHOLE, _winner(*(add(f"f{i}") for i in range(50))))
+    assert found is not None
+    assert "and 47 more" in str(found)
+
+
+# --- races -----------------------------------------------------------------------------------------------------------
+
+
+def _raced(winner: list[dict[str, Any]], **request: Any) -> tuple[Store, WriteResult]:
+    """A write that meets a winner at the version it wants."""
+    inner = MemoryStore()
+    _write(inner, pa.table({"a": [1, 2], "p": ["x", "y"]}), partition_by=("p",))
+    done: list[int] = []
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and key == commit_key(1) and not done:
+            done.append(1)
+            inner.put_if_absent(key, lines(winner))
+
+    store = FaultStore(inner, before=before)
+    return inner, _write(store, pa.table({"a": [3], "p": ["x"]}), **request)
+
+
+def test_a_blind_append_goes_past_any_data_change() -> None:
+    store, result = _raced([{"commitInfo": {}}, remove("f")])
+    assert result.version == 2
+    assert _rows(store) == 3
+
+
+def test_an_append_does_not_go_past_new_metadata() -> None:
+    with pytest.raises(MetadataChangedError, match="schema or properties"):
+        _raced([metadata()])
+
+
+def test_an_overwrite_meets_appends() -> None:
+    with pytest.raises(ConcurrentAppendError):
+        _raced([{"commitInfo": {"isBlindAppend": False}}, add("f", partitionValues={"p": "x"})], mode="overwrite")
+    _, result = _raced(
+        [{"commitInfo": {"isBlindAppend": True}}, {"txn": {"appId": "x", "version": 1}}], mode="overwrite"
+    )
+    assert result.version == 2
+
+
+def test_replaced_partitions_conflict_by_partition() -> None:
+    request = {"mode": "overwrite", "replace_where": "p = 'x'"}
+    with pytest.raises(ConcurrentAppendError):
+        _raced([{"commitInfo": {}}, add("f", partitionValues={"p": "x"})], **request)
+    store, result = _raced([{"commitInfo": {}}, remove("f", partitionValues={"p": "y"})], **request)
+    assert result.version == 2
+    assert rows(trilake.open(store.uri).to_arrow()) == [{"a": 2, "p": "y"}, {"a": 3, "p": "x"}]
+
+
+def test_two_creators() -> None:
+    inner = MemoryStore()
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and key == commit_key(0):
+            _write(inner)
+
+    with pytest.raises(TableExistsError, match="meanwhile"):
+        _write(FaultStore(inner, before=before))
+    assert _rows(inner) == 1
+
+
+def test_many_winners_in_a_row_are_passed() -> None:
+    inner = MemoryStore()
+    lost: list[str] = []
+    _write(inner)
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and len(lost) < 8:
+            lost.append(key)
+            inner.put_if_absent(key, lines([{"commitInfo": {"isBlindAppend": True}}]))
+
+    waits: list[float] = []
+    runtime = Runtime(sleep=waits.append)
+    assert _write(FaultStore(inner, before=before), runtime=runtime).version == 9
+    assert waits
+    assert max(waits) <= 0.5
+
+
+def _append(uri: str, count: int, writer: int) -> None:
+    for i in range(count):
+        trilake.write(pa.table({"a": [writer * 1000 + i]}), uri, mode="append")
+
+
+def _all_landed(uri: str, writers: int, each: int) -> None:
+    table = trilake.open(uri)
+    assert sorted(table.to_arrow()["a"].to_pylist()) == sorted(
+        [-1, *(w * 1000 + i for w in range(writers) for i in range(each))]
+    )
+    assert table.version == writers * each
+    assert DeltaLog(open_store(uri)).snapshot().segment.checkpoint_version is not None
+
+
+def test_appends_in_threads_all_land(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    trilake.write(pa.table({"a": [-1]}), uri)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda w: _append(uri, 5, w), range(4)))
+    _all_landed(uri, 4, 5)
+
+
+def test_appends_in_processes_all_land(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    trilake.write(pa.table({"a": [-1]}), uri)
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_append, args=(uri, 5, w)) for w in range(3)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join(60)
+    assert [w.exitcode for w in workers] == [0, 0, 0]
+    _all_landed(uri, 3, 5)
+
+
+# --- lost replies ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_lost_reply_of_a_commit_that_landed_is_a_success(version: int) -> None:
+    inner = MemoryStore()
+    if version:
+        _write(inner)
+    store = FaultStore(inner, [Fault("put_if_absent", "_delta_log/*.json", when="after")])
+    assert _write(store).version == version
+    assert _rows(inner) == version + 1
+
+
+def _unknown() -> UnknownOutcomeError:
+    return UnknownOutcomeError("no reply", file="x")
+
+
+def test_a_lost_reply_of_a_commit_that_is_not_there() -> None:
+    inner = MemoryStore()
+    _write(inner)
+    store = FaultStore(inner, [Fault("put_if_absent", "_delta_log/*.json", error=_unknown())])
+    with pytest.raises(UnknownOutcomeError, match="version 1"):
+        _write(store)
+    assert store.count("delete") == 0
+    assert len([o for o in inner.list() if o.key.endswith(".parquet")]) == 2  # the commit may land yet
+    assert _rows(inner) == 1
+
+
+def test_a_lost_reply_and_a_foreign_winner() -> None:
+    inner = MemoryStore()
+    _write(inner)
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and key == commit_key(1):
+            inner.put_if_absent(key, lines([{"commitInfo": {"txnId": "other", "isBlindAppend": True}}]))
+
+    store = FaultStore(inner, [Fault("put_if_absent", "_delta_log/*1.json", error=_unknown())], before=before)
+    assert _write(store).version == 2
+
+
+def test_a_retried_request_that_meets_its_own_first_attempt() -> None:
+    inner = MemoryStore()
+    _write(inner)
+
+    class Retrying(FaultStore):
+        def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
+            if key.endswith(".json"):
+                inner.put_if_absent(key, data)
+            super().put_if_absent(key, data)
+
+    assert _write(Retrying(inner)).version == 1
+    assert _rows(inner) == 2
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_lost_reply_and_a_log_that_cannot_be_read_is_no_failure(when: Any) -> None:
+    inner = MemoryStore()
+    _write(inner)
+    faults = [
+        Fault("put_if_absent", "_delta_log/*1.json", when=when, error=_unknown()),
+        Fault("read*", "_delta_log/*1.json"),
+    ]
+    with pytest.raises(UnknownOutcomeError):
+        _write(FaultStore(inner, faults))
+    assert _rows(inner) == (2 if when == "after" else 1)
+
+
+def test_a_winner_that_is_damaged_is_a_typed_error() -> None:
+    for content in (b'{"commitInfo":{"txnId":', b"", b"[]"):
+        inner = MemoryStore()
+        _write(inner)
+
+        def before(op: str, key: str, inner: Store = inner, content: bytes = content) -> None:
+            if op == "put_if_absent" and key == commit_key(1):
+                inner.put(key, content)
+
+        with pytest.raises(CorruptLogError, match=r"00001\.json"):
+            _write(FaultStore(inner, before=before))
+
+
+# --- crashes and failures --------------------------------------------------------------------------------------------
+
+
+def _steps(store: FaultStore, **request: Any) -> int:
+    _write(store, **request)
+    return len(store.calls)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", ["crash", "fail"])
+def test_a_failure_at_any_call_leaves_a_readable_table(mode: str, when: Any, kind: Any) -> None:
+    def table() -> MemoryStore:
+        inner = MemoryStore()
+        for _ in range(10):  # the next commit writes a checkpoint
+            _write(inner)
+        return inner
+
+    total = _steps(FaultStore(table()), mode=mode)
+    assert total > 5
+    old, new = 10, 11 if mode == "append" else 1
+    for n in range(1, total + 1):
+        inner = table()
+        store = FaultStore(inner, [Fault(nth=n, kind=kind, when=when)])
+        try:
+            result = _write(store, mode=mode)
+        except (SimulatedCrash, StorageError) as e:
+            failed: BaseException | None = e
+        else:
+            assert result.version == 10
+            assert _rows(inner) == new
+            failed = None
+        landed = _rows(inner) == new and trilake.open(inner.uri).version == 10
+        assert landed or _rows(inner) == old
+        if landed and isinstance(failed, StorageError):
+            assert isinstance(failed, UnknownOutcomeError), f"call {n}: {failed!r} though it landed"
+        _write(inner)
+        assert _rows(inner) in (old + 1, new + 1)
+
+
+def test_a_failed_write_leaves_no_commit_and_cleans_up_what_it_can() -> None:
+    inner = MemoryStore()
+    _write(inner)
+
+    def batches() -> Any:
+        yield from pa.table({"a": [1, 2]}).to_batches()
+        raise RuntimeError("the source broke")
+
+    schema = pa.schema([("a", pa.int64())])
+    with pytest.raises(RuntimeError, match="source broke"):
+        write_arrow(DeltaLog(inner), schema, batches(), WriteRequest(mode="append", schema=from_arrow(schema)))
+    assert trilake.open(inner.uri).version == 0
+    assert len([o for o in inner.list() if o.key.endswith(".parquet")]) == 1
+
+
+def test_a_checkpoint_that_failed_is_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
+    inner = MemoryStore()
+    for _ in range(10):
+        _write(inner)
+    assert _write(FaultStore(inner, [Fault("put", "*checkpoint*")])).version == 10
+    assert "checkpoint failed" in caplog.text
+    assert not DeltaLog(inner).listing().checkpoints
+    assert _write(inner).version == 11
+    assert [v for v, _ in DeltaLog(inner).listing().checkpoints] == [11]
+    for _ in range(9):
+        _write(inner)
+    assert DeltaLog(inner).listing().checkpoints[-1][0] in (20, 21)
+
+
+# --- reproducible ----------------------------------------------------------------------------------------------------
+
+
+def test_clock_and_ids_decide_every_byte() -> None:
+    contents = []
+    for _ in range(2):
+        store, runtime = MemoryStore(), fixed_runtime()
+        for i in range(12):
+            data = pa.table({"a": [i, i + 1], "p": ["x", None]})
+            _write(store, data, runtime=runtime, partition_by=("p",) if i == 0 else None)
+        contents.append({o.key: bytes(store.read(o.key)) for o in store.list()})
+    assert contents[0] == contents[1]
+    info = json.loads(contents[0][commit_key(0)].split(b"\n")[0])["commitInfo"]
+    assert 1_600_000_000_000 <= info["timestamp"] < 1_600_000_100_000
+
+
+def test_a_commit_without_files() -> None:
+    log = log_of([])
+    plan = CommitPlan("SET TRANSACTION", {}, [{"txn": {"appId": "s", "version": 3}}])
+    assert commit(log, log.snapshot(), plan, fixed_runtime()).version == 1
+    assert log.snapshot().state.txns["s"]["version"] == 3
+    info = log.commit_info(1)
+    assert info["isBlindAppend"] is False
+    assert info["readVersion"] == 0

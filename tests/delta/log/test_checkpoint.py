@@ -1,0 +1,359 @@
+"""Checkpoints of every kind, read and written."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, parquet, protocol, remove, rows
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.statistics import record_counts
+from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError
+from trilake.storage import open_store
+
+UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA",
+    "offset": 1,
+    "sizeInBytes": 36,
+    "cardinality": 2,
+}
+HISTORY: list[list[dict[str, Any]]] = [
+    [add("a", stats='{"numRecords":1}', tags={"t": "1"}), add("b")],
+    [remove("a", size=1, partitionValues={}), add("a", deletionVector=VECTOR), {"txn": {"appId": "x", "version": 4}}],
+    [remove("b"), add("p=1/c%20d", partitionValues={"p": "1", "q": None}, baseRowId=2, defaultRowCommitVersion=2)],
+    [{"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}}, add("e", size=2**62)],
+]
+KEEP_ALL = Runtime(clock_ms=lambda: 0)
+
+
+def _log() -> DeltaLog:
+    return log_of(*HISTORY)
+
+
+def _forget_commits(log: DeltaLog, upto: int) -> None:
+    log.store.delete([commit_key(v) for v in range(upto + 1)])
+
+
+def _same(log: DeltaLog, other: DeltaLog) -> None:
+    a, b = log.snapshot(), other.snapshot()
+    assert rows(a.adds.drop_columns(["dataChange"])) == rows(b.adds.drop_columns(["dataChange"]))
+    assert a.adds.schema.equals(b.adds.schema)
+    assert (a.protocol, a.metadata) == (b.protocol, b.metadata)
+    assert {k: v["version"] for k, v in a.state.txns.items()} == {k: v["version"] for k, v in b.state.txns.items()}
+    assert {k: v["configuration"] for k, v in a.state.domains.items()} == {
+        k: v["configuration"] for k, v in b.state.domains.items()
+    }
+    paths = [sorted(x.tombstones(s)["path"].to_pylist()) for x, s in ((log, a), (other, b))]
+    assert paths[0] == paths[1]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_a_checkpoint_written_is_the_state(version: int) -> None:
+    log = _log()
+    write_checkpoint(log, log.snapshot(version), KEEP_ALL)
+    _forget_commits(log, version)
+    assert log.snapshot().segment.checkpoint_version == version
+    _same(log, _log())
+
+
+def test_the_hint_beside_it() -> None:
+    log = _log()
+    write_checkpoint(log, log.snapshot(), KEEP_ALL)
+    hint = json.loads(bytes(log.store.read(LAST_CHECKPOINT)))
+    file = pq.read_table(log.store.open_input(checkpoint_key(3)))
+    assert hint["version"] == 3
+    assert hint["size"] == file.num_rows
+    assert hint["sizeInBytes"] == log.store.head(checkpoint_key(3)).size
+    assert hint["numOfAddFiles"] == log.snapshot().adds.num_rows == 3
+    one_action_a_row = [sum(v is not None for v in r.values()) for r in file.to_pylist()]
+    assert set(one_action_a_row) == {1}
+    assert not any(r["add"]["dataChange"] for r in file.to_pylist() if r["add"])
+
+
+def test_old_tombstones_are_left_out() -> None:
+    day = 86_400_000
+    meta = metadata(delta__deletedFileRetentionDuration="interval 2 days")
+    log = log_of([protocol(), meta], [remove("old", deletionTimestamp=day), remove("new", deletionTimestamp=3 * day)])
+    write_checkpoint(log, log.snapshot(), Runtime(clock_ms=lambda: 4 * day))
+    assert log.tombstones(log.snapshot())["path"].to_pylist() == ["new"]
+
+
+def test_a_retention_that_is_none_keeps_all_tombstones() -> None:
+    meta = metadata(delta__deletedFileRetentionDuration="6 months 1 day")
+    log = log_of([protocol(), meta], [remove("old", deletionTimestamp=1)])
+    write_checkpoint(log, log.snapshot(), Runtime(clock_ms=lambda: 10**15))
+    assert log.tombstones(log.snapshot())["path"].to_pylist() == ["old"]
+
+
+# --- other kinds -----------------------------------------------------------------------------------------------------
+
+
+def _single(log: DeltaLog, version: int) -> pa.Table:
+    """The rows of the checkpoint of a version, which is then taken away."""
+    write_checkpoint(log, log.snapshot(version), KEEP_ALL)
+    table = pq.read_table(log.store.open_input(checkpoint_key(version)))
+    log.store.delete([checkpoint_key(version), LAST_CHECKPOINT])
+    return table
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_multi_part(parts: int) -> None:
+    log = _log()
+    table = _single(log, 2)
+    for i in range(parts):
+        piece = table.take(pa.array([r for r in range(table.num_rows) if r % parts == i], pa.int64()))
+        log.store.put(f"_delta_log/{2:020d}.checkpoint.{i + 1:010d}.{parts:010d}.parquet", parquet(piece))
+    _forget_commits(log, 2)
+    assert len(log.snapshot().segment.checkpoint_files) == parts
+    _same(log, _log())
+
+
+def _v2(log: DeltaLog, extension: str, sidecars: int, *, spelling: str = "{}") -> None:
+    """Replace the commits up to 2 by a v2 checkpoint."""
+    table = _single(log, 2)
+    others = table.filter(pa.compute.and_(table["add"].is_null(), table["remove"].is_null()))
+    files = table.filter(pa.compute.or_(table["add"].is_valid(), table["remove"].is_valid())).select(["add", "remove"])
+    actions: list[dict[str, Any]] = [{"checkpointMetadata": {"version": 2}}]
+    for i in range(sidecars):
+        piece = files.take(pa.array([r for r in range(files.num_rows) if r % sidecars == i], pa.int64()))
+        name = f"{i:08d}-7026-4e79-81be-64bd76c43a11.parquet"
+        log.store.put(f"_delta_log/_sidecars/{name}", parquet(piece))
+        actions.append({"sidecar": {"path": spelling.format(name), "sizeInBytes": 1, "modificationTime": 1}})
+    key = f"_delta_log/{2:020d}.checkpoint.{UUID}.{extension}"
+    if extension == "json":
+        plain = [_jsonable(r) for r in (others if sidecars else table).to_pylist()]
+        log.store.put(key, lines([*actions, *plain]))
+    else:
+        extra = pa.Table.from_pylist([{"checkpointMetadata": None, "sidecar": None, **a} for a in actions])
+        both = pa.concat_tables([others if sidecars else table, extra], promote_options="permissive")
+        log.store.put(key, parquet(both))
+    _forget_commits(log, 2)
+
+
+def _jsonable(row: dict[str, Any]) -> dict[str, Any]:
+    """Arrow's maps, which are lists of pairs, as objects."""
+
+    def walk(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {k: walk(v, k) for k, v in value.items() if v is not None}
+        if isinstance(value, list) and name in ("partitionValues", "tags", "configuration", "options"):
+            return dict(value)
+        return value
+
+    found: dict[str, Any] = walk(row)
+    return found
+
+
+@pytest.mark.parametrize("extension", ["json", "parquet"])
+@pytest.mark.parametrize("sidecars", [0, 1, 3])
+def test_v2(extension: str, sidecars: int) -> None:
+    log = _log()
+    _v2(log, extension, sidecars)
+    assert log.snapshot().segment.checkpoint_version == 2
+    _same(log, _log())
+    assert log.head().protocol == log.snapshot().protocol
+
+
+def test_a_sidecar_named_by_its_full_path() -> None:
+    log = _log()
+    _v2(log, "json", 2, spelling="file:/some/where/_delta_log/_sidecars/{}")
+    _same(log, _log())
+
+
+def test_a_missing_sidecar_is_an_error() -> None:
+    log = _log()
+    _v2(log, "parquet", 2)
+    gone = "_delta_log/_sidecars/00000001-7026-4e79-81be-64bd76c43a11.parquet"
+    log.store.delete([gone])
+    with pytest.raises(CorruptLogError, match="missing") as e:
+        log.snapshot()
+    assert gone in str(e.value)
+
+
+def test_a_sidecar_without_a_path_is_an_error() -> None:
+    log = log_of([])
+    log.store.put(f"_delta_log/{1:020d}.checkpoint.{UUID}.json", lines([protocol(), metadata(), {"sidecar": {}}]))
+    with pytest.raises(CorruptLogError, match="sidecar"):
+        log.snapshot()
+
+
+# --- what other writers leave out or add -----------------------------------------------------------------------------
+
+
+def _checkpoint_of(log: DeltaLog, version: int, **columns: list[Any]) -> None:
+    count = max(map(len, columns.values()))
+    table = pa.table({k: v + [None] * (count - len(v)) for k, v in columns.items()})
+    log.store.put(checkpoint_key(version), parquet(table))
+
+
+def _base() -> dict[str, list[Any]]:
+    meta = metadata()["metaData"]
+    meta["configuration"] = [("k", "v")]
+    meta["format"] = {"provider": "parquet"}
+    columns = {
+        "protocol": pa.array([protocol()["protocol"]]).to_pylist(),
+        "metaData": [{k: v for k, v in meta.items() if k not in ("configuration", "partitionColumns")}],
+    }
+    return {k: [*v] for k, v in columns.items()}
+
+
+def test_adds_with_few_fields() -> None:
+    log = log_of([])
+    _checkpoint_of(log, 1, **_base(), add=[None, None, {"path": "x", "size": 5}])
+    adds = log.snapshot().adds
+    assert adds.drop_columns(["partitionValues"]).to_pylist()[0]["size"] == 5
+    assert adds.num_rows == 1
+
+
+def test_statistics_that_are_parsed_only() -> None:
+    stats = {"numRecords": 7, "minValues": {"a": 1}, "maxValues": {"a": 9}, "nullCount": {"a": 0}}
+    log = log_of([])
+    adds: list[Any] = [None, None]
+    adds += [{"path": "x", "size": 5, "stats": None, "stats_parsed": stats}]
+    adds += [{"path": "y", "size": 5, "stats": '{"numRecords":3}', "stats_parsed": stats}]
+    adds += [{"path": "z", "size": 5, "stats": None, "stats_parsed": None}]
+    _checkpoint_of(log, 1, **_base(), add=adds)
+    found = log.snapshot().adds
+    assert dict(zip(found["path"].to_pylist(), record_counts(found).to_pylist(), strict=True)) == {
+        "x": 7,
+        "y": 3,
+        "z": None,
+    }
+    parsed = json.loads(found["stats"][0].as_py())
+    assert (parsed["minValues"], parsed["maxValues"]) == ({"a": 1}, {"a": 9})
+
+
+def test_without_a_column_of_text_statistics() -> None:
+    log = log_of([])
+    adds: list[Any] = [None, None, {"path": "x", "size": 5, "stats_parsed": {"numRecords": 7}}]
+    _checkpoint_of(log, 1, **_base(), add=adds)
+    assert record_counts(log.snapshot().adds).to_pylist() == [7]
+
+
+@pytest.mark.parametrize("lacking", ["protocol", "metaData"])
+def test_a_checkpoint_that_lacks_an_action(lacking: str) -> None:
+    log = log_of([])
+    base = _base()
+    del base[lacking]
+    _checkpoint_of(log, 1, **base, add=[None, {"path": "x", "size": 5}])
+    with pytest.raises(MissingMetadataError, match=lacking):
+        log.snapshot()
+
+
+def _damaged(**columns: list[Any]) -> bytes:
+    """A checkpoint that is whole but for these columns."""
+    whole = {**_base(), **columns}
+    count = max(map(len, whole.values()))
+    return parquet(pa.table({k: v + [None] * (count - len(v)) for k, v in whole.items()}))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"PAR1",
+        b"no parquet at all",
+        b"PAR1" + b"\xff" * 40 + b"PAR1",
+        _damaged(add=[1, 2]),
+        _damaged(add=[{"size": 5}]),
+        _damaged(add=[{"path": "x", "size": 1}, {"path": None, "size": 1}]),
+        _damaged(add=[{"path": "x", "size": "large"}]),
+        _damaged(add=[{"path": "x", "partitionValues": "p"}]),
+        _damaged(add=[{"path": "x", "partitionValues": [{"k": "a"}]}]),
+        _damaged(add=[{"path": "x", "deletionVector": 5}]),
+        _damaged(add=[{"path": "x", "deletionVector": {"storageType": "u", "offset": "x"}}]),
+        _damaged(metaData=["x"]),
+        _damaged(protocol=[5]),
+        _damaged(metaData=[{"id": 5}]),
+        _damaged(protocol=[{"minReaderVersion": "x", "minWriterVersion": 1}]),
+        _damaged(txn=[5]),
+        _damaged(sidecar=[5]),
+        _damaged(domainMetadata=["d"]),
+        parquet(pa.table({"other": [1]})),
+    ],
+)
+def test_a_damaged_checkpoint_is_an_error_with_its_name(content: bytes) -> None:
+    log = log_of([])
+    log.store.put(checkpoint_key(1), content)
+    with pytest.raises(CorruptLogError):
+        log.snapshot()
+    assert log.snapshot(0).version == 0
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.5, 0.9, 0.99])
+def test_a_truncated_checkpoint(cut: float) -> None:
+    log = _log()
+    write_checkpoint(log, log.snapshot(2), KEEP_ALL)
+    data = bytes(log.store.read(checkpoint_key(2)))
+    log.store.put(checkpoint_key(2), data[: int(len(data) * cut)])
+    with pytest.raises(CorruptLogError, match="checkpoint cannot be read"):
+        log.snapshot()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_flipped_bytes_in_a_checkpoint_never_escape_as_foreign_errors(seed: int) -> None:
+    log = _log()
+    write_checkpoint(log, log.snapshot(2), KEEP_ALL)
+    data = bytearray(log.store.read(checkpoint_key(2)))
+    data[(seed * 7919) % len(data)] ^= 0xFF
+    log.store.put(checkpoint_key(2), bytes(data))
+    with suppress(TrilakeError):
+        assert log.snapshot().version == 3
+
+
+# --- others read ours ------------------------------------------------------------------------------------------------
+
+
+def test_deltalake_and_polars_read_a_log_that_starts_at_our_checkpoint(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for i in range(12):
+        data = pa.table({"a": [i, None], "p": [str(i % 3), None]})
+        trilake.write(data, path, mode="append", partition_by=["p"] if i == 0 else None)
+    trilake.write(pa.table({"a": [99], "p": ["1"]}), path, mode="overwrite", replace_where="p = '1'")
+    log = DeltaLog(open_store(path))
+    expected = rows(trilake.open(path).to_arrow())
+    for checkpoint in (10, 12):
+        if checkpoint == 12:
+            write_checkpoint(log, log.snapshot(), Runtime())
+        log.store.delete([commit_key(v) for v in range(checkpoint)])
+        table = deltalake.DeltaTable(path)
+        assert table.version() == 12
+        assert rows(table.to_pyarrow_table()) == expected
+        assert rows(pl.read_delta(path).to_arrow()) == expected
+        assert rows(trilake.open(path).to_arrow()) == expected
+    assert len(expected) == 24 - 4 + 1
+
+
+def test_we_read_the_checkpoints_of_deltalake(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, pa.table({"a": [1, 2], "p": ["x", "y"]}), partition_by=["p"])
+    deltalake.write_deltalake(path, pa.table({"a": [3], "p": ["x"]}), mode="append")
+    deltalake.DeltaTable(path).delete("a = 2")
+    deltalake.DeltaTable(path).create_checkpoint()
+    log = DeltaLog(open_store(path))
+    _forget_commits(log, 1)
+    assert log.snapshot().segment.checkpoint_version == 2
+    assert rows(trilake.open(path).to_arrow()) == [{"a": 1, "p": "x"}, {"a": 3, "p": "x"}]
+    assert log.tombstones(log.snapshot()).num_rows == 1
+
+
+def test_the_bytes_of_a_checkpoint_depend_on_nothing_but_the_state() -> None:
+    contents = set()
+    for _ in range(2):
+        log = _log()
+        write_checkpoint(log, log.snapshot(), fixed_runtime())
+        contents.add((bytes(log.store.read(checkpoint_key(3))), bytes(log.store.read(LAST_CHECKPOINT))))
+    assert len(contents) == 1

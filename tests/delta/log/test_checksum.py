@@ -1,0 +1,211 @@
+"""Version checksum files: made from snapshots and from commits, read, and compared with what the log gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.delta.tables import add, log_of, metadata, protocol, remove
+from trilake.delta.log.checksum import (
+    VersionChecksum,
+    differences,
+    following,
+    of_snapshot,
+    read_checksum,
+    validate,
+    write_checksum,
+)
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import checksum_key, commit_key
+from trilake.delta.protocol.actions import parse_commits
+from trilake.errors import CorruptLogError
+from trilake.storage import open_store
+
+VECTOR = {"storageType": "u", "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA", "offset": 1, "sizeInBytes": 36}
+
+
+def _following(log: DeltaLog, before: VersionChecksum | None, version: int) -> VersionChecksum | None:
+    key = commit_key(version)
+    return following(before, parse_commits([(version, key, log.store.read(key))]))
+
+
+def test_of_a_snapshot() -> None:
+    log = log_of(
+        [add("a", size=5), add("b", size=7, deletionVector={**VECTOR, "cardinality": 3})],
+        [remove("a", size=5), {"txn": {"appId": "x", "version": 3}}],
+    )
+    found = json.loads(of_snapshot(log.snapshot(), {"inCommitTimestamp": 9, "txnId": "t"}).to_json())
+    assert found == {
+        "txnId": "t",
+        "tableSizeBytes": 7,
+        "numFiles": 1,
+        "numDeletedRecordsOpt": 3,
+        "numDeletionVectorsOpt": 1,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "inCommitTimestampOpt": 9,
+        "setTransactions": [{"appId": "x", "version": 3}],
+        "domainMetadata": [],
+        "metadata": metadata()["metaData"],
+        "protocol": protocol()["protocol"],
+    }
+
+
+def test_the_file_is_read_as_it_was_written_and_never_replaced() -> None:
+    log = log_of([add("a", size=5)], [add("b", size=1)])
+    first, second = (of_snapshot(log.snapshot(v), {}) for v in (0, 1))
+    write_checksum(log.store, 0, first)
+    write_checksum(log.store, 0, second)
+    assert read_checksum(log.store, 0) == first
+    assert read_checksum(log.store, 1) is None
+
+
+# --- from commit to commit -------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """Commits that add files of new names and remove files that are there, as this library's writers do."""
+    live: dict[str, dict[str, Any]] = {}
+    number, history = 0, []
+    for _ in range(draw(st.integers(1, 6))):
+        commit: list[dict[str, Any]] = [{"commitInfo": {}}]
+        for path in draw(st.sets(st.sampled_from(sorted(live)), max_size=3)) if live else ():
+            old = live.pop(path)
+            commit.append(remove(path, size=old["size"], deletionVector=old.get("deletionVector")))
+            if draw(st.booleans()):  # some of its rows are left out anew
+                number += 1
+                vector = {**VECTOR, "offset": number, "cardinality": draw(st.integers(1, 5))}
+                commit.append(add(path, size=old["size"], deletionVector=vector))
+                live[path] = commit[-1]["add"]
+        for _ in range(draw(st.integers(0, 3))):
+            number += 1
+            commit.append(add(f"f{number}", size=draw(st.integers(0, 2**40))))
+            live[f"f{number}"] = commit[-1]["add"]
+        if draw(st.booleans()):
+            commit.append({"txn": {"appId": draw(st.sampled_from("xy")), "version": number}})
+        if draw(st.booleans()):
+            removed = draw(st.booleans())
+            commit.append({"domainMetadata": {"domain": "d", "configuration": f"{number}", "removed": removed}})
+        if draw(st.booleans()):
+            commit[0] = {"commitInfo": {"inCommitTimestamp": number, "txnId": f"t{number}"}}
+        history.append(commit)
+    return history
+
+
+@settings(max_examples=40, deadline=None)
+@given(_histories())
+def test_commit_by_commit_comes_to_the_same_as_the_snapshot(history: list[list[dict[str, Any]]]) -> None:
+    log = log_of(*history)
+    checksum = None
+    for version in range(len(history)):
+        checksum = _following(log, checksum, version)
+        assert checksum is not None
+        snapshot = log.snapshot(version)
+        expected = of_snapshot(snapshot, log.commit_info(version))
+        assert orjson.loads(checksum.to_json()) == orjson.loads(expected.to_json())
+        assert differences(checksum, snapshot) == []
+        assert VersionChecksum.from_json(checksum.to_json(), version=version) == checksum
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        [add("a", dataChange=False)],  # perhaps there already: statistics computed anew
+        [remove("a")],  # of what size?
+        [remove("a", size=5), remove("b", size=5)],  # more than there is
+        [remove("a", size=99)],
+    ],
+)
+def test_what_cannot_be_known_is_not_written(commit: list[dict[str, Any]]) -> None:
+    log = log_of([add("a", size=5)], commit)
+    assert _following(log, _following(log, None, 0), 1) is None
+
+
+def test_the_first_commit_without_protocol_has_none() -> None:
+    batch = parse_commits([(0, "x", b'{"commitInfo":{}}')])
+    assert following(None, batch) is None
+
+
+def test_what_the_writer_before_left_out_stays_unknown() -> None:
+    log = log_of([add("a", size=5)], [add("b", size=6), {"txn": {"appId": "x", "version": 1}}])
+    first = json.loads(of_snapshot(log.snapshot(0), {}).to_json())
+    for key in ("setTransactions", "domainMetadata", "numDeletedRecordsOpt"):
+        del first[key]
+    before = VersionChecksum.from_json(orjson.dumps(first), version=0)
+    found = _following(log, before, 1)
+    assert found is not None
+    assert (found.num_files, found.table_size_bytes) == (2, 11)
+    assert (found.txns, found.domains, found.num_deletion_vectors) == (None, None, None)
+    assert differences(found, log.snapshot()) == []
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"numFiles": 3}, "numFiles is 3, the log gives 1"),
+        ({"tableSizeBytes": 0}, "tableSizeBytes"),
+        ({"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, "protocol"),
+        ({"metadata": {**metadata()["metaData"], "id": "other"}}, "metadata"),
+        ({"setTransactions": [{"appId": "x", "version": 1}]}, "setTransactions"),
+        ({"domainMetadata": [{"domain": "d", "configuration": "", "removed": False}]}, "domainMetadata"),
+    ],
+)
+def test_differences_are_named(change: dict[str, Any], named: str) -> None:
+    log = log_of([add("a", size=5)])
+    right = json.loads(of_snapshot(log.snapshot(), {}).to_json())
+    log.store.put(checksum_key(0), orjson.dumps(right))
+    validate(log, log.snapshot())
+    log.store.put(checksum_key(0), orjson.dumps({**right, **change}))
+    with pytest.raises(CorruptLogError, match="not what its checksum file says") as e:
+        validate(log, log.snapshot())
+    assert named in str(e.value)
+    assert e.value.context["version"] == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"[]",
+        b"7",
+        b"{}",
+        b'{"tableSizeBytes":1,"numFiles":-1,"numMetadata":1,"numProtocol":1}',
+        b'{"tableSizeBytes":1,"numFiles":1,"numMetadata":2,"numProtocol":1}',
+        b'{"tableSizeBytes":"1","numFiles":1,"numMetadata":1,"numProtocol":1,"protocol":{},"metadata":{}}',
+    ],
+)
+def test_a_damaged_file_is_none(content: bytes) -> None:
+    log = log_of([add("a", size=5)])
+    log.store.put(checksum_key(0), content)
+    assert read_checksum(log.store, 0) is None
+    validate(log, log.snapshot())
+    with pytest.raises(CorruptLogError, match="version checksum file is damaged"):
+        VersionChecksum.from_json(content, version=0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "k-v2-checkpoints-json-with-last-checkpoint",
+        "rs-simple_table_with_cdc",
+        "k-v2-checkpoints-parquet-with-sidecars",
+    ],
+)
+def test_checksums_of_other_writers_agree_with_our_replay(shared: Path, name: str) -> None:
+    log = DeltaLog(open_store(str(shared / "corpus/delta/golden" / name / "delta")))
+    versions = sorted(log.listing().checksums)
+    assert versions
+    for version in versions:
+        checksum = read_checksum(log.store, version)
+        assert checksum is not None
+        assert differences(checksum, log.snapshot(version)) == []

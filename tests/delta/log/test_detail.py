@@ -1,0 +1,58 @@
+"""One row about a table."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from tests.delta.tables import fixed_runtime
+from trilake.delta.commands.write.create import TableDescription, create_table
+from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.log.detail import DETAIL, detail
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import from_arrow
+from trilake.storage.memory import MemoryStore
+
+
+def test_everything_that_is_known() -> None:
+    log = DeltaLog(MemoryStore(clock=lambda: 1_700_000_000_123))
+    rows = pa.table({"a.b": [1], "s": pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))})
+    described = TableDescription(
+        from_arrow(rows.schema),
+        properties={"owner": "me", "delta.enableDeletionVectors": "true"},
+        comment="what it is",
+        cluster_by=(("s", "x"), ("a.b",)),
+        name="db.t",
+    )
+    create_table(log, described, runtime=fixed_runtime())
+    write_arrow(log, rows.schema, iter(rows.to_batches()), WriteRequest("append", from_arrow(rows.schema)))
+    snapshot = log.snapshot()
+    found = detail(log, snapshot)
+    assert found.schema.equals(DETAIL)
+    (row,) = found.to_pylist()
+    assert row["clusteringColumns"] == ["s.x", "`a.b`"]
+    assert (row["format"], row["name"], row["description"], row["id"]) == (
+        "delta",
+        "db.t",
+        "what it is",
+        snapshot.metadata.id,
+    )
+    assert row["location"] == log.store.uri
+    assert row["lastModified"] == dt.datetime.fromtimestamp(1_700_000_000.124, dt.UTC), "times of commits grow"
+    assert row["createdAt"] < row["lastModified"]
+    assert (row["numFiles"], row["sizeInBytes"]) == (1, snapshot.adds["size"][0].as_py())
+    assert dict(row["properties"]) == {"owner": "me", "delta.enableDeletionVectors": "true"}
+    assert (row["minReaderVersion"], row["minWriterVersion"], row["partitionColumns"]) == (3, 7, [])
+    assert row["tableFeatures"] == ["appendOnly", "clustering", "deletionVectors", "domainMetadata", "invariants"]
+
+
+def test_of_an_older_version() -> None:
+    log = DeltaLog(MemoryStore())
+    table = pa.table({"p": [1, 2], "n": [1, 2]})
+    for mode in ("append", "overwrite"):
+        asked = WriteRequest(mode, from_arrow(table.schema), partition_by=("p",))
+        write_arrow(log, table.schema, iter(table.to_batches()), asked)
+        table = table.slice(1)
+    assert [detail(log, log.snapshot(v))["numFiles"].to_pylist() for v in (0, 1)] == [[2], [1]]
+    assert detail(log, log.snapshot())["partitionColumns"].to_pylist() == [["p"]]

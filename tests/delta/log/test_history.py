@@ -1,0 +1,67 @@
+"""The history of a table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import trilake
+from tests.delta.tables import add, log_of
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.history import HISTORY, history
+from trilake.delta.log.segment import commit_key
+from trilake.delta.runtime import Runtime
+from trilake.storage.memory import MemoryStore
+
+
+def test_newest_first_with_what_each_commit_said() -> None:
+    info = {
+        "operation": "MERGE",
+        "operationParameters": {"predicate": '["a"]', "n": 5, "nested": {"x": [1]}, "none": None},
+        "operationMetrics": {"numFiles": "3", "n": 4},
+        "isBlindAppend": False,
+        "readVersion": 0,
+        "job": {"jobId": "1", "runId": 7, "other": "x"},
+        "notebook": "none",
+        "userMetadata": "hello",
+        "engineInfo": "other/1.0",
+    }
+    ticks = iter([1000, 2000, 3000])
+    log = log_of([add("a")], [{"commitInfo": info}], [add("b")], store=MemoryStore(clock=lambda: next(ticks)))
+    found = history(log, log.snapshot())
+    assert found.schema.equals(HISTORY)
+    assert found["version"].to_pylist() == [2, 1, 0]
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == [3000, 2000, 1000]
+    row = found.to_pylist()[1]
+    assert dict(row["operationParameters"]) == {"predicate": '["a"]', "n": "5", "nested": '{"x":[1]}', "none": None}
+    assert dict(row["operationMetrics"]) == {"numFiles": "3", "n": "4"}
+    assert (row["operation"], row["userMetadata"], row["readVersion"]) == ("MERGE", "hello", 0)
+    assert row["job"] == {**dict.fromkeys(row["job"]), "jobId": "1", "runId": "7"}
+    assert row["notebook"] is None
+    assert found.to_pylist()[0]["operation"] is None
+
+
+def test_limits() -> None:
+    log = log_of(*([add(f"f{i}")] for i in range(4)))
+    snapshot = log.snapshot()
+    for limit, versions in ((None, [3, 2, 1, 0]), (2, [3, 2]), (9, [3, 2, 1, 0]), (0, [])):
+        assert history(log, snapshot, limit)["version"].to_pylist() == versions
+    assert history(log, log.snapshot(1))["version"].to_pylist() == [1, 0]
+
+
+def test_only_what_the_log_still_holds() -> None:
+    log = log_of(*([add(f"f{i}")] for i in range(4)))
+    write_checkpoint(log, log.snapshot(2), Runtime())
+    log.store.delete([commit_key(v) for v in range(3)])
+    assert history(log, log.snapshot())["version"].to_pylist() == [3]
+    log.store.delete([commit_key(3)])
+    assert history(log, log.snapshot()).num_rows == 0
+
+
+def test_through_the_front_door() -> None:
+    uri = MemoryStore().uri
+    trilake.write(pa.table({"a": [1]}), uri, user_metadata="why")
+    trilake.write(pa.table({"a": [1]}), uri, mode="append")
+    table = trilake.open(uri)
+    assert table.history(1)["version"].to_pylist() == [1]
+    assert table.history()["userMetadata"].to_pylist() == [None, "why"]
+    assert all(e.startswith("trilake/") for e in table.history()["engineInfo"].to_pylist())

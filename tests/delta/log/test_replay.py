@@ -1,0 +1,194 @@
+"""Action reconciliation: columns against a plain dictionary, and every way to the same state."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.delta.tables import add, lines, log_of, remove
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.replay import decoded_paths, file_keys
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol import actions
+from trilake.delta.runtime import Runtime
+from trilake.errors import TrilakeError
+from trilake.storage.memory import MemoryStore
+
+_VECTORS: list[dict[str, Any] | None] = [
+    None,
+    {"storageType": "u", "pathOrInlineDv": "ab", "offset": 1, "sizeInBytes": 4, "cardinality": 1},
+    {"storageType": "u", "pathOrInlineDv": "ab", "offset": 2, "sizeInBytes": 4, "cardinality": 2},
+    {"storageType": "i", "pathOrInlineDv": "ab", "sizeInBytes": 4, "cardinality": 1},
+]
+#: Spellings of a few files; each row is one file.
+_SPELLINGS = [
+    ["a", "%61"],
+    ["p=1/b c", "p=1/b%20c", "p%3D1/b%20c"],
+    ["/x/y", "file:/x/y", "file:///x/y", "file:///x/%79"],
+    ["/x/é", "file:/x/%C3%A9"],
+    ["a+b", "a%2Bb"],
+    ["a%2520b"],
+    ["s3://b/k"],
+]
+_FILE = st.sampled_from([s for group in _SPELLINGS for s in group])
+_STEP = st.tuples(st.booleans(), _FILE, st.integers(0, 3), st.integers(0, 99))
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """Commits; no commit holds two actions on one logical file, as the protocol asks of writers."""
+    out = []
+    for _ in range(draw(st.integers(1, 5))):
+        seen: set[tuple[str, int]] = set()
+        commit: list[dict[str, Any]] = [{"commitInfo": {}}]
+        for is_add, path, vector, size in draw(st.lists(_STEP, max_size=6)):
+            if (_canonical(path), vector) in seen:
+                continue
+            seen.add((_canonical(path), vector))
+            extra = {} if _VECTORS[vector] is None else {"deletionVector": _VECTORS[vector]}
+            commit.append(add(path, size=size, **extra) if is_add else remove(path, size=size, **extra))
+        out.append(commit)
+    return out
+
+
+def _canonical(path: str) -> str:
+    plain = unquote(path)
+    return "/" + plain.removeprefix("file:").lstrip("/") if plain.startswith("file:") else plain
+
+
+def _key(action: dict[str, Any]) -> tuple[str, str]:
+    dv = action.get("deletionVector")
+    if not dv:
+        return _canonical(action["path"]), ""
+    offset = "" if dv.get("offset") is None else f"@{dv['offset']}"
+    return _canonical(action["path"]), f"{dv['storageType']}{dv['pathOrInlineDv']}{offset}"
+
+
+Files = dict[tuple[str, str], tuple[str, int]]
+
+
+def _oracle(history: list[list[dict[str, Any]]]) -> tuple[Files, Files]:
+    """The protocol's own words, one action at a time."""
+    adds: Files = {}
+    removes: Files = {}
+    for commit in history:
+        for a in commit[1:]:
+            (kind, body) = next(iter(a.items()))
+            mine, other = (adds, removes) if kind == "add" else (removes, adds)
+            other.pop(_key(body), None)
+            mine[_key(body)] = (body["path"], body["size"])
+    return adds, removes
+
+
+def _files(table: pa.Table) -> Files:
+    found = {_key(r): (r["path"], r["size"]) for r in table.to_pylist()}
+    assert len(found) == table.num_rows
+    return found
+
+
+def _assert_state(log: DeltaLog, snapshot: Snapshot, expected: tuple[Files, Files]) -> None:
+    assert _files(snapshot.adds) == expected[0]
+    assert _files(log.tombstones(snapshot)) == expected[1]
+
+
+_KEEP_ALL = Runtime(clock_ms=lambda: 0)
+
+
+@settings(max_examples=40)
+@given(_histories(), st.data())
+def test_every_way_to_a_state_leads_to_the_same(history: list[list[dict[str, Any]]], data: st.DataObject) -> None:
+    expected = _oracle(history)
+    log = log_of(*history)
+    last = len(history) - 1
+    _assert_state(log, log.snapshot(), expected)
+    old = log.snapshot(data.draw(st.integers(0, last)))
+    _assert_state(log, log.update(old), expected)
+    at = data.draw(st.integers(0, last))
+    write_checkpoint(log, log.snapshot(at), _KEEP_ALL)
+    through = log.snapshot()
+    assert through.segment.checkpoint_version == at
+    _assert_state(log, through, expected)
+    if at < last:
+        _assert_state(log, log.update(log.snapshot(at)), expected)
+
+
+@settings(max_examples=20)
+@given(_histories())
+def test_the_columnar_parser_makes_the_same_state(history: list[list[dict[str, Any]]]) -> None:
+    few = actions._FEW_LINES
+    actions._FEW_LINES = -1
+    try:
+        log = log_of(*history)
+        _assert_state(log, log.snapshot(), _oracle(history))
+    finally:
+        actions._FEW_LINES = few
+
+
+def test_a_file_with_a_new_vector_is_another_logical_file() -> None:
+    dv = _VECTORS[1]
+    log = log_of([add("a")], [remove("a"), add("a", deletionVector=dv)])
+    adds = log.snapshot().adds
+    assert adds.num_rows == 1
+    assert adds["deletionVector"][0].as_py()["cardinality"] == 1
+    log.store.put(commit_key(2), lines([remove("a", deletionVector=dv)]))
+    assert log.snapshot().adds.num_rows == 0
+
+
+def test_the_same_add_twice_counts_once_and_the_newest_wins() -> None:
+    snapshot = log_of([add("a", size=1)], [add("a", size=2)]).snapshot()
+    assert snapshot.adds["size"].to_pylist() == [2]
+
+
+def test_removes_of_files_never_added() -> None:
+    log = log_of([remove("ghost"), add("a")], [remove("ghost")])
+    assert log.snapshot().adds["path"].to_pylist() == ["a"]
+    assert log.tombstones(log.snapshot())["path"].to_pylist() == ["ghost"]
+
+
+def test_transactions_and_domains() -> None:
+    log = log_of(
+        [{"txn": {"appId": "x", "version": 1}}, {"domainMetadata": {"domain": "d", "configuration": "1"}}],
+        [{"txn": {"appId": "x", "version": 2}}, {"txn": {"appId": "y", "version": 9}}],
+        [{"domainMetadata": {"domain": "d", "configuration": "", "removed": True}}],
+        [{"domainMetadata": {"domain": "e", "configuration": "2", "removed": False}}],
+    )
+    for checkpoint in (None, 0, 1, 2):
+        if checkpoint is not None:
+            write_checkpoint(log, log.snapshot(checkpoint), _KEEP_ALL)
+        state = log.snapshot().state
+        assert {k: v["version"] for k, v in state.txns.items()} == {"x": 2, "y": 9}
+        assert {k: v["configuration"] for k, v in state.domains.items()} == {"e": "2"}
+    assert set(log.snapshot(1).state.domains) == {"d"}
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8), max_size=5))
+def test_paths_are_decoded_exactly_once(paths: list[str]) -> None:
+    encoded = pa.chunked_array([[quote(p, safe="/+") for p in paths]], pa.string())
+    assert decoded_paths(encoded).to_pylist() == paths
+    twice = pa.chunked_array([[quote(quote(p)) for p in paths]], pa.string())
+    assert decoded_paths(twice).to_pylist() == [quote(p) for p in paths]
+
+
+@pytest.mark.parametrize("path", ["a%", "a%2", "a%zz", "%", "100%25%"])
+def test_a_lone_percent_sign_stands_for_itself(path: str) -> None:
+    assert decoded_paths(pa.chunked_array([[path]])).to_pylist() == [unquote(path)]
+
+
+def test_a_path_that_is_no_utf8_is_refused_with_a_typed_error() -> None:
+    log = log_of([add("a%FF%FE")])
+    try:
+        snapshot = log.snapshot()
+    except TrilakeError:
+        return
+    assert snapshot.adds.num_rows == 1
+
+
+def test_keys_keep_the_order_of_rows() -> None:
+    log = log_of([add("a", deletionVector=_VECTORS[1]), add("%62"), add("file:/c")], store=MemoryStore())
+    assert file_keys(log.snapshot().adds).to_pylist() == ["a\0uab@1", "b\0", "/c\0"]

@@ -1,0 +1,286 @@
+"""Which files make up a version: names, and the choice among them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.delta.tables import add, lines, log_of, metadata, protocol, remove
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import LAST_CHECKPOINT, LogListing, choose_segment, commit_key, sort_listing
+from trilake.delta.runtime import Runtime
+from trilake.errors import CorruptLogError, LogGapError, TableNotFoundError, VersionNotFoundError
+from trilake.storage.base import ObjectMeta
+from trilake.storage.memory import MemoryStore
+
+UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
+
+
+def _listing(*names: str, empty: tuple[str, ...] = ()) -> LogListing:
+    return sort_listing(ObjectMeta(f"_delta_log/{n}", 0 if n in empty else 9, 0) for n in names)
+
+
+def _commits(*versions: int) -> list[str]:
+    return [f"{v:020d}.json" for v in versions]
+
+
+def _checkpoint(version: int) -> str:
+    return f"{version:020d}.checkpoint.parquet"
+
+
+def _part(version: int, part: int, of: int) -> str:
+    return f"{version:020d}.checkpoint.{part:010d}.{of:010d}.parquet"
+
+
+def test_files_that_are_none_of_ours_are_passed_over() -> None:
+    listing = _listing(
+        *_commits(0),
+        ".tmp",
+        "00000000000000000001.json.tmp",
+        ".00000000000000000001.json.crc",
+        "00000000000000000001.crc",
+        "_last_checkpoint",
+        f"_staged_commits/00000000000000000001.{UUID}.json",
+        f"00000000000000000001.{UUID}.json",
+        f"_sidecars/{UUID}.parquet",
+        "1.json",
+        "00000000000000000001.json.00000000000000000001.json",
+        "00000000000000000001.checkpoint.parquet.tmp",
+    )
+    assert set(listing.commits) == {0}
+    assert listing.checkpoints == ()
+    assert listing.compactions == ()
+
+
+def test_an_empty_log_is_no_table() -> None:
+    with pytest.raises(TableNotFoundError, match="not a Delta table"):
+        choose_segment(_listing("_last_checkpoint", f"_staged_commits/{UUID}.json"), uri="x")
+
+
+@pytest.mark.parametrize("version", [-1, 3, 2**63, 10**30])
+def test_versions_out_of_range(version: int) -> None:
+    with pytest.raises(VersionNotFoundError, match="newest version is 2"):
+        choose_segment(_listing(*_commits(0, 1, 2)), uri="x", version=version)
+
+
+def test_the_newest_complete_checkpoint_is_used() -> None:
+    listing = _listing(*_commits(0, 1, 2, 3, 4), _checkpoint(1), _part(3, 1, 2), _part(3, 2, 2), _part(4, 1, 2))
+    segment = choose_segment(listing, uri="x")
+    assert segment.checkpoint_version == 3
+    assert [f.key.rpartition("/")[2] for f in segment.checkpoint_files] == [_part(3, 1, 2), _part(3, 2, 2)]
+    assert [c[0] for c in segment.commits] == [4]
+    assert choose_segment(listing, uri="x", version=2).checkpoint_version == 1
+    assert choose_segment(listing, uri="x", version=0).checkpoint_version is None
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [_part(2, 1, 3), _part(2, 3, 3)],
+        [_part(2, 1, 2), _part(2, 2, 3)],
+        [_part(2, 0, 1)],
+        [_part(2, 1, 2), _part(2, 3, 2)],
+        [_part(2, 1, 9_999_999_999)],
+    ],
+)
+def test_an_incomplete_multi_part_checkpoint_is_ignored(names: list[str]) -> None:
+    segment = choose_segment(_listing(*_commits(0, 1, 2), *names), uri="x")
+    assert segment.checkpoint_version is None
+    assert len(segment.commits) == 3
+
+
+def test_two_part_counts_of_one_version_do_not_mix() -> None:
+    listing = _listing(*_commits(2), _part(2, 1, 2), _part(2, 1, 1), _part(2, 2, 3))
+    assert [len(f) for _, f in listing.checkpoints] == [1]
+
+
+def test_zero_length_checkpoints_and_compactions_are_ignored() -> None:
+    compaction = f"{0:020d}.{1:020d}.compacted.json"
+    names = [_checkpoint(2), _part(1, 1, 1), f"{2:020d}.checkpoint.{UUID}.json", compaction]
+    listing = _listing(*_commits(0, 1, 2), *names, empty=tuple(names))
+    segment = choose_segment(listing, uri="x")
+    assert segment.checkpoint_version is None
+    assert [c[:2] for c in segment.commits] == [(0, 0), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("extension", ["json", "parquet"])
+def test_v2_checkpoints_with_a_uuid(extension: str) -> None:
+    segment = choose_segment(_listing(*_commits(5, 6), f"{5:020d}.checkpoint.{UUID}.{extension}"), uri="x")
+    assert segment.checkpoint_version == 5
+    assert [c[0] for c in segment.commits] == [6]
+
+
+def test_a_checkpoint_without_its_commit_is_accepted() -> None:
+    segment = choose_segment(_listing(_checkpoint(7)), uri="x")
+    assert (segment.version, segment.checkpoint_version, segment.commits) == (7, 7, ())
+
+
+@pytest.mark.parametrize(
+    ("versions", "missing"), [([0, 2], 1), ([0, 1, 5, 6], 2), ([0, 1, 3], 2)], ids=["one", "three", "last"]
+)
+def test_a_gap_names_the_missing_version(versions: list[int], missing: int) -> None:
+    with pytest.raises(LogGapError, match="not contiguous") as e:
+        choose_segment(_listing(*_commits(*versions)), uri="x")
+    assert e.value.context["version"] == missing
+    assert f"{missing:020d}.json" in e.value.context["file"]
+
+
+def test_a_gap_before_the_checkpoint_does_not_matter() -> None:
+    assert choose_segment(_listing(*_commits(0, 5, 6), _checkpoint(5)), uri="x").checkpoint_version == 5
+
+
+def test_a_gap_after_the_version_asked_for_does_not_matter() -> None:
+    assert choose_segment(_listing(*_commits(0, 1, 3)), uri="x", version=1).version == 1
+
+
+def test_versions_that_were_cleaned_up() -> None:
+    listing = _listing(*_commits(8, 9, 10, 11), _checkpoint(10))
+    with pytest.raises(VersionNotFoundError, match="cleaned up") as e:
+        choose_segment(listing, uri="x", version=9)
+    assert "oldest readable version is 10" in str(e.value)
+    assert choose_segment(listing, uri="x").version == 11
+
+
+def test_first_commits_missing_without_a_checkpoint() -> None:
+    with pytest.raises(LogGapError):
+        choose_segment(_listing(*_commits(3, 4)), uri="x")
+
+
+@pytest.mark.parametrize("version", [9_223_372_036_854_775_807, 99_999_999_999_999_999_999])
+def test_an_absurd_version_costs_neither_time_nor_memory(version: int) -> None:
+    with pytest.raises(LogGapError):
+        choose_segment(_listing(*_commits(0, 1, version)), uri="x")
+    log = log_of([])
+    old = log.snapshot()
+    log.store.put(commit_key(version), b"{}\n")
+    with pytest.raises(LogGapError):
+        log.update(old)
+
+
+def test_compaction_files_stand_for_their_commits() -> None:
+    names = [f"{a:020d}.{b:020d}.compacted.json" for a, b in [(1, 3), (1, 2), (2, 5), (4, 4), (6, 9), (0, 0)]]
+    segment = choose_segment(_listing(*_commits(*range(8)), *names), uri="x")
+    assert [c[:2] for c in segment.commits] == [(0, 0), (1, 3), (4, 4), (5, 5), (6, 6), (7, 7)]
+    # Not beyond the version asked for, and not across the checkpoint.
+    assert [c[:2] for c in choose_segment(_listing(*_commits(*range(8)), *names), uri="x", version=2).commits] == [
+        (0, 0),
+        (1, 2),
+    ]
+    with_checkpoint = choose_segment(_listing(*_commits(*range(8)), *names, _checkpoint(2)), uri="x")
+    assert [c[:2] for c in with_checkpoint.commits] == [(3, 3), (4, 4), (5, 5), (6, 6), (7, 7)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=8), st.integers(0, 10))
+def test_a_segment_covers_each_version_once(ranges: list[tuple[int, int]], checkpoint: int) -> None:
+    names = [f"{a:020d}.{b:020d}.compacted.json" for a, b in ranges]
+    segment = choose_segment(_listing(*_commits(*range(11)), *names, _checkpoint(checkpoint)), uri="x")
+    covered = [v for first, last, _ in segment.commits for v in range(first, last + 1)]
+    assert covered == list(range(checkpoint + 1, 11))
+
+
+# --- the hint --------------------------------------------------------------------------------------------------------
+
+
+def _log_with_checkpoint() -> DeltaLog:
+    log = log_of([add("a")], [add("b")], [remove("a")], [add("c")])
+    write_checkpoint(log, log.snapshot(2), Runtime())
+    return log
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"7",
+        b'{"size":3}',
+        b'{"version":1,"size":2}',
+        b'{"version":0,"size":2}',
+        b'{"version":3,"size":2}',
+        b'{"version":99,"size":2}',
+        b'{"version":-1}',
+        b'{"version":"2"}',
+        b'{"version":true}',
+        b'{"version":2.0}',
+        b'{"version":9223372036854775807}',
+        b'{"version":1000000000000000000000000000000}',
+        b'{"version":2,"size":5,"checksum":"00000000000000000000000000000000"}',
+        b'{"version":2,"checksum":5}',
+        b"\xff\xfe",
+        b'{"version":2,"checksum":"x","deep":' + b"[" * 1000 + b"]" * 1000 + b"}",
+        b"[" * 100_000,
+    ],
+)
+def test_a_wrong_hint_does_no_harm(hint: bytes) -> None:
+    log = _log_with_checkpoint()
+    log.store.put(LAST_CHECKPOINT, hint)
+    snapshot = log.snapshot()
+    assert snapshot.version == 3
+    assert sorted(snapshot.adds["path"].to_pylist()) == ["b", "c"]
+
+
+def test_a_hint_at_a_checkpoint_that_is_gone() -> None:
+    log = _log_with_checkpoint()
+    log.store.delete(["_delta_log/00000000000000000002.checkpoint.parquet"])
+    assert log.snapshot().segment.checkpoint_version is None
+
+
+def test_a_good_hint_spares_the_listing_of_old_commits() -> None:
+    log = _log_with_checkpoint()
+    for v in (0, 1):
+        log.store.delete([commit_key(v)])
+    assert log.snapshot().segment.checkpoint_version == 2
+    with pytest.raises(VersionNotFoundError, match="cleaned up"):
+        log.snapshot(1)
+
+
+def test_a_newer_checkpoint_than_the_hint_says() -> None:
+    log = _log_with_checkpoint()
+    hint = log.store.read(LAST_CHECKPOINT)
+    write_checkpoint(log, log.snapshot(3), Runtime())
+    log.store.put(LAST_CHECKPOINT, hint)
+    assert log.snapshot().segment.checkpoint_version == 3
+
+
+def test_update_over_commits_that_were_cleaned_up() -> None:
+    log = _log_with_checkpoint()
+    old = log.snapshot(0)
+    for v in (0, 1, 2):
+        log.store.delete([commit_key(v)])
+    assert sorted(log.update(old).adds["path"].to_pylist()) == ["b", "c"]
+
+
+def test_update_without_news_is_the_same_snapshot() -> None:
+    log = _log_with_checkpoint()
+    snapshot = log.snapshot()
+    assert log.update(snapshot) is snapshot
+
+
+def test_compaction_files_are_read() -> None:
+    log = log_of([add("a")], [add("b")], [remove("a")], [add("c")])
+    compacted = lines([add("b"), remove("a"), {"commitInfo": {"operation": "x"}}])
+    log.store.put(f"_delta_log/{1:020d}.{2:020d}.compacted.json", compacted)
+    snapshot = log.snapshot()
+    assert [c[:2] for c in snapshot.segment.commits] == [(0, 0), (1, 2), (3, 3)]
+    assert sorted(snapshot.adds["path"].to_pylist()) == ["b", "c"]
+
+
+def test_a_commit_that_vanishes_while_it_is_read() -> None:
+    log = log_of([add("a")])
+    segment = log.segment()
+    log.store.delete([commit_key(0)])
+    with pytest.raises(VersionNotFoundError, match="cleaned up"):
+        log.read_files([c.key for _, _, c in segment.commits])
+
+
+def test_a_log_without_protocol_or_metadata_is_refused() -> None:
+    for kept, lacking in ((protocol(), "metaData"), (metadata(), "protocol")):
+        store = MemoryStore()
+        store.put(commit_key(0), lines([kept]))
+        with pytest.raises(CorruptLogError, match=lacking):
+            DeltaLog(store).snapshot()

@@ -1,0 +1,254 @@
+"""Actions: two parsers, for few lines and for many, that must agree; and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.delta.tables import LONG_A, add, lines, log_of, metadata, protocol
+from trilake.delta.log.history import history
+from trilake.delta.protocol import actions
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, parse_commits, parse_rare
+from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError, UnsupportedProtocolError
+
+Commit = tuple[int, str, pa.Buffer]
+
+_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
+_LONG = st.integers(-(2**63), 2**63 - 1)
+_VECTOR = st.fixed_dictionaries(
+    {"storageType": st.sampled_from("uip"), "pathOrInlineDv": _TEXT, "sizeInBytes": st.integers(0, 2**31 - 1)},
+    optional={"offset": st.integers(0, 2**31 - 1), "cardinality": _LONG},
+)
+_MAP = st.dictionaries(_TEXT, st.none() | _TEXT, max_size=3)
+_OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
+    "partitionValues": _MAP,
+    "size": _LONG,
+    "modificationTime": _LONG,
+    "dataChange": st.booleans(),
+    "stats": st.none() | _TEXT | st.just('{"numRecords":1}'),
+    "tags": st.none() | _MAP,
+    "deletionVector": st.none() | _VECTOR,
+    "baseRowId": st.none() | _LONG,
+    "deletionTimestamp": _LONG,
+    "extendedFileMetadata": st.booleans(),
+    "aFieldOfTheFuture": st.just({"x": [1, None]}),
+}
+_FILE_ACTION = st.fixed_dictionaries({"path": _TEXT}, optional=_OPTIONAL)
+_OTHER = st.sampled_from(
+    [
+        {"txn": {"appId": "a", "version": 3}},
+        {"commitInfo": {"operation": "WRITE", "nested": {"x": [1, {"y": None}]}}},
+        {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
+        {"anActionOfTheFuture": {"add": {"path": "no"}}},
+        {"txn": None},
+        {"add": None},
+        {},
+    ]
+)
+_ACTION = st.one_of(
+    st.builds(lambda kind, a: {kind: a}, st.sampled_from(["add", "remove", "cdc"]), _FILE_ACTION), _OTHER
+)
+
+
+@st.composite
+def _commits(draw: st.DrawFn) -> list[Commit]:
+    """Commit files with odd but legal white space."""
+    out = []
+    for version in range(draw(st.integers(1, 3))):
+        end = draw(st.sampled_from(["\n", "\r\n", "\n\n", "\n \t\n"]))
+        before = draw(st.sampled_from(["", " ", "\t"]))
+        ascii_only = draw(st.booleans())
+        wide = draw(st.sampled_from([None, (" , ", " : ")]))
+        texts = [
+            before + json.dumps(a, ensure_ascii=ascii_only, separators=wide)
+            for a in draw(st.lists(_ACTION, min_size=1, max_size=6))
+        ]
+        text = end.join(texts) + draw(st.sampled_from(["", end]))
+        out.append((version, f"{version:020d}.json", pa.py_buffer(text.encode())))
+    return out
+
+
+def _both(commits: list[Commit]) -> tuple[ActionBatch, ActionBatch]:
+    names, texts = [(v, n) for v, n, _ in commits], [bytes(d) for _, _, d in commits]
+    return actions._parse_few(names, texts), actions._parse_many(names, texts)
+
+
+def _plain(batch: ActionBatch) -> dict[str, Any]:
+    """Content and order; the numbers in ``order`` themselves mean nothing."""
+    found: dict[str, Any] = {"rare": [(v, n, d) for v, n, d in batch.rare]}
+    for kind in ("add", "remove", "cdc"):
+        table = getattr(batch, kind)
+        assert table["order"].to_pylist() == sorted(table["order"].to_pylist())
+        found[kind] = table.drop_columns(["order"]).to_pylist()
+    return found
+
+
+@settings(max_examples=60)
+@given(_commits())
+def test_both_parsers_agree(commits: list[Commit]) -> None:
+    few, many = _both(commits)
+    assert _plain(few) == _plain(many)
+    assert few.add.schema.equals(many.add.schema)
+    assert list(parse_rare(commits).rare) == list(few.rare)
+
+
+def test_the_order_of_adds_and_removes_is_that_of_the_log() -> None:
+    commit = (0, "x", pa.py_buffer(lines([add("a"), {"remove": {"path": "a"}}, add("b"), {"remove": {"path": "c"}}])))
+    for batch in _both([commit]):
+        a, r = batch.add["order"].to_pylist(), batch.remove["order"].to_pylist()
+        assert a[0] < r[0] < a[1] < r[1]
+
+
+def test_statistics_that_are_an_object_and_tags_that_are_no_texts() -> None:
+    commit = (0, "x", pa.py_buffer(b'{"add":{"path":"p","stats":{"numRecords":3},"tags":{"n":1,"t":"1","o":{"a":2}}}}'))
+    for batch in _both([commit]):
+        row = batch.add.to_pylist()[0]
+        assert json.loads(row["stats"]) == {"numRecords": 3}
+        assert row["tags"] == [("n", "1"), ("t", "1"), ("o", '{"a":2}')]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b" \r\n\t\n",
+        b"\0\0\0\0",
+        b'{"add":{"path":"a"',
+        b'{"commitInfo":{}}\n{"add":{"path":"a","size":1}}\n{"add":{"pa',
+        b'{"add":{"path":"a"}}{"add":{"path":"b"}}\n',
+        b"[]\n",
+        b"7\n",
+        b'"text"\n',
+        b"null\n",
+        b'{"add":{"path":"\xff"}}\n',
+        b'{"add":{"size":1}}\n',
+        b'{"add":{"path":null}}\n',
+        b'{"remove":{"dataChange":true}}\n',
+        b'{"add":{"path":"a","size":"large"}}\n',
+        b'{"add":{"path":"a","size":9223372036854775808}}\n',
+        b'{"add":{"path":"a","partitionValues":[1]}}\n',
+        b'{"add":{"path":"a","deletionVector":"x"}}\n',
+        b'{"add":[]}\n',
+        b'{"add":"a"}\n',
+        b'{"txn":5}\n',
+        b'{"commitInfo":"x"}\n',
+        b'{"metaData":[1]}\n',
+        b'{"protocol":true}\n',
+        b'{"domainMetadata":"d"}\n',
+        b'{"add":' + b"[" * 5000 + b"]" * 5000 + b"}\n",
+    ],
+)
+@pytest.mark.parametrize("size", ["few", "many"])
+def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "_FEW_LINES", 10**9 if size == "few" else -1)
+    good = pa.py_buffer(lines([protocol(), metadata(), add("ok")]))
+    with pytest.raises(CorruptLogError) as e:
+        parse_commits([(6, "_delta_log/6.json", good), (7, "_delta_log/7.json", pa.py_buffer(content))])
+    assert e.value.context["version"] == 7
+    assert e.value.context["file"] == "_delta_log/7.json"
+
+
+def test_a_table_with_a_truncated_commit_is_refused_by_name() -> None:
+    log = log_of([add("a")], [add("b")])
+    content = bytes(log.store.read("_delta_log/00000000000000000001.json"))
+    for cut in (0, 1, len(content) // 2, len(content) - 2):
+        log.store.put("_delta_log/00000000000000000001.json", content[:cut])
+        with pytest.raises(CorruptLogError, match=r"00000000000000000001\.json, version: 1"):
+            log.snapshot()
+        assert log.snapshot(0).version == 0
+
+
+# --- rare actions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"minReaderVersion": 1}, {"minReaderVersion": "x", "minWriterVersion": 2}, {"minReaderVersion": None}]
+)
+def test_an_incomplete_protocol(data: dict[str, Any]) -> None:
+    with pytest.raises(CorruptLogError, match="protocol"):
+        Protocol.from_json(data, version=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schemaString": None},
+        {"schemaString": "x"},
+        {"schemaString": "[]"},
+        {"schemaString": '{"type":"struct"}'},
+        {"schemaString": '{"type":"struct","fields":[1]}'},
+        {"schemaString": '{"type":"struct","fields":[{"name":"a"}]}'},
+        {"schemaString": '{"type":"struct","fields":[{"name":"a","type":"long","metadata":7}]}'},
+        {"schemaString": '{"type":"struct","fields":7}'},
+        {"schemaString": '"long"'},
+        {"partitionColumns": ["b"]},
+        {"partitionColumns": [1]},
+        {"partitionColumns": [["a"]]},
+        {"partitionColumns": 5},
+        {"partitionColumns": "a"},
+        {"configuration": 5},
+        {"configuration": [1]},
+        {"format": 5},
+        {"format": {"options": 5}},
+    ],
+)
+def test_incomplete_metadata(change: dict[str, Any]) -> None:
+    data = {**metadata()["metaData"], **change}
+    with pytest.raises(CorruptLogError):
+        Metadata.from_json(data, version=1)
+
+
+def test_an_unknown_type_is_named() -> None:
+    with pytest.raises(UnsupportedProtocolError, match="geometry"):
+        Metadata.from_json(metadata(LONG_A.replace('"long"', '"geometry"'))["metaData"])
+
+
+def test_what_is_written_is_read() -> None:
+    data = metadata(LONG_A, ["a"], delta__appendOnly="true")["metaData"]
+    assert Metadata.from_json(data).to_json() == data
+    for p in (protocol(), protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=[])):
+        assert Protocol.from_json(p["protocol"]).to_json() == p["protocol"]
+
+
+def test_null_properties_are_none() -> None:
+    parsed = Metadata.from_json({**metadata()["metaData"], "configuration": {"a": None, "b": "x"}})
+    assert parsed.configuration.get("a") != "None"
+    assert parsed.configuration["b"] == "x"
+
+
+@pytest.mark.parametrize("info", [{}, {"timestamp": "soon", "operationParameters": 5, "isBlindAppend": "yes"}])
+def test_history_of_odd_commit_infos(info: dict[str, Any]) -> None:
+    log = log_of([{"commitInfo": info}])
+    assert history(log, log.snapshot()).num_rows == 1
+
+
+def test_metadata_and_protocol_must_be_there() -> None:
+    store_log = log_of([add("a")])
+    store_log.store.put("_delta_log/00000000000000000000.json", lines([add("a")]))
+    with pytest.raises(MissingMetadataError, match="metaData and no protocol"):
+        store_log.snapshot()
+
+
+@settings(max_examples=40)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["path", "id", "a"]), inner),
+        max_leaves=5,
+    ),
+    st.sampled_from(["add", "remove", "cdc", "metaData", "protocol", "txn", "domainMetadata", "commitInfo"]),
+)
+def test_any_value_in_an_action_is_read_or_refused(value: Any, kind: str) -> None:
+    log = log_of([], [{kind: value}])
+    try:
+        snapshot = log.snapshot()
+        history(log, snapshot)
+    except TrilakeError:
+        return
+    assert snapshot.version == 1

@@ -1,0 +1,214 @@
+"""Column mapping: ids, physical names, and rows under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.column_mapping import (
+    MAX_COLUMN_ID,
+    assign,
+    change_mode,
+    check_can_rename,
+    check_names,
+    mapped,
+    max_column_id,
+    parse_mode,
+    physical_schema,
+    reuse,
+    strip,
+    to_physical,
+)
+from trilake.delta.protocol.schema import COLUMN_ID, PHYSICAL_NAME, StructType, from_arrow, nested_fields
+from trilake.errors import CorruptLogError, InvalidArgumentError
+
+INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
+ARROW = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("s", INNER),
+        ("l", pa.list_(INNER)),
+        ("m", pa.map_(pa.string(), pa.list_(INNER))),
+    ]
+)
+SCHEMA = from_arrow(ARROW)
+ROWS = [
+    {"id": 1, "s": {"x": 1, "y": "a"}, "l": [{"x": 2, "y": None}, None], "m": [("k", [{"x": 3, "y": "b"}])]},
+    {"id": 2, "s": None, "l": None, "m": None},
+    {"id": 3, "s": {"x": None, "y": None}, "l": [], "m": [("k", None), ("n", [])]},
+]
+
+
+def numbered() -> Callable[[], str]:
+    numbers = count(1)
+    return lambda: f"{next(numbers):04d}"
+
+
+def metadata(schema: StructType = SCHEMA, **configuration: str) -> Metadata:
+    return Metadata("t", schema.json(), configuration={k.replace("__", "."): v for k, v in configuration.items()})
+
+
+def test_a_new_table_gets_numbers_in_order_and_new_names_at_every_depth() -> None:
+    schema, top = assign(SCHEMA, mode="name", new_id=numbered())
+    fields = nested_fields(schema)
+    assert [(f.name, f.column_id) for f in fields] == [
+        (n, i + 1) for i, n in enumerate(["id", "s", "x", "y", "l", "x", "y", "m", "x", "y"])
+    ]
+    assert [f.physical_name for f in fields] == [f"col-{i:04d}" for i in range(1, 11)]
+    assert top == 10
+
+
+def test_an_existing_table_keeps_its_names() -> None:
+    schema, top = assign(SCHEMA, mode="name", existing=True)
+    assert [f.physical_name for f in nested_fields(schema)] == [f.name for f in nested_fields(SCHEMA)]
+    assert top == 10
+
+
+def test_what_is_mapped_stays_and_new_ids_are_above_every_old_one() -> None:
+    first, top = assign(SCHEMA, mode="id", new_id=numbered())
+    assert assign(first, mode="id") == (first, top)
+    grown = StructType((*first.fields, *from_arrow(pa.schema([("new", INNER)])).fields))
+    second, top = assign(grown, mode="id", max_id=40)
+    assert second.fields[:-1] == first.fields
+    assert [f.column_id for f in nested_fields(second)[-3:]] == [41, 42, 43]
+    assert top == 43
+    assert len({f.physical_name for f in nested_fields(second)}) == 13
+
+
+def test_without_mapping_nothing_happens() -> None:
+    assert assign(SCHEMA, mode="none", max_id=3) == (SCHEMA, 3)
+    assert mapped(metadata()) == metadata()
+    table = pa.Table.from_pylist(ROWS, schema=ARROW)
+    assert to_physical(table, SCHEMA, "none") is table
+    assert physical_schema(SCHEMA, "none") == SCHEMA.to_arrow_schema()
+
+
+@pytest.mark.parametrize(("key", "what"), [(COLUMN_ID, "the id 1"), (PHYSICAL_NAME, "the physical name 'col-0001'")])
+def test_one_id_or_name_for_two_columns_is_refused(key: str, what: str) -> None:
+    schema, _ = assign(from_arrow(pa.schema([("a", pa.int64()), ("b", pa.int64())])), mode="name", new_id=numbered())
+    a, b = schema.fields
+    twice = StructType((a, type(b)(b.name, b.type, True, {**b.metadata, key: a.metadata[key]})))
+    with pytest.raises(CorruptLogError, match=what):
+        assign(twice, mode="name")
+
+
+def test_the_same_physical_name_in_two_structs_is_two_names() -> None:
+    """Enabled on a table that was there: its nested fields have the names they had."""
+    assert assign(SCHEMA, mode="name", existing=True)[0].field("l") is not None
+
+
+def test_the_table_property_holds_the_highest_id() -> None:
+    new = mapped(metadata(delta__columnMapping__mode="name"), new_id=numbered())
+    assert new.configuration[MAX_COLUMN_ID] == "10"
+    assert max_column_id(new) == 10
+    assert mapped(new) is new
+    with pytest.raises(CorruptLogError, match="maxColumnId is 'many'"):
+        max_column_id(metadata(delta__columnMapping__maxColumnId="many"))
+
+
+def test_enabling_on_a_table_with_files() -> None:
+    plain = metadata()
+    named = change_mode(plain, metadata(delta__columnMapping__mode="name"))
+    assert [f.physical_name for f in named.schema.fields] == SCHEMA.names
+    assert named.configuration[MAX_COLUMN_ID] == "10"
+    assert change_mode(named, named) is named
+    for old, new in [(plain, metadata(delta__columnMapping__mode="id")), (named, plain)]:
+        with pytest.raises(InvalidArgumentError, match="cannot be changed from"):
+            change_mode(old, new)
+
+
+def test_names_and_modes_are_checked() -> None:
+    assert parse_mode(" NAME ") == "name"
+    with pytest.raises(InvalidArgumentError, match="none, name, id"):
+        parse_mode("names")
+    odd = from_arrow(pa.schema([("a b", pa.int64())]))
+    check_names(odd, "name")
+    with pytest.raises(InvalidArgumentError, match=r"delta\.columnMapping\.mode"):
+        check_names(odd, "none")
+    check_can_rename(metadata(delta__columnMapping__mode="id"), "rename")
+    with pytest.raises(InvalidArgumentError, match=r"cannot rename a column.*delta\.columnMapping\.mode to 'name'"):
+        check_can_rename(metadata(), "rename")
+
+
+def test_a_replaced_schema_keeps_the_columns_that_stay() -> None:
+    old, _ = assign(SCHEMA, mode="name", new_id=numbered())
+    new = reuse(from_arrow(pa.schema([("s", INNER), ("id", pa.string()), ("l", pa.list_(INNER))])), old)
+    assert new.field("s") == old.field("s")
+    assert new.field("l") == old.field("l")
+    assert new.field("id").column_id is None
+    assert strip(old) == SCHEMA
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_rows_under_physical_names_are_the_same_rows(mode: str) -> None:
+    schema, _ = assign(SCHEMA, mode=mode)
+    table = pa.concat_tables([pa.Table.from_pylist(ROWS, schema=SCHEMA.to_arrow_schema())] * 2).slice(1, 4)
+    physical = to_physical(table, schema, mode)
+    physical.validate(full=True)
+    assert physical.schema.equals(physical_schema(schema, mode), check_metadata=True)
+    old, new = table["s"].chunk(0), physical[schema.field("s").physical_name].chunk(0)
+    assert new.field(0).buffers()[1].address == old.field(0).buffers()[1].address
+    back = pa.Table.from_batches([pa.record_batch(b.columns, physical.schema) for b in physical.to_batches()])
+    assert back.column(0).to_pylist() == table.column(0).to_pylist()
+    assert [len(r) for r in back[2].to_pylist() if r] == [len(r) for r in table[2].to_pylist() if r]
+
+
+def test_parquet_files_hold_the_ids() -> None:
+    schema, _ = assign(SCHEMA, mode="id")
+    table = to_physical(pa.Table.from_pylist(ROWS, schema=SCHEMA.to_arrow_schema()), schema, "id")
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, store_schema=False)
+    read = pq.read_schema(pa.BufferReader(sink.getvalue()))
+    assert [f.metadata[b"PARQUET:field_id"] for f in read] == [b"1", b"2", b"5", b"8"]
+    assert [f.metadata[b"PARQUET:field_id"] for f in read.field(1).type] == [b"3", b"4"]
+    element = read.field(2).type.value_field
+    assert b"PARQUET:field_id" not in (element.metadata or {})
+    assert [f.metadata[b"PARQUET:field_id"] for f in element.type] == [b"6", b"7"]
+
+
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_a_null_struct_of_what_must_not_be_null_can_be_written(mode: str) -> None:
+    deep = pa.struct([pa.field("d", pa.struct([pa.field("x", pa.int64(), False)]), False)])
+    kind = pa.schema(
+        [
+            ("s", deep),
+            pa.field("r", pa.struct([pa.field("x", pa.int64(), False)]), False),
+            ("l", pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int64(), False)])))),
+        ]
+    )
+    schema, _ = assign(from_arrow(kind), mode=mode)
+    rows: list[dict[str, Any]] = [
+        {"s": None, "r": {"x": 1}, "l": [None]},
+        {"s": {"d": {"x": 1}}, "r": {"x": 2}, "l": [{"x": 1}]},
+    ]
+    table = pa.Table.from_pylist(rows, schema=schema.to_arrow_schema())
+    physical = to_physical(table, schema, mode)
+    assert physical.schema.equals(physical_schema(schema, mode), check_metadata=True)
+    assert not physical.schema.field(1).type.field(0).nullable
+    sink = pa.BufferOutputStream()
+    pq.write_table(physical, sink, store_schema=False)
+    back = pq.read_table(pa.BufferReader(sink.getvalue()))
+    assert [c.to_pylist()[0] is None for c in back.columns] == [True, False, False]
+    if mode == "none":
+        assert back.to_pylist() == rows
+
+
+def test_some_of_the_columns_and_columns_of_others() -> None:
+    schema, _ = assign(SCHEMA, mode="name", new_id=numbered())
+    table = pa.table({"_change_type": ["insert"], "id": [1]})
+    assert to_physical(table, schema, "name").column_names == ["_change_type", "col-0001"]
+    empty = to_physical(SCHEMA.to_arrow_schema().empty_table(), schema, "name")
+    assert empty.schema.equals(physical_schema(schema, "name"), check_metadata=True)
+
+
+def test_rows_of_another_shape_are_refused() -> None:
+    schema, _ = assign(SCHEMA, mode="name")
+    for wrong in (pa.table({"s": [{"y": "a", "x": 1}]}), pa.table({"s": [1]}), pa.table({"l": [[1]]})):
+        with pytest.raises(InvalidArgumentError, match="where the table has struct"):
+            to_physical(wrong, schema, "name")

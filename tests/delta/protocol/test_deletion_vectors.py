@@ -1,0 +1,259 @@
+"""Deletion vectors: where they are, what they must look like, and which rows they take away."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+import uuid
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from tests.delta.tables import parquet, table_of
+from trilake.delta.protocol.deletion_vectors import (
+    MAGIC,
+    DeletionVectorDescriptor,
+    file_bytes,
+    keep_mask,
+    row_indexes,
+    serialize,
+    z85_decode,
+    z85_encode,
+)
+from trilake.errors import DeletionVectorError, MissingFileError
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.memory import MemoryStore
+
+ID = uuid.UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61")
+INLINE = {
+    "storageType": "i",
+    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "sizeInBytes": 44,
+    "cardinality": 6,
+}
+
+
+def _vector(**fields: Any) -> DeletionVectorDescriptor:
+    found = DeletionVectorDescriptor.from_json(fields)
+    assert found is not None
+    return found
+
+
+def test_the_examples_of_the_specification() -> None:
+    inline = _vector(**INLINE)
+    assert list(inline.load(MemoryStore())) == [3, 4, 7, 11, 18, 29]
+    relative = _vector(
+        storageType="u", pathOrInlineDv="ab^-aqEH.-t@S}K{vb[*k^", offset=4, sizeInBytes=40, cardinality=6
+    )
+    assert relative.relative_path() == f"ab/deletion_vector_{ID}.bin"
+    assert relative.unique_id == "uab^-aqEH.-t@S}K{vb[*k^@4"
+    # The text of the specification's own inline example is of a format before the one it describes: the same bitmap,
+    # behind another magic number in another byte order.
+    older = _vector(
+        **INLINE | {"pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40}
+    )
+    assert list(older.load(MemoryStore())) == [3, 4, 7, 11, 18, 29]
+    assert inline.unique_id == "i" + INLINE["pathOrInlineDv"]  # type: ignore[operator]
+
+
+def test_without_a_prefix_or_with_a_long_one() -> None:
+    encoded = z85_encode(ID.bytes)
+    assert len(encoded) == 20
+    assert _vector(storageType="u", pathOrInlineDv=encoded).relative_path() == f"deletion_vector_{ID}.bin"
+    assert _vector(storageType="u", pathOrInlineDv=f"a/b{encoded}").relative_path() == f"a/b/deletion_vector_{ID}.bin"
+
+
+@given(st.binary(max_size=64))
+def test_z85_round_trip(data: bytes) -> None:
+    decoded = z85_decode(z85_encode(data))
+    assert decoded[: len(data)] == data
+    assert len(decoded) == -(-len(data) // 4) * 4
+    assert not any(decoded[len(data) :])
+
+
+@pytest.mark.parametrize("text", ["a", "abcd", "abcdef", "ab de", 'ab"de', "#####", "%nSc1", "äbcde", "\0\0\0\0\0"])
+def test_no_z85(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        z85_decode(text)
+
+
+_ROWS = st.sets(st.integers(0, 200) | st.integers(0, 2**33) | st.integers(65_000, 66_000), min_size=1, max_size=30)
+
+
+@given(_ROWS)
+def test_inline_and_files_round_trip(deleted: set[int]) -> None:
+    data = serialize(BitMap64(deleted))
+    inline = _vector(storageType="i", pathOrInlineDv=z85_encode(data), sizeInBytes=len(data), cardinality=len(deleted))
+    assert set(inline.load(MemoryStore())) == deleted
+    other = serialize(BitMap64([1]))
+    content, offsets = file_bytes([other, data, other])
+    store = MemoryStore()
+    vector = _vector(
+        storageType="u",
+        pathOrInlineDv=z85_encode(ID.bytes),
+        offset=offsets[1],
+        sizeInBytes=len(data),
+        cardinality=len(deleted),
+    )
+    store.put(vector.relative_path(), content)
+    assert set(vector.load(store)) == deleted
+
+
+def _stored(store: Store, content: bytes, **change: Any) -> DeletionVectorDescriptor:
+    fields = {
+        "storageType": "u",
+        "pathOrInlineDv": "ab" + z85_encode(ID.bytes),
+        "offset": 1,
+        "sizeInBytes": len(serialize(BitMap64([3, 5]))),
+        "cardinality": 2,
+        **change,
+    }
+    vector = _vector(**fields)
+    store.put(f"ab/deletion_vector_{ID}.bin", content)
+    return vector
+
+
+def _frame(data: bytes, *, version: bytes = b"\1", size: int | None = None, crc: int | None = None) -> bytes:
+    stated = len(data) if size is None else size
+    checksum = zlib.crc32(data) if crc is None else crc
+    return version + struct.pack(">i", stated) + data + struct.pack(">I", checksum)
+
+
+_GOOD = serialize(BitMap64([3, 5]))
+
+
+@pytest.mark.parametrize(
+    ("content", "change", "why"),
+    [
+        (_frame(_GOOD, version=b"\2"), {}, "version"),
+        (_frame(_GOOD, crc=0), {}, "CRC"),
+        (_frame(_GOOD, size=len(_GOOD) - 1), {}, "bytes"),
+        (_frame(_GOOD, size=-1), {}, "bytes"),
+        (_frame(struct.pack("<I", MAGIC + 1) + _GOOD[4:]), {}, "magic"),
+        (_frame(struct.pack(">I", MAGIC) + _GOOD[4:]), {}, "magic"),
+        (_frame(_GOOD)[:-1], {}, "ends before"),
+        (b"", {}, "ends before"),
+        (b"\1", {}, "ends before"),
+        (_frame(_GOOD), {"cardinality": 3}, "log says 3"),
+        (_frame(_GOOD), {"cardinality": 0}, "log says 0"),
+        (_frame(_GOOD), {"sizeInBytes": len(_GOOD) + 1}, ".+"),
+        (_frame(_GOOD), {"sizeInBytes": 2**31 - 1}, "ends before"),
+        (_frame(_GOOD), {"sizeInBytes": 0}, "too small"),
+        (_frame(_GOOD), {"sizeInBytes": -5}, "too small"),
+        (_frame(_GOOD), {"offset": 2**31 - 1}, "ends before"),
+        (_frame(_GOOD), {"offset": 2}, ".+"),
+        (_frame(_GOOD[:8]), {"sizeInBytes": 8}, "magic"),
+        (_frame(_GOOD[:4] + struct.pack("<Q", 2**63) + _GOOD[12:]), {}, "bucket"),
+        (_frame(_GOOD[:4] + struct.pack("<Q", 2) + _GOOD[12:]), {}, ".+"),
+        (_frame(_GOOD[:4] + b"\xff" * (len(_GOOD) - 4)), {}, ".+"),
+        (_frame(_GOOD[:-2] + b"\xff\xff"), {"cardinality": 3}, ".+"),
+        (_frame(_GOOD), {"pathOrInlineDv": "short"}, "20 characters"),
+        (_frame(_GOOD), {"pathOrInlineDv": "abcdefghij klmnopqrst"}, ".+"),
+        (_frame(_GOOD), {"storageType": "x"}, "unknown"),
+        (_frame(_GOOD), {"storageType": "p", "pathOrInlineDv": "relative/path"}, "absolute"),
+        (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": "abc"}, ".+"),
+        (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": ""}, ".+"),
+        (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": z85_encode(_GOOD), "sizeInBytes": 4}, ".+"),
+        (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": z85_encode(_GOOD), "cardinality": 1}, "log says 1"),
+    ],
+)
+def test_a_vector_that_is_not_what_the_log_says(content: bytes, change: dict[str, Any], why: str) -> None:
+    store = MemoryStore()
+    vector = _stored(store, content, **change)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DeletionVectorError, match=why):
+            vector.load(store)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.data())
+def test_damaged_bitmaps_give_typed_errors_and_never_wrong_cardinalities(data: st.DataObject) -> None:
+    content = bytearray(serialize(BitMap64([1, 2, 3, 70_000, 2**33, *range(100_000, 105_000)])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(4, len(content) - 1))] = data.draw(st.integers(0, 255))
+    store = MemoryStore()
+    vector = _stored(store, _frame(bytes(content)), sizeInBytes=len(content), cardinality=5005)
+    with suppress(DeletionVectorError):
+        assert len(vector.load(store)) == 5005
+
+
+def test_a_missing_file() -> None:
+    vector = _vector(storageType="u", pathOrInlineDv=z85_encode(ID.bytes), offset=1, sizeInBytes=34, cardinality=2)
+    with pytest.raises(MissingFileError, match=str(ID)):
+        vector.load(MemoryStore())
+
+
+@pytest.mark.parametrize("spelling", ["{}", "file:{}", "file://{}"])
+def test_an_absolute_path(tmp_path: Any, spelling: str) -> None:
+    file = tmp_path / "a b.bin"
+    file.write_bytes(_frame(_GOOD))
+    path = spelling.format(str(file).replace(" ", "%20"))
+    vector = _vector(storageType="p", pathOrInlineDv=path, offset=1, sizeInBytes=len(_GOOD), cardinality=2)
+    assert list(vector.load(open_store(tmp_path / "table"))) == [3, 5]
+
+
+def test_no_vector() -> None:
+    assert DeletionVectorDescriptor.from_json(None) is None
+    assert DeletionVectorDescriptor.from_json({"storageType": None, "pathOrInlineDv": None}) is None
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(0, 50), st.integers(0, 20))
+def test_masks(deleted: set[int], start: int, length: int) -> None:
+    mask = keep_mask(row_indexes(BitMap64(deleted)), start, length)
+    expected = [start + i not in deleted for i in range(length)]
+    assert (mask.to_pylist() if mask is not None else [True] * length) == expected
+
+
+def _descriptor(deleted: set[int], **change: Any) -> dict[str, Any]:
+    data = serialize(BitMap64(deleted))
+    return {
+        "deletionVector": {
+            "storageType": "i",
+            "pathOrInlineDv": z85_encode(data),
+            "sizeInBytes": len(data),
+            "cardinality": len(deleted),
+            **change,
+        }
+    }
+
+
+@settings(max_examples=25)
+@given(st.sets(st.integers(0, 29), min_size=1), st.integers(1, 11))
+def test_row_indexes_span_row_groups_and_skipped_ones(deleted: set[int], group: int) -> None:
+    data = parquet(pa.table({"a": list(range(30))}), row_group_size=group)
+    table = table_of(data, schema=pa.schema([("a", pa.int64())]), fields=[_descriptor(deleted)])
+    left = [i for i in range(30) if i not in deleted]
+    assert table.to_arrow()["a"].to_pylist() == left
+    assert table.count() == len(left)
+    assert table.to_arrow(filter="a >= 17")["a"].to_pylist() == [i for i in left if i >= 17]
+    assert table.to_arrow(columns=[]).num_rows == len(left)
+    assert table.count("a >= 17") == len([i for i in left if i >= 17])
+
+
+def test_counts_from_statistics_take_the_vector_off() -> None:
+    fields = [{"stats": '{"numRecords":4}', **_descriptor({1, 2})}]
+    assert table_of(pa.table({"a": [0, 1, 2, 3]}), fields=fields).count() == 2
+
+
+def test_a_vector_beyond_the_file_is_an_error() -> None:
+    table = table_of(pa.table({"a": [0, 1, 2]}), fields=[_descriptor({1, 3})])
+    with pytest.raises(DeletionVectorError, match="row 3 of a file with 3 rows"):
+        table.to_arrow()
+
+
+def test_all_rows_deleted() -> None:
+    table = table_of(pa.table({"a": [0, 1]}), pa.table({"a": [7]}), fields=[_descriptor({0, 1})])
+    assert table.to_arrow()["a"].to_pylist() == [7]

@@ -1,0 +1,238 @@
+"""The registry of table features: what protocols have, what metadata asks for, and the lowest protocol that says it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.features import (
+    REGISTRY,
+    add_feature,
+    check_readable,
+    check_writable,
+    dependents,
+    feature,
+    features_of,
+    has_feature,
+    normalized,
+    protocol_for,
+    required,
+    upgrade_protocol,
+    upgraded,
+    with_features,
+    without_feature,
+)
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+
+WRITABLE = sorted(f.name for f in REGISTRY.values() if f.writes != "never")
+LEGACY = [
+    Protocol(1, 1),
+    Protocol(1, 2),
+    Protocol(1, 3),
+    Protocol(1, 4),
+    Protocol(1, 6),
+    Protocol(2, 5),
+    Protocol(2, 6),
+]
+
+
+def table(
+    *types: str,
+    field_metadata: dict[str, object] | None = None,
+    more: dict[str, str] | None = None,
+    **configuration: str,
+) -> Metadata:
+    fields = [
+        StructField(f"c{i}", PrimitiveType(t), True, field_metadata or {}) for i, t in enumerate(types or ["long"])
+    ]
+    return Metadata(
+        "t",
+        StructType(tuple(fields)).json(),
+        configuration={f"delta.{k}": v for k, v in {**configuration, **(more or {})}.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "wanted"),
+    [
+        (table(), Protocol(1, 2)),
+        (table(appendOnly="true"), Protocol(1, 2)),
+        (table(enableChangeDataFeed="true"), Protocol(1, 4)),
+        (table(more={"constraints.c": "c0 > 1"}), Protocol(1, 3)),
+        (table(more={"columnMapping.mode": "name"}), Protocol(2, 5)),
+        (table(field_metadata={"delta.generationExpression": "1"}), Protocol(1, 4)),
+        (table(field_metadata={"delta.identity.start": 1}), Protocol(1, 6)),
+        (table("timestamp_ntz"), Protocol(3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz"))),
+        (
+            table(enableDeletionVectors="true", enableChangeDataFeed="TRUE"),
+            Protocol(3, 7, ("deletionVectors",), ("appendOnly", "changeDataFeed", "deletionVectors", "invariants")),
+        ),
+        (
+            table(enableRowTracking="true", more={"columnMapping.mode": "id"}),
+            Protocol(2, 7, None, ("appendOnly", "columnMapping", "domainMetadata", "invariants", "rowTracking")),
+        ),
+        (
+            table(enableDeletionVectors="true", more={"columnMapping.mode": "id"}),
+            Protocol(
+                3,
+                7,
+                ("columnMapping", "deletionVectors"),
+                ("appendOnly", "columnMapping", "deletionVectors", "invariants"),
+            ),
+        ),
+        (
+            table(enableTypeWidening="true"),
+            Protocol(3, 7, ("typeWidening",), ("appendOnly", "invariants", "typeWidening")),
+        ),
+        (table(checkpointPolicy="v2"), Protocol(3, 7, ("v2Checkpoint",), ("appendOnly", "invariants", "v2Checkpoint"))),
+        (
+            table(field_metadata={"CURRENT_DEFAULT": "1"}, enableInCommitTimestamps="true"),
+            Protocol(1, 7, None, ("allowColumnDefaults", "appendOnly", "inCommitTimestamp", "invariants")),
+        ),
+    ],
+)
+def test_a_new_table_gets_the_lowest_protocol(metadata: Metadata, wanted: Protocol) -> None:
+    assert protocol_for(metadata) == wanted
+
+
+def test_named_features_come_with_what_they_need() -> None:
+    assert protocol_for(table(), ["clustering"]) == Protocol(
+        1, 7, None, ("appendOnly", "clustering", "domainMetadata", "invariants")
+    )
+    assert required(table(enableIcebergCompatV2="true")) == ["columnMapping", "icebergCompatV2"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "metadata", "wanted"),
+    [
+        (Protocol(1, 2), table(), Protocol(1, 2)),
+        (Protocol(1, 1), table(appendOnly="true"), Protocol(1, 2)),
+        (Protocol(1, 6), table(enableChangeDataFeed="true"), Protocol(1, 6)),
+        # Writers of version 6 know column mapping, readers of version 1 do not.
+        (Protocol(1, 6), table(more={"columnMapping.mode": "name"}), Protocol(2, 6)),
+        (
+            Protocol(2, 5),
+            table(enableDeletionVectors="true"),
+            Protocol(
+                3,
+                7,
+                ("columnMapping", "deletionVectors"),
+                (
+                    "appendOnly",
+                    "changeDataFeed",
+                    "checkConstraints",
+                    "columnMapping",
+                    "deletionVectors",
+                    "generatedColumns",
+                    "invariants",
+                ),
+            ),
+        ),
+        (
+            Protocol(1, 3),
+            table(enableInCommitTimestamps="true"),
+            Protocol(1, 7, None, ("appendOnly", "checkConstraints", "inCommitTimestamp", "invariants")),
+        ),
+        (
+            Protocol(1, 7, None, ("unheardOf",)),
+            table(more={"columnMapping.mode": "name"}),
+            Protocol(2, 7, None, ("columnMapping", "unheardOf")),
+        ),
+        (
+            Protocol(3, 7, ("deletionVectors",), ("deletionVectors",)),
+            table(more={"columnMapping.mode": "name"}),
+            Protocol(3, 7, ("columnMapping", "deletionVectors"), ("columnMapping", "deletionVectors")),
+        ),
+        # The preview of a feature does what the feature does.
+        (
+            Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",)),
+            table(enableTypeWidening="true"),
+            Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",)),
+        ),
+    ],
+)
+def test_a_table_gets_what_it_lacks(protocol: Protocol, metadata: Metadata, wanted: Protocol) -> None:
+    assert upgraded(protocol, metadata) == wanted
+    assert upgraded(wanted, metadata) is wanted
+
+
+@given(st.sampled_from(LEGACY), st.lists(st.sampled_from(WRITABLE), max_size=5))
+def test_no_feature_is_ever_lost_on_the_way_up(protocol: Protocol, names: list[str]) -> None:
+    before, after = features_of(protocol), protocol
+    for name in names:
+        after = add_feature(after, name)
+        assert has_feature(after, name)
+        assert all(has_feature(after, n) for n in feature(name).needs)
+        assert add_feature(after, name) is after
+    assert before <= features_of(after)
+    assert after.min_reader_version >= protocol.min_reader_version
+    assert after.min_writer_version >= protocol.min_writer_version
+    assert (after.writer_features is not None) == (after.min_writer_version == 7)
+    assert (after.reader_features is not None) == (after.min_reader_version == 3)
+    # Readers are told of everything that they must know.
+    assert all(after.min_reader_version >= (REGISTRY[n].reader or 1) for n in features_of(after))
+    check_readable(after, uri="t", version=0)
+    check_writable(after, table(), uri="t", version=0)
+    assert features_of(normalized(after)) == features_of(after)
+
+
+@given(st.sampled_from(LEGACY), st.sampled_from(WRITABLE))
+def test_a_feature_that_is_dropped_was_the_only_thing(protocol: Protocol, name: str) -> None:
+    with_it = with_features(protocol, [name])
+    without = without_feature(with_it, name)
+    assert features_of(without) == features_of(with_it) - {name}
+    if name not in features_of(protocol) and not REGISTRY[name].legacy and protocol != Protocol(1, 6):
+        assert without == protocol
+
+
+@pytest.mark.parametrize(
+    ("protocol", "to", "wanted"),
+    [
+        (Protocol(1, 2), (1, 4), Protocol(1, 4)),
+        (Protocol(1, 4), (1, 2), Protocol(1, 4)),
+        (Protocol(1, 2), (2, 5), Protocol(2, 5)),
+        (Protocol(1, 2), (1, 7), Protocol(1, 7, None, ("appendOnly", "invariants"))),
+        (Protocol(1, 2), (3, 7), Protocol(3, 7, (), ("appendOnly", "invariants"))),
+        (
+            Protocol(2, 5),
+            (3, 7),
+            Protocol(
+                3,
+                7,
+                ("columnMapping",),
+                ("appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "generatedColumns", "invariants"),
+            ),
+        ),
+    ],
+)
+def test_versions_go_up_only(protocol: Protocol, to: tuple[int, int], wanted: Protocol) -> None:
+    assert upgrade_protocol(protocol, *to) == wanted
+    assert upgrade_protocol(wanted, *to) is wanted or upgrade_protocol(wanted, *to) == wanted
+
+
+@pytest.mark.parametrize("versions", [(3, 6), (2, 4), (0, 2), (1, 8), (4, 7)])
+def test_versions_that_are_none(versions: tuple[int, int]) -> None:
+    with pytest.raises(InvalidArgumentError, match="version"):
+        upgrade_protocol(Protocol(1, 2), *versions)
+
+
+def test_names_are_checked() -> None:
+    assert feature("DELETIONvectors").name == "deletionVectors"
+    for unknown in ("magic", "catalogManaged", "icebergCompatV1"):
+        with pytest.raises(UnsupportedProtocolError, match=unknown):
+            add_feature(Protocol(1, 2), unknown)
+    assert dependents(protocol_for(table(), ["clustering", "rowTracking"]), "domainMetadata") == [
+        "clustering",
+        "rowTracking",
+    ]
+
+
+def test_every_row_says_consistent_things() -> None:
+    for f in REGISTRY.values():
+        assert f.reader in (None, 2, 3)
+        assert 2 <= f.writer <= 7
+        assert all(n in REGISTRY for n in f.needs)
+        assert f.reader != 3 or f.writer == 7

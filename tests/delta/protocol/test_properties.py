@@ -1,0 +1,152 @@
+"""Table properties: keys, values, and what is no property although it looks like one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.features import REGISTRY, required
+from trilake.delta.protocol.properties import (
+    PROPERTIES,
+    canonical,
+    check_value,
+    column_list,
+    duration_ms,
+    parse_keys,
+    parse_properties,
+    property_default,
+)
+from trilake.errors import InvalidArgumentError, UnknownOptionError, UnsupportedProtocolError
+
+
+def test_keys_and_values_take_their_usual_spelling() -> None:
+    change = parse_properties(
+        {
+            "delta.APPENDONLY": "True",
+            "delta.enablechangedatafeed": False,
+            "delta.checkpointInterval": 5,
+            "delta.columnMapping.MODE": "NAME",
+            "delta.dataSkippingStatsColumns": " a ,b.c, `x,y` ",
+            "delta.isolationLevel": "serializable",
+            "Owner": "Ann",
+        }
+    )
+    assert change.values == {
+        "delta.appendOnly": "true",
+        "delta.enableChangeDataFeed": "false",
+        "delta.checkpointInterval": "5",
+        "delta.columnMapping.mode": "name",
+        "delta.dataSkippingStatsColumns": "a,b.c,`x,y`",
+        "delta.isolationLevel": "Serializable",
+        "Owner": "Ann",
+    }
+
+
+def test_features_and_versions_are_no_properties() -> None:
+    change = parse_properties(
+        {
+            "delta.feature.CLUSTERING": "supported",
+            "delta.feature.deletionVectors": "Enabled",
+            "delta.minReaderVersion": "3",
+            "delta.minWriterVersion": 7,
+        }
+    )
+    assert (change.values, change.features) == ({}, ("clustering", "deletionVectors"))
+    assert (change.reader, change.writer) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("delta.appendOnly", "yes", "true or false"),
+        ("delta.checkpointInterval", "0", "from 1 on"),
+        ("delta.checkpointInterval", "ten", "from 1 on"),
+        ("delta.dataSkippingNumIndexedCols", "-2", "from -1 on"),
+        ("delta.checkpointPolicy", "v3", "classic, v2"),
+        ("delta.columnMapping.mode", "names", "none, name, id"),
+        ("delta.isolationLevel", "chaos", "Serializable, WriteSerializable, SnapshotIsolation"),
+        ("delta.logRetentionDuration", "a while", "interval 30 days"),
+        ("delta.logRetentionDuration", "interval", "interval 30 days"),
+        ("delta.logRetentionDuration", "interval 2 months", "interval 30 days"),
+        ("delta.targetFileSize", "large", "128mb"),
+        ("delta.targetFileSize", "0mb", "128mb"),
+        ("delta.universalFormat.enabledFormats", "iceberg", "empty"),
+        ("delta.feature.clustering", "on", "supported"),
+        ("delta.minReaderVersion", "new", "from 1 on"),
+        ("delta.appendOnly", None, "unset"),
+        ("delta.columnMapping.maxColumnId", "3", "column mapping itself"),
+        ("delta.inCommitTimestampEnablementVersion", "3", "turns the feature on"),
+        ("delta.constraints.c", "a > 1", "add_constraint"),
+    ],
+)
+def test_wrong_values_name_the_property_and_what_it_may_be(key: str, value: object, says: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse_properties({key: value})
+    assert key in str(caught.value)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["delta.apendOnly", "Delta.autoCompact", "delta.", "delta.columnMapping"])
+def test_unknown_keys_of_the_namespace(key: str) -> None:
+    with pytest.raises(UnknownOptionError, match="is unknown"):
+        parse_properties({key: "true"})
+    with pytest.raises(UnknownOptionError, match="is unknown"):
+        parse_keys([key])
+
+
+def test_unknown_features() -> None:
+    with pytest.raises(UnsupportedProtocolError, match="telepathy"):
+        parse_properties({"delta.feature.telepathy": "supported"})
+
+
+def test_keys_to_remove() -> None:
+    assert parse_keys(["DELTA.appendonly", "mine"]) == ["delta.appendOnly", "mine"]
+    for key in ("delta.feature.clustering", "delta.minReaderVersion", "delta.columnMapping.maxColumnId"):
+        with pytest.raises(InvalidArgumentError, match=key):
+            parse_keys([key])
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("interval 30 days", 30 * 86_400_000),
+        ("INTERVAL 1 WEEK", 604_800_000),
+        ("1 day 2 hours, 3 minutes", 93_780_000),
+        ("interval 0 seconds", 0),
+        ("1500 microseconds", 1),
+    ],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("name", sorted(PROPERTIES))
+def test_every_row(name: str) -> None:
+    row = PROPERTIES[name]
+    assert canonical(name.upper()) == name
+    if row.default is not None:
+        assert check_value(name, row.default) == row.default == property_default(name)
+    # A property that names a feature is what asks for it, with no other property set.
+    if row.feature is not None:
+        on = {"delta.columnMapping.mode": "name", "delta.checkpointPolicy": "v2"}.get(name, "true")
+        empty = '{"type":"struct","fields":[]}'
+        assert row.feature in REGISTRY
+        assert row.feature in required(Metadata("t", empty, configuration={name: check_value(name, on)}))
+        if row.default is not None:
+            assert required(Metadata("t", empty, configuration={name: row.default})) == []
+
+
+@given(st.dictionaries(st.sampled_from([*PROPERTIES, "x", "delta.y"]), st.text(max_size=8)))
+def test_what_is_accepted_is_accepted_again(properties: dict[str, str]) -> None:
+    try:
+        change = parse_properties(properties)
+    except InvalidArgumentError:
+        return
+    assert parse_properties(change.values) == change
+
+
+def test_lists_of_columns() -> None:
+    assert column_list("") == []
+    assert column_list("`a``b`.c,d") == ["`a``b`.c", "d"]

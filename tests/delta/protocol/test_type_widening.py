@@ -1,0 +1,89 @@
+"""Type widening: which types may become which, and what is noted about it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.schema import StructType, from_arrow, parse_primitive
+from trilake.delta.protocol.type_widening import (
+    TYPE_CHANGES,
+    can_widen,
+    has_type_changes,
+    only_preview,
+    record_changes,
+    type_changes,
+    widens_by_itself,
+    without_type_changes,
+)
+
+TYPES = [
+    *("byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "boolean"),
+    *("decimal(5,2)", "decimal(10,0)", "decimal(12,2)", "decimal(12,4)", "decimal(20,0)", "decimal(22,2)", "void"),
+]
+#: By hand from the protocol's list.
+WIDER = {
+    "byte": "short integer long double decimal(10,0) decimal(12,2) decimal(20,0) decimal(22,2)",
+    "short": "integer long double decimal(10,0) decimal(12,2) decimal(20,0) decimal(22,2)",
+    "integer": "long double decimal(10,0) decimal(12,2) decimal(20,0) decimal(22,2)",
+    "long": "decimal(20,0) decimal(22,2)",
+    "float": "double",
+    "date": "timestamp_ntz",
+    "decimal(5,2)": "decimal(12,2) decimal(12,4) decimal(22,2)",
+    "decimal(10,0)": "decimal(12,2) decimal(20,0) decimal(22,2)",
+    "decimal(12,2)": "decimal(22,2)",
+    "decimal(20,0)": "decimal(22,2)",
+}
+
+
+@pytest.mark.parametrize("old", TYPES)
+def test_what_may_become_what(old: str) -> None:
+    found = [new for new in TYPES if can_widen(parse_primitive(old), parse_primitive(new))]
+    assert sorted(found) == sorted(WIDER.get(old, "").split())
+
+
+@pytest.mark.parametrize("old", TYPES)
+def test_what_rows_widen_by_themselves(old: str) -> None:
+    found = [new for new in TYPES if widens_by_itself(parse_primitive(old), parse_primitive(new))]
+    other_kind = ("double", "decimal") if old in ("byte", "short", "integer", "long") else ()
+    assert sorted(found) == sorted(t for t in WIDER.get(old, "").split() if not t.startswith(other_kind or "-"))
+
+
+def schema(number: pa.DataType, key: pa.DataType) -> StructType:
+    nested = pa.map_(key, pa.list_(pa.list_(number)))
+    return from_arrow(pa.schema([("a", number), ("s", pa.struct([("m", nested), ("x", pa.string())]))]))
+
+
+def test_changes_are_noted_at_the_nearest_field() -> None:
+    first = record_changes(schema(pa.int8(), pa.int8()), schema(pa.int16(), pa.int32()))
+    assert first.field("a").metadata == {TYPE_CHANGES: [{"fromType": "byte", "toType": "short"}]}
+    struct = first.field("s")
+    assert isinstance(struct.type, StructType)
+    assert struct.metadata == {}
+    assert type_changes(struct.type.field("m")) == [
+        {"fromType": "byte", "toType": "integer", "fieldPath": "key"},
+        {"fromType": "byte", "toType": "short", "fieldPath": "value.element.element"},
+    ]
+    assert type_changes(struct.type.field("x")) == []
+    assert has_type_changes(first)
+
+
+def test_later_changes_follow_earlier_ones() -> None:
+    small, middle = from_arrow(pa.schema([("a", pa.int8())])), from_arrow(pa.schema([("a", pa.int16())]))
+    first = record_changes(small, middle, version=3)
+    large = StructType((type(first.fields[0])("A", parse_primitive("long"), True, first.fields[0].metadata),))
+    assert type_changes(record_changes(first, large, version=7).field("a")) == [
+        {"tableVersion": 3, "fromType": "byte", "toType": "short"},
+        {"tableVersion": 7, "fromType": "short", "toType": "long"},
+    ]
+    assert record_changes(first, first) == first
+    assert without_type_changes(first) == middle
+    assert not has_type_changes(middle)
+
+
+def test_the_preview_alone() -> None:
+    assert only_preview(Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",)))
+    both = ("typeWidening", "typeWidening-preview")
+    assert not only_preview(Protocol(3, 7, both, both))
+    assert not only_preview(Protocol(1, 2))

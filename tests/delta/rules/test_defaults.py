@@ -1,0 +1,60 @@
+"""Default columns: for what is left out, and for nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from trilake.delta.protocol.schema import PrimitiveType, StructField
+from trilake.delta.rules.defaults import default_text, parse_default
+from trilake.errors import ExpressionError
+
+NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+
+
+def column(kind: str, text: str) -> StructField:
+    return StructField("c", PrimitiveType(kind), metadata={"CURRENT_DEFAULT": text})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("long", "42", 42),
+        ("byte", "42", 42),
+        ("integer", "CAST('7' AS INT) + 1", 8),
+        ("string", "'it''s'", "it's"),
+        ("string", "42", "42"),
+        ("date", "DATE '2020-02-29'", dt.date(2020, 2, 29)),
+        ("date", "current_date()", NOW.date()),
+        ("timestamp", "current_timestamp()", NOW),
+        ("double", "1.5", 1.5),
+        ("boolean", "true", True),
+        ("long", "NULL", None),
+    ],
+)
+def test_values(kind: str, text: str, value: Any) -> None:
+    field = column(kind, text)
+    assert default_text(field) == text
+    expression = parse_default(field, text, NOW)
+    assert expression is not None
+    assert expression.constant is not None
+    assert expression.constant.type == field.type.arrow
+    assert expression.constant.as_py() == value
+
+
+def test_only_spark_may_know_the_value() -> None:
+    assert parse_default(column("string", "current_user()"), "current_user()", NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("long", "other + 1"), ("long", "'x'"), ("byte", "1000"), ("long", "rand()")]
+)
+def test_what_is_no_default(kind: str, text: str) -> None:
+    with pytest.raises(ExpressionError):
+        parse_default(column(kind, text), text, NOW)
+
+
+def test_most_columns_have_none() -> None:
+    assert default_text(StructField("c", PrimitiveType("long"))) is None

@@ -1,0 +1,255 @@
+"""``RowRules``: all rules at once, the order they work in, and what is handed to Spark."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow
+from trilake.delta.rules.identity import identity_metadata
+from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type, updated_schema
+from trilake.delta.rules.store_assignment import assign_batch
+from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError, UnsupportedExpressionError
+
+
+def column(name: str, kind: str, nullable: bool = True, **metadata: Any) -> StructField:
+    return StructField(name, PrimitiveType(kind), nullable, {k.replace("__", "."): v for k, v in metadata.items()})
+
+
+def metadata(*fields: StructField, **checks: str) -> Metadata:
+    return Metadata("t", StructType(fields).json(), (), {f"delta.constraints.{k}": v for k, v in checks.items()})
+
+
+def rules(table: Metadata, rows: pa.RecordBatch | pa.Schema, **options: Any) -> RowRules:
+    source = from_arrow(rows if isinstance(rows, pa.Schema) else rows.schema)
+    return RowRules.of(table, source, uri="memory", now_ms=1, **options)
+
+
+EVENTS = metadata(
+    StructField("id", PrimitiveType("long"), True, identity_metadata(10, 2)),
+    column("name", "string", False, CURRENT_DEFAULT="'?'"),
+    StructField("code", PrimitiveType("string"), True, {"__CHAR_VARCHAR_TYPE_STRING": "char(4)"}),
+    column("n", "integer", CURRENT_DEFAULT="7"),
+    column("twice", "long", delta__generationExpression="n * 2L"),
+    column("key", "string", delta__generationExpression="concat(code, '/', name)"),
+    small="twice < 100",
+    odd="id % 2 = 0",
+)
+VALUES = st.none() | st.integers(-60, 60)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(VALUES, st.text("ab ", max_size=5), st.none() | st.text("xy", max_size=1)), max_size=3)
+    ),
+    st.sets(st.sampled_from(["n", "name", "code", "twice", "key"])),
+    st.integers(-1, 1),
+)
+def test_rows_end_up_as_the_rules_say(batches: Any, columns: set[str], wrong: int) -> None:
+    """Any subset of the columns is given; where the generated ones are, they may be ``wrong``."""
+    kinds = {"n": pa.int32(), "name": pa.string(), "code": pa.string(), "twice": pa.int64(), "key": pa.string()}
+    schema = pa.schema([(c.upper(), kinds[c]) for c in sorted(columns)])
+    if not columns:
+        return
+    expected: list[dict[str, Any]] = []
+    incoming, error = [], False
+    for batch in batches:
+        out: dict[str, list[Any]] = {c: [] for c in columns}
+        for n, code, name in batch:
+            row: dict[str, Any] = {"id": 10 + 2 * len(expected), "n": n if "n" in columns else 7}
+            row["name"] = name if "name" in columns else "?"
+            row["code"] = code[:4].ljust(4) if "code" in columns else None
+            row["twice"] = None if row["n"] is None else row["n"] * 2
+            row["key"] = None if row["code"] is None or row["name"] is None else f"{row['code']}/{row['name']}"
+            given = {**row, "code": code}
+            if "twice" in columns and row["twice"] is not None:
+                given["twice"] += wrong
+                error |= wrong != 0
+            for c in columns:
+                out[c].append(given[c])
+            too_long = "code" in columns and bool(code[4:].strip(" "))
+            error |= too_long or row["name"] is None or row["twice"] is None or row["twice"] >= 100
+            expected.append(row)
+        incoming.append(pa.record_batch([pa.array(out[c], kinds[c]) for c in sorted(columns)], schema=schema))
+    pipeline = pickle.loads(pickle.dumps(rules(EVENTS, schema))).start(tasks=1)
+    if error:
+        with pytest.raises(ConstraintViolatedError):
+            list(pipeline.run(incoming))
+        return
+    found = list(pipeline.run(incoming))
+    assert [row for batch in found for row in batch.to_pylist()] == [
+        {c: row[c] for c in ("id", "name", "code", "n", "twice", "key")} for row in expected
+    ]
+    assert all(batch.schema == EVENTS.schema.to_arrow_schema() for batch in found)
+    assert pipeline.marks == ({"id": expected[-1]["id"]} if expected else {})
+
+
+def test_a_table_without_rules_is_only_assigned() -> None:
+    table = metadata(column("a", "long"), column("b", "string"))
+    rows = pa.record_batch({"B": ["x"], "a": pa.array([1], pa.int8())})
+    plain = rules(table, rows)
+    assert plain.plain
+    pipeline = plain.start(3)
+    assert pipeline.apply(rows) == assign_batch(rows, table.schema)
+    assert list(pipeline.run([rows, rows])) == [pipeline.apply(rows)] * 2
+    assert pipeline.marks == {}
+    assert plain.spark_stages() == []
+
+
+def test_small_batches_are_joined_for_the_engine_and_order_is_kept() -> None:
+    table = metadata(column("a", "long"), column("g", "long", delta__generationExpression="a + 1"))
+    batches = [pa.record_batch({"a": [i]}) for i in range(5)] + [pa.record_batch({"a": pa.array([9], pa.int8())})]
+    found = list(rules(table, batches[0]).start().run(iter(batches)))
+    assert [b.num_rows for b in found] == [5, 1]
+    assert [r["g"] for b in found for r in b.to_pylist()] == [1, 2, 3, 4, 5, 10]
+
+
+def test_given_nulls_are_not_replaced_by_defaults() -> None:
+    table = metadata(column("a", "long", CURRENT_DEFAULT="5"), column("b", "long"))
+    rows = pa.record_batch({"a": pa.array([None, 1], pa.int64())})
+    assert rules(table, rows).start().apply(rows).to_pylist() == [{"a": None, "b": None}, {"a": 1, "b": None}]
+
+
+def test_defaults_take_the_time_of_the_plan() -> None:
+    table = metadata(column("a", "long"), column("t", "timestamp", CURRENT_DEFAULT="current_timestamp()"))
+    rows = pa.record_batch({"a": [1]})
+    assert rules(table, rows).start().apply(rows)["t"].cast(pa.int64()).to_pylist() == [1000]
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+def identity(explicit: bool, mark: int | None = None) -> Metadata:
+    fields = {
+        **identity_metadata(explicit=explicit),
+        **({} if mark is None else {"delta.identity.highWaterMark": mark}),
+    }
+    return metadata(StructField("id", PrimitiveType("long"), True, fields), column("a", "long"))
+
+
+def test_identity_values_cannot_be_given() -> None:
+    with pytest.raises(SchemaMismatchError, match="'id' is an identity column"):
+        rules(identity(False), pa.schema([("ID", pa.int64())]))
+
+
+def test_identity_values_may_be_given_where_the_column_says_so() -> None:
+    rows = pa.record_batch({"id": [7, None, 3], "a": [1, 2, 3]})
+    table = identity(True, mark=5)
+    pipeline = rules(table, rows).start()
+    assert pipeline.apply(rows)["id"].to_pylist() == [7, None, 3]
+    assert pipeline.marks == {"id": 7}
+    assert rules(table, rows).generated_identities == ()
+    moved = updated_schema(table.schema, [pipeline.marks, {}])
+    assert moved.fields[0].metadata["delta.identity.highWaterMark"] == 7
+    absent = rules(table, pa.schema([("a", pa.int64())]))
+    assert absent.generated_identities == ("id",)
+    assert absent.start().apply(pa.record_batch({"a": [1]}))["id"].to_pylist() == [6]
+
+
+def test_rows_that_are_written_again_keep_their_values() -> None:
+    rows = pa.record_batch({"id": pa.array([2, None, 900, None]), "a": [1, 2, 3, 4]})
+    pipeline = rules(identity(False, mark=1000), rows, rewrite=True).start()
+    assert pipeline.apply(rows)["id"].to_pylist() == [2, 1001, 900, 1002]
+    assert pipeline.marks == {"id": 1002}
+
+
+def test_tasks_do_not_meet() -> None:
+    planned = rules(identity(False), pa.schema([("a", pa.int64())]))
+    rows = pa.record_batch({"a": [0] * 1000})
+    values = [v for t in range(5) for v in planned.start(t).apply(rows)["id"].to_pylist()]
+    assert len(set(values)) == 5000
+
+
+# --- Spark -----------------------------------------------------------------------------------------------------------
+
+HASHED = metadata(
+    column("a", "long"),
+    column("d", "long", CURRENT_DEFAULT="3"),
+    column("u", "string", CURRENT_DEFAULT="current_user()"),
+    column("h", "integer", delta__generationExpression="hash(a)"),
+    column("e", "long", delta__generationExpression="a + 1"),
+    q="xxhash64(a, h) <> 5 -- never",
+    r="a > 0",
+)
+
+
+def test_without_spark_the_rules_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedExpressionError, match="only Spark can write to this table") as raised:
+        rules(HASHED, pa.schema([("a", pa.int64())]))
+    for part in ("the default of column u", "generated column h (hash(a))", "CHECK constraint q"):
+        assert part in raised.value.message
+    assert "constraint r" not in raised.value.message
+
+
+def test_stages_for_spark_make_the_tables_columns_then_the_rest() -> None:
+    planned = rules(HASHED, pa.schema([("A", pa.int32())]), spark=True)
+    message = "a value of column A does not fit long"
+    assert planned.spark_stages() == [
+        [
+            f"IF(CAST(CAST(`A` AS BIGINT) AS INT) <=> `A`, CAST(`A` AS BIGINT), raise_error('{message}')) AS `a`",
+            "CAST((3) AS BIGINT) AS `d`",
+            "CAST((current_user()) AS STRING) AS `u`",
+        ],
+        ["*", "CAST((hash(a)) AS INT) AS `h`", "CAST((a + 1) AS BIGINT) AS `e`"],
+        ["*", f"coalesce((xxhash64(a, h) <> 5 -- never\n), false) AS {RESERVED}check_0"],
+    ]
+    assert [e.name for e in planned.needs_spark] == ["u", "h", f"{RESERVED}check_0"]
+
+
+def computed(**columns: Any) -> pa.RecordBatch:
+    kinds = {"h": pa.int32(), "u": pa.string(), f"{RESERVED}generated_0": pa.int32(), f"{RESERVED}check_0": pa.bool_()}
+    return pa.record_batch({k: pa.array(v, kinds.get(k, pa.int64())) for k, v in columns.items()})
+
+
+def test_what_spark_computed_is_consumed() -> None:
+    pipeline = rules(HASHED, pa.schema([("a", pa.int64())]), spark=True).start()
+    check = f"{RESERVED}check_0"
+    rows = computed(**{"a": [1, 2], "d": [3, 3], "u": ["me", "me"], "h": [11, 12], "e": [2, 3], check: [True, True]})
+    assert pipeline.apply(rows).to_pylist() == [
+        {"a": 1, "d": 3, "u": "me", "h": 11, "e": 2},
+        {"a": 2, "d": 3, "u": "me", "h": 12, "e": 3},
+    ]
+    rows = computed(**{"a": [1, 2], "d": [3, 3], "u": ["me", "me"], "h": [11, 12], "e": [2, 3], check: [True, False]})
+    with pytest.raises(ConstraintViolatedError, match=r"constraint q .* a = 2, d = 3"):
+        pipeline.apply(rows)
+    with pytest.raises(SchemaMismatchError, match="lacks the columns h, u"):
+        pipeline.apply(pa.record_batch({"a": [1]}))
+
+
+def test_what_spark_computed_verifies_given_columns() -> None:
+    schema = pa.schema([("a", pa.int64()), ("h", pa.int32()), ("u", pa.string())])
+    planned = rules(HASHED, schema, spark=True)
+    assert f"CAST((hash(a)) AS INT) AS {RESERVED}generated_0" in planned.spark_stages()[-1]
+    given = {"a": [1], "u": ["me"], "h": [11], f"{RESERVED}check_0": [True]}
+    good = computed(**given, **{f"{RESERVED}generated_0": [11]})
+    assert planned.start().apply(good)["e"].to_pylist() == [2]
+    with pytest.raises(ConstraintViolatedError, match=r"generated column h must be hash\(a\).* the expression = 12"):
+        planned.start().apply(computed(**given, **{f"{RESERVED}generated_0": [12]}))
+
+
+# --- plans that fail -------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_do_not_fit_are_refused_before_any_is_read() -> None:
+    with pytest.raises(SchemaMismatchError, match="column zz is not in the table"):
+        rules(EVENTS, pa.schema([("zz", pa.int64())]))
+    with pytest.raises(ExpressionError, match="no column 'gone'"):
+        rules(metadata(column("a", "long"), c="gone > 1"), pa.schema([("a", pa.int64())]))
+
+
+def test_an_empty_batch_is_an_empty_batch() -> None:
+    rows = pa.record_batch({"n": pa.array([], pa.int32())})
+    assert rules(EVENTS, rows).start().apply(rows).schema == EVENTS.schema.to_arrow_schema()
+
+
+def test_types_in_spark_sql() -> None:
+    nested = StructType((StructField("a`b", PrimitiveType("decimal(10,2)")),))
+    assert sql_type(MapType(PrimitiveType("byte"), ArrayType(nested))) == (
+        "MAP<TINYINT, ARRAY<STRUCT<`a``b`: DECIMAL(10,2)>>>"
+    )

@@ -1,0 +1,198 @@
+"""Schema evolution by writes: merged and replaced schemas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.char_varchar import TYPE_STRING
+from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped
+from trilake.delta.protocol.schema import StructField, StructType, from_arrow, nested_fields, parse_primitive
+from trilake.delta.protocol.type_widening import type_changes
+from trilake.delta.rules.schema_merge import merge, merged_metadata, overwritten_metadata
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+
+def s(**columns: pa.DataType) -> StructType:
+    return from_arrow(pa.schema(list(columns.items())))
+
+
+def struct(**columns: pa.DataType) -> pa.DataType:
+    return pa.struct(list(columns.items()))
+
+
+#: No Arrow schema becomes such a one.
+TWO_NAMES = StructType((StructField("b", parse_primitive("long")), StructField("B", parse_primitive("string"))))
+I8, I32, I64, TEXT = pa.int8(), pa.int32(), pa.int64(), pa.string()
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "wanted"),
+    [
+        (s(a=I64), s(a=I64), "struct<a:long>"),
+        (s(a=I64, b=TEXT), s(B=TEXT, c=I32), "struct<a:long,b:string,c:integer>"),
+        (s(a=struct(x=I64)), s(A=struct(y=TEXT, X=I64)), "struct<a:struct<x:long,y:string>>"),
+        (s(a=pa.list_(struct(x=I64))), s(a=pa.list_(struct(y=I64))), "struct<a:array<struct<x:long,y:long>>>"),
+        (
+            s(m=pa.map_(struct(k=TEXT), struct(x=I64))),
+            s(m=pa.map_(struct(k=TEXT, l=TEXT), struct(x=I64, y=I64))),
+            "struct<m:map<struct<k:string,l:string>,struct<x:long,y:long>>>",
+        ),
+        # Narrower rows, and rows of which each must prove that it fits.
+        (s(a=I64), s(a=I32), "struct<a:long>"),
+        (s(a=I32), s(a=I64), "struct<a:integer>"),
+        (s(a=pa.decimal128(10, 2)), s(a=pa.float64()), "struct<a:decimal(10,2)>"),
+        # void takes and leaves.
+        (s(a=pa.null()), s(a=struct(x=I64)), "struct<a:struct<x:long>>"),
+        (s(a=I64), s(a=pa.null(), b=pa.null()), "struct<a:long,b:void>"),
+        (s(a=pa.list_(pa.null())), s(a=pa.list_(I64)), "struct<a:array<long>>"),
+    ],
+)
+def test_merge(table: StructType, rows: StructType, wanted: str) -> None:
+    assert str(merge(table, rows)) == wanted
+    assert merge(merge(table, rows), rows) == merge(table, rows)
+
+
+def test_what_is_new_may_be_null_and_the_rest_stays_as_it_was() -> None:
+    old = StructType((StructField("a", parse_primitive("long"), False, {"comment": "first"}),))
+    rows = from_arrow(
+        pa.schema([pa.field("a", I64), pa.field("b", pa.struct([pa.field("x", I64, False)]), nullable=False)])
+    )
+    merged = merge(old, rows)
+    assert merged.fields[0] == old.fields[0]
+    assert all(f.nullable for f in nested_fields(merged)[1:])
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "problem"),
+    [
+        (s(a=TEXT), s(a=I64), "column a is long, the table has string"),
+        (s(a=struct(x=I64)), s(a=I64), "column a is long, the table has struct<x:long>"),
+        (s(a=pa.list_(struct(x=I64))), s(a=pa.list_(struct(x=TEXT))), "column a.element.x is string"),
+        (s(a=I64), TWO_NAMES, "two columns b and B"),
+    ],
+)
+def test_what_cannot_be_merged_shows_both_schemas(table: StructType, rows: StructType, problem: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=problem) as caught:
+        merge(table, rows)
+    assert str(table) in str(caught.value)
+    assert str(rows) in str(caught.value)
+
+
+def test_types_widen_where_that_is_allowed() -> None:
+    old = s(a=I8, b=pa.list_(pa.float32()), c=pa.decimal128(10, 2), d=I32, e=I32)
+    rows = s(a=I64, b=pa.list_(pa.float64()), c=pa.decimal128(12, 3), d=pa.float64(), e=I8)
+    assert str(merge(old, rows, widen=True)) == "struct<a:long,b:array<double>,c:decimal(12,3),d:integer,e:integer>"
+
+
+def test_limits_of_strings_go_along() -> None:
+    limit = {TYPE_STRING: "struct<x:varchar(5)>"}
+    old = StructType((replace(s(a=struct(x=TEXT)).fields[0], metadata=limit),))
+    merged = merge(old, s(a=struct(y=TEXT)))
+    assert merged.field("a").metadata == {TYPE_STRING: "struct<x:varchar(5),y:string>"}
+    assert str(merged) == "struct<a:struct<x:string,y:string>>"
+    assert merge(s(b=I64), old).field("a") == old.field("a")
+
+
+def table(schema: StructType, *partitions: str, **configuration: str) -> Metadata:
+    return Metadata(
+        "t", schema.json(), partitions, {f"delta.{k.replace('__', '.')}": v for k, v in configuration.items()}
+    )
+
+
+def test_merged_metadata_of_a_mapped_table_that_widens() -> None:
+    numbers = count(1)
+    start = mapped(
+        table(s(a=I8), columnMapping__mode="name", enableTypeWidening="true"), new_id=lambda: str(next(numbers))
+    )
+    protocol = Protocol(3, 7, ("columnMapping", "typeWidening"), ("columnMapping", "typeWidening"))
+    after, new = merged_metadata(
+        protocol, start, s(a=I32, t=pa.timestamp("us")), version=5, new_id=lambda: str(next(numbers))
+    )
+    assert type_changes(new.schema.field("a")) == [{"fromType": "byte", "toType": "integer"}]
+    assert new.schema.field("a").physical_name == "col-1"
+    assert (new.schema.field("t").column_id, new.schema.field("t").physical_name) == (2, "col-2")
+    assert new.configuration[MAX_COLUMN_ID] == "2"
+    assert after.reader_features == ("columnMapping", "timestampNtz", "typeWidening")
+    assert merged_metadata(after, new, s(T=pa.timestamp("us")), version=6) == (after, new)
+
+
+def test_the_preview_notes_the_version() -> None:
+    preview = ("typeWidening-preview",)
+    start = table(s(a=I8), enableTypeWidening="true")
+    protocol, new = merged_metadata(Protocol(3, 7, preview, preview), start, s(a=I32), version=5)
+    assert type_changes(new.schema.field("a")) == [{"tableVersion": 5, "fromType": "byte", "toType": "integer"}]
+    assert protocol.reader_features == preview
+
+
+def test_columns_of_another_mapped_table_get_ids_of_their_own() -> None:
+    other = mapped(table(s(x=I64), columnMapping__mode="name")).schema
+    _, plain = merged_metadata(Protocol(1, 2), table(s(a=I64)), other, version=1)
+    assert plain.schema.field("x").metadata == {}
+    _, new = merged_metadata(Protocol(2, 5), mapped(table(s(a=I64), columnMapping__mode="name")), other, version=1)
+    assert new.schema.field("x").column_id == 2
+
+
+def test_a_replaced_schema() -> None:
+    start = mapped(table(s(a=I64, p=TEXT, b=I64), "p", columnMapping__mode="name"))
+    first = start.schema.field("a")
+    start = replace(
+        start,
+        schema_string=StructType(
+            (replace(first, metadata={**first.metadata, "comment": "kept"}), *start.schema.fields[1:])
+        ).json(),
+    )
+    rows = from_arrow(pa.schema([pa.field("P", TEXT, False), ("c", I64), ("a", I64), ("b", TEXT)]))
+    protocol, new = overwritten_metadata(Protocol(2, 5), start, rows)
+    assert protocol == Protocol(2, 5)
+    assert new.schema.names == ["P", "c", "a", "b"]
+    assert new.partition_columns == ("P",)
+    assert new.schema.field("a") == start.schema.field("a")
+    assert new.schema.field("P").physical_name == start.schema.field("p").physical_name
+    assert new.schema.field("P").nullable
+    # Another type under the old name is another column.
+    assert sorted(f.column_id or 0 for f in new.schema.fields) == [1, 2, 4, 5]
+    assert new.configuration[MAX_COLUMN_ID] == "5"
+
+
+def test_a_replaced_schema_keeps_its_partition_columns() -> None:
+    start = table(s(a=I64, p=TEXT), "p")
+    with pytest.raises(SchemaMismatchError, match="lacks the partition columns p"):
+        overwritten_metadata(Protocol(1, 2), start, s(a=I64, b=I64))
+    _, new = overwritten_metadata(Protocol(1, 2), start, s(a=I64, b=I64), partition_columns=["B"])
+    assert new.partition_columns == ("b",)
+    with pytest.raises(InvalidArgumentError, match="q"):
+        overwritten_metadata(Protocol(1, 2), start, s(a=I64), partition_columns=["q"])
+    protocol, _ = overwritten_metadata(Protocol(1, 2), start, s(p=TEXT, t=pa.timestamp("us")))
+    assert protocol.reader_features == ("timestampNtz",)
+
+
+types = st.recursive(
+    st.sampled_from([I8, I32, I64, TEXT, pa.null(), pa.float64()]),
+    lambda inner: st.one_of(
+        st.dictionaries(st.sampled_from("xyz"), inner, min_size=1).map(lambda d: struct(**d)),
+        inner.map(pa.list_),
+        inner.map(lambda t: pa.map_(TEXT, t)),
+    ),
+    max_leaves=5,
+)
+schemas = st.dictionaries(st.sampled_from("abcd"), types, min_size=1).map(lambda d: s(**d))
+
+
+@given(schemas, schemas, st.booleans())
+def test_a_merge_loses_nothing_and_is_stable(old: StructType, rows: StructType, widen: bool) -> None:
+    try:
+        merged = merge(old, rows, widen=widen)
+    except SchemaMismatchError:
+        return
+    assert merged.names[: len(old.fields)] == old.names
+    assert {n.lower() for n in merged.names} == {n.lower() for n in (*old.names, *rows.names)}
+    assert merge(merged, rows, widen=widen) == merged
+    assert merge(merged, old, widen=widen) == merged
+    assert merge(old, old, widen=widen) == old

@@ -1,0 +1,133 @@
+"""Store assignment: names without case at any depth, types that lose nothing, whatever the layout in memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    from_arrow,
+)
+from trilake.delta.rules.store_assignment import assign_batch, check_assignable
+from trilake.errors import SchemaMismatchError
+
+LONG, STRING = PrimitiveType("long"), PrimitiveType("string")
+
+
+def one(type_: DataType) -> StructType:
+    return StructType((StructField("c", type_),))
+
+
+def assigned(array: pa.Array, type_: DataType) -> Any:
+    batch = assign_batch(pa.record_batch({"C": array}), one(type_))
+    assert batch.schema == one(type_).to_arrow_schema()
+    return batch["c"].to_pylist()
+
+
+def test_columns_come_in_any_order_and_case_and_others_are_null() -> None:
+    target = StructType((StructField("a", LONG), StructField("B", STRING), StructField("x", LONG)))
+    rows = assign_batch(pa.record_batch({"b": ["x"], "A": pa.array([1], pa.int8())}), target)
+    assert rows.to_pylist() == [{"a": 1, "B": "x", "x": None}]
+    assert rows.schema == target.to_arrow_schema()
+
+
+PAIR = StructType((StructField("p", LONG), StructField("q", STRING)))
+PAIRS = st.lists(
+    st.none() | st.tuples(st.none() | st.integers(0, 9), st.none() | st.text("ab", max_size=2)), max_size=4
+)
+
+
+@given(PAIRS, st.lists(st.none() | PAIRS, max_size=3), st.integers(0, 2))
+def test_structs_are_matched_by_name_inside_of_lists_and_maps(pairs: Any, lists: Any, skip: int) -> None:
+    given_type = pa.struct([("Q", pa.large_string()), ("P", pa.int16())])
+
+    def there(pair: Any) -> Any:
+        return None if pair is None else {"Q": pair[1], "P": pair[0]}
+
+    def stored(pair: Any) -> Any:
+        return None if pair is None else {"p": pair[0], "q": pair[1]}
+
+    array = pa.array([None if x is None else [there(p) for p in x] for x in lists], pa.list_(given_type))
+    want = [None if x is None else [stored(p) for p in x] for x in lists][skip:]
+    assert assigned(array.slice(min(skip, len(lists))), ArrayType(PAIR)) == want
+    keyed = pa.array(
+        [None if x is None else [(str(i), there(p)) for i, p in enumerate(x)] for x in lists],
+        pa.map_(pa.string(), given_type),
+    )
+    want = [None if x is None else [(str(i), stored(p)) for i, p in enumerate(x)] for x in lists][skip:]
+    assert assigned(keyed.slice(min(skip, len(lists))), MapType(STRING, PAIR)) == want
+    assert assigned(pa.array([there(p) for p in pairs], given_type), PAIR) == [stored(p) for p in pairs]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_(pa.int32(), 2), pa.list_view(pa.int32())],
+    ids=str,
+)
+def test_every_layout_of_lists(kind: pa.DataType) -> None:
+    array = pa.array([[1, 2], None, [3, None], [5, 6]], kind)
+    assert assigned(array, ArrayType(LONG)) == [[1, 2], None, [3, None], [5, 6]]
+    assert assigned(array.slice(1, 2), ArrayType(LONG)) == [None, [3, None]]
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "values"),
+    [
+        (pa.array([1, None], pa.int8()), "long", [1, None]),
+        (pa.array([200], pa.int64()), "short", [200]),
+        (pa.array([7], pa.int32()), "decimal(10,2)", [Decimal("7.00")]),
+        (pa.array([2.0], pa.float64()), "integer", [2]),
+        (pa.array(["a", "a"]).dictionary_encode(), "string", ["a", "a"]),
+        (pa.array([None, None]), "date", [None, None]),
+        (pa.array([dt.date(2020, 1, 2)]), "timestamp_ntz", [dt.datetime(2020, 1, 2)]),  # noqa: DTZ001
+        # Nanoseconds are rounded down, before 1970 too.
+        (pa.array([1999, -1], pa.timestamp("ns")), "timestamp_ntz", [1, -1]),
+    ],
+)
+def test_values_that_fit(array: pa.Array, kind: str, values: list[Any]) -> None:
+    found = assigned(array, PrimitiveType(kind))
+    zero = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+    if pa.types.is_timestamp(array.type):
+        found = [(v - zero) // dt.timedelta(microseconds=1) for v in found]
+    assert found == values
+
+
+@pytest.mark.parametrize(
+    ("array", "kind"),
+    [
+        (pa.array([300]), "byte"),
+        (pa.array([1.5]), "long"),
+        (pa.array([2**53 + 1]), "double"),
+        (pa.array([Decimal("1.005")]), "decimal(10,2)"),
+        (pa.array([Decimal(100)]), "decimal(2,0)"),
+    ],
+)
+def test_values_that_would_lose_something(array: pa.Array, kind: str) -> None:
+    with pytest.raises(SchemaMismatchError, match="does not fit"):
+        assigned(array, PrimitiveType(kind))
+
+
+def test_schemas_that_fit() -> None:
+    target = StructType(
+        (StructField("a", LONG, False), StructField("g", LONG, False), StructField("c", ArrayType(PAIR)))
+    )
+    rows = from_arrow(pa.schema([("A", pa.int8()), ("C", pa.list_(pa.struct([("Q", pa.string())])))]))
+    check_assignable(rows, target, uri="memory", filled={"g"})
+    with pytest.raises(SchemaMismatchError, match="column g must not be null and is missing"):
+        check_assignable(rows, target, uri="memory")
+    wrong = from_arrow(pa.schema([("a", pa.string()), ("c", pa.list_(pa.struct([("z", pa.string())])))]))
+    with pytest.raises(SchemaMismatchError, match=r"c\.element\.z is not in the table") as raised:
+        check_assignable(wrong, target, uri="memory", filled={"g"})
+    assert "column a is string, the table has long" in raised.value.message

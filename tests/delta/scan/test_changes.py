@@ -1,0 +1,180 @@
+"""The change data feed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap64
+
+import trilake
+from tests.delta.tables import add, lines, log_of, metadata, parquet, remove
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.deletion_vectors import serialize, z85_encode
+from trilake.delta.runtime import Runtime
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import ChangeFeedError, InvalidArgumentError, MissingFileError, VersionNotFoundError
+
+ON = {"delta__enableChangeDataFeed": "true"}
+
+
+def _changes(log: DeltaLog, start: int, end: int | None = None, **kw: Any) -> list[tuple[Any, ...]]:
+    table = ArrowDeltaTable(log.store).changes(start, end, **kw)
+    return sorted((r["_commit_version"], r["_change_type"], r.get("a")) for r in table.drop_columns([]).to_pylist())
+
+
+def _vector(*deleted: int) -> dict[str, Any]:
+    data = serialize(BitMap64(deleted))
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": z85_encode(data),
+        "sizeInBytes": len(data),
+        "cardinality": len(deleted),
+    }
+
+
+def _log(*commits: list[dict[str, Any]]) -> DeltaLog:
+    log = log_of([metadata(**ON)], *commits)
+    for i in range(4):
+        log.store.put(f"f{i}", parquet(pa.table({"a": [10 * i, 10 * i + 1, 10 * i + 2]})))
+    cdc = pa.table({"a": [7, 8], "_change_type": ["update_preimage", "update_postimage"]})
+    log.store.put("_change_data/c", parquet(cdc))
+    return log
+
+
+CDC = {"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False}}
+
+
+def test_inserts_and_deletes_of_files() -> None:
+    log = _log([add("f0")], [remove("f0", partitionValues={}), add("f1")])
+    assert _changes(log, 0) == [
+        *((1, "insert", a) for a in (0, 1, 2)),
+        *((2, "delete", a) for a in (0, 1, 2)),
+        *((2, "insert", a) for a in (10, 11, 12)),
+    ]
+    assert _changes(log, 1, 1) == [(1, "insert", a) for a in (0, 1, 2)]
+    assert _changes(log, 0, 0) == []
+
+
+def test_where_there_are_cdc_files_only_they_count() -> None:
+    log = _log([add("f0")], [remove("f0"), add("f1"), CDC])
+    assert _changes(log, 2) == [(2, "update_postimage", 8), (2, "update_preimage", 7)]
+
+
+def test_rearrangements_are_no_changes() -> None:
+    log = _log([add("f0")], [remove("f0", dataChange=False), add("f1", dataChange=False)])
+    assert _changes(log, 2) == []
+
+
+def test_vectors_yield_the_rows_that_differ() -> None:
+    log = _log(
+        [add("f0")],
+        [remove("f0"), add("f0", deletionVector=_vector(1))],
+        [remove("f0", deletionVector=_vector(1)), add("f0", deletionVector=_vector(0, 1))],
+        [remove("f0", deletionVector=_vector(0, 1)), add("f0", deletionVector=_vector(0))],
+        [remove("f0", deletionVector=_vector(0))],
+    )
+    assert _changes(log, 2) == [
+        (2, "delete", 1),
+        (3, "delete", 0),
+        (4, "insert", 1),
+        (5, "delete", 1),
+        (5, "delete", 2),
+    ]
+
+
+def test_removes_that_do_not_say_their_partition() -> None:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("p", "string"))]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    log = log_of([metadata(schema, ["p"], **ON)], [add("f0", partitionValues={"p": "x"})], [remove("f0")])
+    log.store.put("f0", parquet(pa.table({"a": [1]})))
+    table = ArrowDeltaTable(log.store).changes(2)
+    assert table.select(["a", "p", "_change_type"]).to_pylist() == [{"a": 1, "p": "x", "_change_type": "delete"}]
+
+
+def test_columns_types_and_times() -> None:
+    log = _log([add("f0")])
+    table = ArrowDeltaTable(log.store).changes(0, columns=["A"])
+    assert table.schema.names == ["a", "_change_type", "_commit_version", "_commit_timestamp"]
+    assert table.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
+    modified = log.commit_times(log.commits(), log.snapshot().metadata)[1]
+    assert set(table["_commit_timestamp"].cast(pa.int64()).to_pylist()) == {modified * 1000}
+    with pytest.raises(InvalidArgumentError, match="'b'"):
+        ArrowDeltaTable(log.store).changes(0, columns=["b"])
+
+
+def test_ranges_that_are_none() -> None:
+    log = _log([add("f0")])
+    for start, end in ((-1, None), (1, 0)):
+        with pytest.raises(InvalidArgumentError, match="no range"):
+            _changes(log, start, end)
+    for start, end in ((2, None), (0, 2), (2, 3)):
+        with pytest.raises((VersionNotFoundError, InvalidArgumentError), match="version"):
+            _changes(log, start, end)
+
+
+def test_commits_that_were_cleaned_up() -> None:
+    log = _log([add("f0")], [add("f1")])
+    write_checkpoint(log, log.snapshot(1), Runtime())
+    log.store.delete([commit_key(0)])
+    with pytest.raises(VersionNotFoundError, match="no longer all"):
+        _changes(log, 0)
+    assert _changes(log, 2) == [(2, "insert", a) for a in (10, 11, 12)]
+
+
+def test_a_feed_that_was_off() -> None:
+    log = log_of([add("f0")])
+    with pytest.raises(ChangeFeedError, match="enableChangeDataFeed"):
+        _changes(log, 0)
+    log = _log([add("f0")])
+    log.store.put(commit_key(2), lines([metadata()]))
+    with pytest.raises(ChangeFeedError, match="off at version 2") as e:
+        _changes(log, 0)
+    assert e.value.context["version"] == 2
+    assert len(_changes(log, 0, 1)) == 3
+
+
+def test_a_missing_change_file_is_an_error() -> None:
+    log = _log([add("f0")], [CDC])
+    log.store.delete(["_change_data/c"])
+    with pytest.raises(MissingFileError, match="_change_data/c"):
+        _changes(log, 2)
+
+
+def test_the_feed_of_deltalake(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    conf = {"delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(path, pa.table({"a": [1, 2, 3]}), configuration=conf)
+    table = deltalake.DeltaTable(path)
+    table.update(updates={"a": "a * 10"}, predicate="a = 2")
+    table.delete("a = 3")
+    opened = trilake.open(path)
+    assert isinstance(opened, ArrowDeltaTable)
+    mine = opened.changes(0).to_pylist()
+    theirs = pa.table(table.load_cdf(starting_version=0).read_all()).to_pylist()
+    key = ("a", "_change_type", "_commit_version")
+    assert sorted(tuple(r[k] for k in key) for r in mine) == sorted(tuple(r[k] for k in key) for r in theirs)
+    assert len(mine) == 6
+
+
+def test_overwrites_of_every_kind_agree_with_deltalake(tmp_path: Path) -> None:
+    def rows_of(*ids: int) -> pa.Table:
+        return pa.table({"id": pa.array(ids, pa.int64()), "p": pa.array(["odd" if i % 2 else "even" for i in ids])})
+
+    uri = str(tmp_path)
+    trilake.write(rows_of(1, 2, 3, 4), uri, partition_by="p", properties={"delta.enableChangeDataFeed": "true"})
+    trilake.write(rows_of(5), uri, mode="append")
+    trilake.write(rows_of(3, 7), uri, mode="overwrite", replace_where="id in (3, 4, 7)")
+    trilake.write(rows_of(9), uri, mode="overwrite", partition_overwrite="dynamic")
+    trilake.write(rows_of(1, 2), uri, mode="overwrite")
+    columns = ["id", "p", "_change_type", "_commit_version"]
+    theirs = pa.table(deltalake.DeltaTable(uri).load_cdf(starting_version=0)).select(columns)
+    ours = trilake.open(uri).changes(0).select(columns)  # type: ignore[attr-defined]
+    assert sorted(map(repr, ours.to_pylist())) == sorted(map(repr, theirs.to_pylist()))
+    assert ours.num_rows == 18

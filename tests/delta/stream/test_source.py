@@ -1,0 +1,494 @@
+"""A table as a stream: every file once and in order, in batches of any size, continued from any place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.delta.tables import Action, add, lines, log_of, metadata, protocol, remove
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.runtime import Runtime
+from trilake.delta.scan.changes import ChangeTask
+from trilake.delta.scan.scan import FileTask
+from trilake.delta.stream.errors import (
+    StreamDataLossError,
+    StreamOffsetError,
+    StreamRowsChangedError,
+    StreamSchemaChangedError,
+    StreamSchemaIncompatibleError,
+)
+from trilake.delta.stream.offset import Limit, StreamOffset
+from trilake.delta.stream.options import StreamOptions
+from trilake.delta.stream.schema import Reading
+from trilake.delta.stream.source import DeltaStream
+from trilake.errors import ChangeFeedError, InvalidArgumentError, UnsupportedProtocolError, VersionNotFoundError
+
+LONG_AB = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("a", "b")],
+    }
+)
+ALL = StreamOptions(max_files=None)
+
+
+def reading(log: DeltaLog, *columns: str) -> Reading:
+    head = log.head()
+    return Reading(head.metadata, head.version, columns or None)
+
+
+def stream(log: DeltaLog, read: Reading | None = None, **options: Any) -> DeltaStream:
+    return DeltaStream(log, read or reading(log), replace(ALL, **options))
+
+
+def paths(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[str]:
+    return [t.path for t in found.batch(start, end).tasks if isinstance(t, FileTask)]
+
+
+def everything(found: DeltaStream, start: StreamOffset | None = None) -> list[str]:
+    """All that there is to read, as one batch a file."""
+    start, out = start or found.initial(), []
+    while (end := found.latest(start, Limit(1))) != start:
+        out += paths(found, start, end)
+        start = end
+    return out
+
+
+# --- random histories ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class History:
+    """Commits, and what a stream over them must deliver."""
+
+    options: StreamOptions
+    live: dict[str, int] = field(default_factory=dict)
+    commits: list[list[Action]] = field(default_factory=list)
+    #: Paths that each commit brings to the stream; ``None`` for one that the stream must not pass.
+    delivered: list[list[str] | None] = field(default_factory=list)
+    names: Any = field(default_factory=count)
+
+    def _add(self, time: int, size: int, **fields: Any) -> Action:
+        path = f"f{next(self.names)}"
+        self.live[path] = time
+        return add(path, modificationTime=time, size=size, **fields)
+
+    def append(self, sizes: list[int]) -> None:
+        adds = [self._add(size % 3, size) for size in sizes]
+        self._commit(adds, [a["add"]["path"] for a in adds])
+
+    def optimize(self) -> None:
+        gone = list(self.live)[:2]
+        actions: list[Action] = [remove(p, dataChange=False) for p in gone]
+        for p in gone:
+            del self.live[p]
+        self._commit([*actions, self._add(9, 50, dataChange=False)], [])
+
+    def delete(self) -> None:
+        gone = list(self.live)[:1]
+        for p in gone:
+            del self.live[p]
+        passed = self.options.ignore_deletes or self.options.ignore_changes or self.options.skip_change_commits
+        self._commit([remove(p) for p in gone], [] if passed or not gone else None)
+
+    def update(self) -> None:
+        gone = list(self.live)[:1]
+        new = self._add(1, 7)
+        for p in gone:
+            del self.live[p]
+        brought: list[str] | None = [new["add"]["path"]]
+        if gone and self.options.skip_change_commits:
+            brought = []
+        elif gone and not self.options.ignore_changes:
+            brought = None
+        self._commit([*(remove(p) for p in gone), new], brought)
+
+    def only_txn(self) -> None:
+        self._commit([{"txn": {"appId": "q", "version": 1}}], [])
+
+    def _commit(self, actions: list[Action], delivered: list[str] | None) -> None:
+        self.commits.append([*actions, {"txn": {"appId": "history", "version": len(self.commits)}}])
+        self.delivered.append(delivered)
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(st.integers(1, 9), min_size=1, max_size=5)),
+        st.tuples(st.sampled_from(["optimize", "delete", "update", "only_txn"])),
+    ),
+    min_size=1,
+    max_size=12,
+)
+FLAGS = st.fixed_dictionaries({n: st.booleans() for n in ("ignore_deletes", "ignore_changes", "skip_change_commits")})
+LIMITS = st.builds(Limit, st.none() | st.integers(1, 4), st.none() | st.integers(1, 20))
+
+
+@given(operations=OPERATIONS, flags=FLAGS, begin=st.integers(0, 11), snapshot=st.booleans(), data=st.data())
+def test_every_file_once_and_in_order(
+    operations: list[Any], flags: dict[str, bool], begin: int, snapshot: bool, data: st.DataObject
+) -> None:
+    """Commits appear while the stream runs, batches have any limit, and every batch may be the first of a process and
+    may be asked for twice."""
+    history = History(StreamOptions(max_files=None, **flags))
+    states = []
+    for name, *arguments in operations:
+        getattr(history, name)(*arguments)
+        states.append(dict(history.live))
+    begin = min(begin, len(history.commits) - 1)
+    options = history.options if snapshot else replace(history.options, starting_version=begin)
+    log = log_of(*history.commits[: begin + 1])
+    expected: list[str] = []
+    if snapshot:
+        expected += [p for p, t in sorted(states[begin].items(), key=lambda i: (i[1], i[0]))]
+    stop = None
+    for version in range(begin + 1 if snapshot else begin, len(history.commits)):
+        brought = history.delivered[version]
+        if brought is None:
+            stop = version
+            break
+        expected += brought
+    read = reading(log)
+    found = DeltaStream(log, read, options)
+    start, got, written, stopped = found.initial(), [], begin + 1, None
+    while True:
+        if written < len(history.commits) and data.draw(st.booleans(), label="commit"):
+            log.store.put(commit_key(written), lines(history.commits[written]))
+            written += 1
+        if data.draw(st.booleans(), label="restart"):
+            found = DeltaStream(log, read, options)
+        limit = data.draw(LIMITS, label="limit")
+        try:
+            end = found.latest(start, limit)
+        except StreamRowsChangedError as e:
+            stopped = e.context["version"]
+            break
+        assert StreamOffset.from_json(json.loads(json.dumps(end.to_json()))) == end
+        brought = paths(found, start, end)
+        assert paths(DeltaStream(log, read, options), start, end) == brought
+        assert limit.files is None or len(brought) <= limit.files
+        got += brought
+        if end == start and written == len(history.commits):
+            break
+        assert end.place >= start.place
+        start = end
+    assert got == expected
+    assert stopped == stop
+
+
+def test_a_byte_limit_is_soft() -> None:
+    log = log_of([add("a", size=10), add("b", size=10), add("c", size=10)])
+    found = stream(log)
+    first = found.latest(found.initial(), Limit(None, 11))
+    assert paths(found, found.initial(), first) == ["a", "b"]
+    assert paths(found, first, found.latest(first, Limit(None, 1))) == ["c"]
+
+
+def test_a_repeated_first_batch_is_the_same_although_the_table_went_on() -> None:
+    """Spark asks for the first offset anew when the first batch was not finished."""
+    for options in ({}, {"starting_version": "latest"}):
+        log = log_of([add("a")])
+        read = reading(log)
+        found = stream(log, read, **options)
+        start = found.initial()
+        log.store.put(commit_key(1), lines([add("b")]))
+        end = found.latest(start)
+        before = paths(found, start, end)
+        assert before == (["b"] if options else ["a", "b"])
+        log.store.put(commit_key(2), lines([add("c")]))
+        again = stream(log, read, **options)
+        today = again.initial()
+        assert today != start
+        assert paths(again, today, end) == before
+        assert everything(again, end) == ["c"]
+
+
+def test_offsets_of_another_source_are_understood() -> None:
+    log = log_of([add("a")], [add("b")], [add("c")])
+    found = stream(log)
+    theirs = {
+        "sourceVersion": 3,
+        "reservoirId": "table-id",
+        "reservoirVersion": 1,
+        "index": -100,
+        "isStartingVersion": False,
+    }
+    offset = StreamOffset.from_json(theirs)
+    assert everything(found, offset) == ["b", "c"]
+    # Their first batch, to be repeated: it began with the snapshot before its end.
+    assert paths(found, found.initial(), offset) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [{}, {"v": 1}, {"reservoirId": "x", "reservoirVersion": "?", "index": 0}, None, [], {"sourceVersion": 9}],
+)
+def test_what_is_no_offset_is_said(offset: Any) -> None:
+    with pytest.raises(StreamOffsetError):
+        StreamOffset.from_json(offset)
+
+
+def test_a_checkpoint_of_another_table_is_refused() -> None:
+    log = log_of([add("a")])
+    other = replace(stream(log).initial(), reservoir_id="another")
+    with pytest.raises(StreamOffsetError, match="id another"):
+        stream(log).latest(other)
+    ahead = stream(log).initial().at(7)
+    with pytest.raises(StreamOffsetError, match="newest version is 0"):
+        stream(log).latest(ahead)
+
+
+# --- where it begins -------------------------------------------------------------------------------------------------
+
+
+def test_starting_points() -> None:
+    log = log_of([add("a")], [add("b")], [add("c")])
+    assert everything(stream(log)) == ["a", "b", "c"]
+    assert everything(stream(log, starting_version=1)) == ["b", "c"]
+    found = stream(log, starting_version="latest")
+    assert everything(found) == []
+    log.store.put(commit_key(3), lines([add("d")]))
+    assert everything(found) == ["d"]
+    time = log.commit_times(log.commits(), log.head().metadata)[2]
+    assert everything(stream(log, starting_timestamp_ms=time)) == ["c", "d"]
+    with pytest.raises(VersionNotFoundError, match="version 9, which does not exist"):
+        stream(log, starting_version=9).initial()
+    with pytest.raises(VersionNotFoundError):
+        stream(log, starting_timestamp_ms=10**15).initial()
+
+
+def test_available_now_leaves_what_comes_later() -> None:
+    log = log_of([add("a")], [add("b")])
+    found = stream(log)
+    found.stop_at_newest()
+    log.store.put(commit_key(2), lines([add("c")]))
+    assert everything(found) == ["a", "b"]
+    assert everything(stream(log, starting_version=0)) == ["a", "b", "c"]
+
+
+def test_files_are_excluded_by_path() -> None:
+    log = log_of([add("x/a"), add("y/b")], [add("x/c"), add("y/d")], [add("x/e")])
+    assert everything(stream(log, exclude="^x/")) == ["y/b", "y/d"]
+    assert everything(stream(log, exclude="^x/", starting_version=1)) == ["y/d"]
+    with pytest.raises(InvalidArgumentError, match="excludeRegex"):
+        everything(stream(log, exclude="("))
+
+
+# --- what a stream must not pass -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("actions", "options", "expected"),
+    [
+        ([remove("a")], {}, None),
+        ([remove("a")], {"ignore_deletes": True}, ["a", "z"]),
+        ([remove("a")], {"ignore_changes": True}, ["a", "z"]),
+        ([remove("a")], {"skip_change_commits": True}, ["a", "z"]),
+        ([remove("a"), add("b")], {"ignore_deletes": True}, None),
+        ([remove("a"), add("b")], {"ignore_changes": True}, ["a", "b", "z"]),
+        ([remove("a"), add("b")], {"skip_change_commits": True}, ["a", "z"]),
+        ([remove("a", dataChange=False), add("b", dataChange=False)], {}, ["a", "z"]),
+    ],
+)
+def test_commits_that_take_rows_away(
+    actions: list[Action], options: dict[str, bool], expected: list[str] | None
+) -> None:
+    log = log_of([add("a")], actions, [add("z")])
+    found = stream(log, starting_version=0, **options)
+    if expected is not None:
+        assert everything(found) == expected
+        return
+    first = found.latest(found.initial(), Limit())
+    assert paths(found, found.initial(), first) == ["a"]
+    with pytest.raises(StreamRowsChangedError, match="version: 1") as e:
+        found.latest(first)
+    assert "skipChangeCommits" in str(e.value) or "ignoreDeletes" in str(e.value)
+
+
+def test_a_new_column_stops_the_stream_and_a_restart_goes_on() -> None:
+    log = log_of([add("a")])
+    read = reading(log)
+    log.store.put(commit_key(1), lines([metadata(LONG_AB), add("b")]))
+    found = stream(log, read, starting_version=0)
+    first = found.latest(found.initial())
+    assert paths(found, found.initial(), first) == ["a"]
+    with pytest.raises(StreamSchemaChangedError, match="column b was added"):
+        found.latest(first)
+    assert everything(stream(log, starting_version=0), first) == ["b"]
+    # Who chose columns does not miss one that is new.
+    assert everything(stream(log, Reading(read.metadata, 0, ("a",)), starting_version=0)) == ["a", "b"]
+
+
+def test_a_stream_that_was_declared_before_a_change_does_not_begin() -> None:
+    log = log_of([add("a")])
+    read = reading(log)
+    log.store.put(commit_key(1), lines([metadata(LONG_AB), add("b")]))
+    with pytest.raises(StreamSchemaChangedError):
+        stream(log, read).initial()
+    log.store.put(commit_key(2), lines([add("c")]))
+    behind = stream(log).initial().at(2)
+    with pytest.raises(StreamSchemaChangedError):
+        stream(log, read).latest(behind)
+
+
+def test_a_property_or_comment_does_not_stop_the_stream() -> None:
+    commented = LONG_AB.replace('"metadata": {}', '"metadata": {"comment": "x"}').replace("true", "false")
+    log = log_of([metadata(LONG_AB), add("a")])
+    read = reading(log)
+    log.store.put(commit_key(1), lines([metadata(commented, delta__logRetentionDuration="1 day"), add("b")]))
+    assert everything(stream(log, read, starting_version=0)) == ["a", "b"]
+
+
+def test_types_that_changed() -> None:
+    def typed(name: str) -> str:
+        return LONG_AB.replace('"long"', f'"{name}"')
+
+    log = log_of([metadata(typed("integer")), add("a")], [metadata(typed("long")), add("b")])
+    narrow = Reading(Metadata.from_json(metadata(typed("integer"))["metaData"]), 0)
+    with pytest.raises(StreamSchemaChangedError, match="was integer and is long"):
+        everything(stream(log, narrow, starting_version=0))
+    assert everything(stream(log, starting_version=0)) == ["a", "b"]  # older files are widened
+    log.store.put(commit_key(2), lines([metadata(typed("string")), add("c")]))
+    with pytest.raises(StreamSchemaIncompatibleError, match="its type was long and is string"):
+        everything(stream(log), StreamOffset("table-id", 2))
+
+
+def test_a_column_replaced_under_its_name_is_not_read_as_nulls() -> None:
+    def mapped(physical: str) -> Action:
+        fields = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": 1}
+        schema = LONG_AB.replace('"metadata": {}', f'"metadata": {json.dumps(fields)}', 1)
+        return metadata(schema, delta__columnMapping__mode="name")
+
+    log = log_of([protocol(2, 5), mapped("col-1"), add("a")], [mapped("col-2"), add("b")])
+    with pytest.raises(StreamSchemaIncompatibleError, match="column a is not the same one"):
+        everything(stream(log), StreamOffset("table-id", 1))
+    first = stream(log, Reading(log.head(0).metadata, 0), starting_version=0)
+    with pytest.raises(StreamSchemaChangedError, match="column a was replaced"):
+        everything(first)
+
+
+def test_a_protocol_that_is_not_known_stops_the_stream() -> None:
+    log = log_of([add("a")])
+    read = reading(log)
+    found = stream(log, read, starting_version=0)
+    start = found.initial()
+    end = found.latest(start)
+    log.store.put(commit_key(1), lines([protocol(3, 7, readerFeatures=["x"], writerFeatures=["x"]), add("b")]))
+    with pytest.raises(UnsupportedProtocolError):
+        found.latest(end)
+
+
+# --- what is gone ----------------------------------------------------------------------------------------------------
+
+
+def _overtaken() -> DeltaLog:
+    log = log_of(*([add(f"f{i}")] for i in range(6)))
+    write_checkpoint(log, log.snapshot(3), Runtime())
+    log.store.delete([commit_key(v) for v in range(4)])
+    return log
+
+
+def test_log_cleanup_that_overtook_the_stream_is_reported() -> None:
+    log = _overtaken()
+    old = StreamOffset("table-id", 1)
+    with pytest.raises(StreamDataLossError, match="version 1, and the log no longer has it") as e:
+        stream(log).latest(old)
+    assert "oldest commit is version 4" in str(e.value)
+    with pytest.raises(StreamDataLossError):
+        stream(log).batch(old, old.at(5))
+    assert everything(stream(log, fail_on_data_loss=False), old) == ["f4", "f5"]
+    with pytest.raises(StreamDataLossError, match="not read all rows of version 1"):
+        stream(log).latest(StreamOffset("table-id", 1, 0, True))
+    with pytest.raises(VersionNotFoundError, match="cleaned up"):
+        stream(log, starting_version=2).initial()
+    assert everything(stream(log), StreamOffset("table-id", 4)) == ["f4", "f5"]
+
+
+def test_commits_without_rows_move_the_stream_on_before_they_are_cleaned_up() -> None:
+    log = log_of([add("a")])
+    found = stream(log)
+    start = found.latest(found.initial())
+    for v in range(1, 4):
+        log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))
+    assert found.latest(start) == start
+    late = Runtime(clock_ms=lambda: 10**13)
+    assert DeltaStream(log, reading(log), ALL, late).latest(start) == start.at(4)
+    for v in range(4, 12):
+        log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))
+    end = found.latest(start)
+    assert end == start.at(12)
+    assert paths(found, start, end) == []
+
+
+# --- change feed -----------------------------------------------------------------------------------------------------
+
+
+def _feed() -> DeltaLog:
+    on = metadata(delta__enableChangeDataFeed="true")
+    return log_of([on, add("a")], [remove("a", partitionValues={}), add("b")], [add("c"), add("d")])
+
+
+def changes(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[tuple[int, str | None, str]]:
+    tasks = found.batch(start, end).tasks
+    return [(t.version, t.change_type, t.file.path) for t in tasks if isinstance(t, ChangeTask)]
+
+
+def test_a_change_feed_takes_commits_whole() -> None:
+    found = stream(_feed(), starting_version=0, read_change_feed=True)
+    start = found.initial()
+    first = found.latest(start, Limit(2))
+    assert first == start.at(2)
+    assert changes(found, start, first) == [(0, "insert", "a"), (1, "insert", "b"), (1, "delete", "a")]
+    last = found.latest(first, Limit(1))
+    assert changes(found, first, last) == [(2, "insert", "c"), (2, "insert", "d")]
+    assert found.latest(last) == last
+
+
+def test_a_change_feed_begins_with_the_rows_there_are() -> None:
+    log = _feed()
+    found = stream(log, read_change_feed=True)
+    start = found.initial()
+    one = found.latest(start, Limit(1))
+    assert changes(found, start, one) == [(2, "insert", "b")]
+    end = found.latest(one)
+    assert changes(found, one, end) == [(2, "insert", "c"), (2, "insert", "d")]
+    off = metadata(delta__enableChangeDataFeed="false")
+    log.store.put(commit_key(3), lines([off, add("e")]))
+    with pytest.raises(ChangeFeedError, match="not recorded from version 3"):
+        found.latest(end)
+    with pytest.raises(ChangeFeedError):
+        stream(log, read_change_feed=True).initial()
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def test_options_have_deltas_names_and_defaults() -> None:
+    assert StreamOptions.parse({}) == StreamOptions(max_files=1000)
+    found = StreamOptions.parse({"maxBytesPerTrigger": "1k", "skipChangeCommits": "TRUE", "startingVersion": "3"})
+    assert found == StreamOptions(starting_version=3, max_files=None, max_bytes=1024, skip_change_commits=True)
+    assert StreamOptions.parse({"startingTimestamp": "1970-01-01T00:00:01Z"}).starting_timestamp_ms == 1000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"startingVersion": "1", "startingTimestamp": "2020-01-01"},
+        {"startingVersion": "-1"},
+        {"maxFilesPerTrigger": "0"},
+        {"maxBytesPerTrigger": "many"},
+        {"ignoreDeletes": "perhaps"},
+        {"startingTimestamp": "soon"},
+    ],
+)
+def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        StreamOptions.parse(wrong)

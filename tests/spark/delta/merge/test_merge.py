@@ -1,0 +1,371 @@
+"""MERGE on Spark: shared cases against the oracle of the engine without Spark, names, rules, plans and failures."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, UnsupportedOperationException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from tests.delta.test_merge_oracle import (
+    _BOTH,
+    _CHANGES,
+    _INSERTS,
+    _SOURCE,
+    _TARGET,
+    _UPDATES,
+    Clause,
+    Row,
+    _rows,
+    _table,
+    oracle,
+)
+from trilake import DeltaTable
+from trilake.delta.commands.merge.pruning import KeyValues
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import AmbiguousMergeError, ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta import row_addresses
+from trilake.spark.delta.merge import run as merge_run
+from trilake.spark.delta.merge.prefilter import sieved
+
+EVERYTHING = {
+    "delta.enableDeletionVectors": "true",
+    "delta.enableChangeDataFeed": "true",
+    "delta.enableRowTracking": "true",
+}
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    trilake.register(spark)
+    return spark
+
+
+def _opened(path: Path | str) -> ArrowDeltaTable:
+    found = trilake.open(path)
+    assert isinstance(found, ArrowDeltaTable)
+    return found
+
+
+def _letters(path: Path, **properties: str) -> str:
+    trilake.write(pa.table({"key": ["a", "b", "c", "d"], "value": [1, 2, 3, 4]}), path, properties=properties)
+    return str(path)
+
+
+def _values(path: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(r.values()) for r in trilake.open(path).to_arrow().to_pylist())
+
+
+def _source(session: SparkSession) -> DataFrame:
+    return session.createDataFrame([("a", -1), ("b", 0), ("e", -5), ("f", -6)], ["k", "v"])
+
+
+# --- against the oracle ----------------------------------------------------------------------------------------------
+
+
+def _cases(count: int) -> list[tuple[list[list[Row]], list[Row], str, list[Clause]]]:
+    """Merges that are the same each time; clauses of all kinds, with conditions."""
+    pick = random.Random(5)
+
+    def row() -> Row:
+        return (pick.choice([None, *range(8)]), pick.choice(["x", "y", None]), pick.choice([None, *range(6)]))
+
+    out = []
+    joins = ["t.id = s.id", "t.id <=> s.id", "t.id = s.id AND t.p = 'x'", "s.id = t.id + 1"]
+    for i in range(count):
+        unique = {r[0]: r for r in (row() for _ in range(8))}
+        clauses = [
+            Clause("matched", "update", pick.choice(_BOTH), pick.choice(_UPDATES)),
+            Clause("matched", "delete", pick.choice([None, *_BOTH])),
+            Clause("not", "insert", pick.choice(_SOURCE), pick.choice(_INSERTS)),
+            Clause("not", "insert", None, pick.choice(_INSERTS)),
+            Clause("by_source", "update", pick.choice(_TARGET), pick.choice(_CHANGES)),
+            Clause("by_source", "delete", pick.choice(_TARGET)),
+        ]
+        if i % 3 == 1:
+            clauses = [c for c in clauses if c.kind != "by_source"]
+        if i % 3 == 2:
+            clauses = [c for c in clauses if c.kind == "not"]
+        files = [[row() for _ in range(5)] for _ in range(3)]
+        out.append((files, list(unique.values()), joins[i % len(joins)], clauses))
+    return out
+
+
+def _merged(table: DeltaTable, source: DataFrame, on: str, clauses: list[Clause]) -> Any:
+    builder = table.alias("t").merge(source.alias("s"), on)
+    for c in clauses:
+        condition = None if c.condition is None else c.condition[0]
+        values: Any = None if c.values is None else c.values[0]
+        if c.kind == "matched" and c.action == "delete":
+            builder = builder.whenMatchedDelete(condition)
+        elif c.kind == "matched":
+            builder = (
+                builder.whenMatchedUpdateAll(condition)
+                if values is None
+                else builder.whenMatchedUpdate(condition, values)
+            )
+        elif c.kind == "not":
+            builder = (
+                builder.whenNotMatchedInsertAll(condition)
+                if values is None
+                else builder.whenNotMatchedInsert(condition, values)
+            )
+        elif c.action == "delete":
+            builder = builder.whenNotMatchedBySourceDelete(condition)
+        else:
+            builder = builder.whenNotMatchedBySourceUpdate(condition, values)
+    return builder.execute().collect()[0]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: Path, monkeypatch: Any) -> None:
+    files, source, on, clauses = _cases(4)[number]
+    if number % 2:
+        # As if the source were large: keys by their bounds, a shuffled join, inserts in tasks.
+        for name in ("_FEW_BYTES", "_BROADCAST_BYTES", "_FEW_INSERTS"):
+            monkeypatch.setattr(merge_run, name, -1)
+        monkeypatch.setattr(merge_run, "MOST_KEYS", -1)
+    monkeypatch.setattr(merge_run, "_MANY_ROWS", 0)
+    properties = EVERYTHING if number != 2 else {"delta.enableChangeDataFeed": "true"}
+    for rows in files:
+        trilake.write(_table(rows), tmp_path, mode="append", properties=properties if rows is files[0] else None)
+    expected = oracle([r for f in files for r in f], source, on, clauses)
+    frame = session.createDataFrame(_table(source))
+    table = DeltaTable.forPath(session, str(tmp_path))
+    if expected.ambiguous:
+        with pytest.raises(AmbiguousMergeError):
+            _merged(table, frame, on, clauses)
+        return
+    result = _merged(table, frame, on, clauses)
+    after = _opened(tmp_path)
+    assert _rows(after.to_arrow()) == Counter(expected.rows)
+    assert result.num_updated_rows == sum(n for (k, _), n in expected.feed.items() if k == "update_preimage")
+    assert result.num_deleted_rows == sum(n for (k, _), n in expected.feed.items() if k == "delete")
+    assert result.num_inserted_rows == sum(n for (k, _), n in expected.feed.items() if k == "insert")
+    changes = after.changes(after.version)
+    rows_of = zip(*(changes[n].to_pylist() for n in ("id", "p", "a")), strict=True)
+    assert Counter(zip(changes["_change_type"].to_pylist(), rows_of, strict=True)) == expected.feed
+
+
+# --- names and values ------------------------------------------------------------------------------------------------
+
+
+def test_columns_name_both_tables(session: SparkSession, tmp_path: Path) -> None:
+    path = _letters(tmp_path, **EVERYTHING)
+    source = _source(session).toDF("key", "value")
+    (
+        DeltaTable.forPath(session, path)
+        .alias("t")
+        .merge(source, source["key"] == F.col("t.key"))
+        .whenMatchedUpdate(set={"t.value": source.value + F.col("t.value")})
+        .whenNotMatchedInsert(F.col("key") == "e", {"key": source.key, "value": F.lit("7")})
+        .whenNotMatchedBySourceUpdate(F.expr("key = 'c'"), {"value": F.col("value") * 10})
+        .execute()
+    )
+    assert _values(path) == [("a", 0), ("b", 2), ("c", 30), ("d", 4), ("e", 7)]
+    parameters = _opened(path).log.commit_info(1)["operationParameters"]
+    assert set(parameters) == {
+        "predicate",
+        "matchedPredicates",
+        "notMatchedPredicates",
+        "notMatchedBySourcePredicates",
+    }
+    # Names without an alias are those of the one table that has them; a table may be merged into itself.
+    table = DeltaTable.forPath(session, path)
+    again = table.toDF().withColumnRenamed("key", "k").where("k < 'c'")
+    table.merge(again, "key = k").whenMatchedUpdate(set={"key": "concat(k, key)"}).execute()
+    assert _values(path)[:2] == [("aa", 0), ("bb", 2)]
+
+
+def test_nested_columns_and_evolution(session: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "st": [{"a": 1, "b": {"c": "x"}}, None], "l": [[{"p": 1, "q": 2}]] * 2})
+    trilake.write(rows, tmp_path)
+    table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
+    source = session.sql(
+        "SELECT 2L AS id, named_struct('b', named_struct('c', 'new'), 'a', 5L) AS st,"
+        " array(named_struct('q', 20L, 'p', 10L)) AS l, 1.5D AS extra"
+    ).alias("s")
+    table.merge(source, "t.id = s.id").whenMatchedUpdate(set={"st.b.c": "'part'"}).execute()
+    found = {r["id"]: r for r in trilake.open(tmp_path).to_arrow().to_pylist()}
+    assert found[2]["st"] == {"a": None, "b": {"c": "part"}}
+    table.merge(source, "t.id = s.id").whenMatchedUpdateAll().withSchemaEvolution().execute()
+    found = {r["id"]: r for r in trilake.open(tmp_path).to_arrow().to_pylist()}
+    assert found[1] == {"id": 1, "st": {"a": 1, "b": {"c": "x"}}, "l": [{"p": 1, "q": 2}], "extra": None}
+    assert found[2] == {"id": 2, "st": {"a": 5, "b": {"c": "new"}}, "l": [{"p": 10, "q": 20}], "extra": 1.5}
+
+
+def test_the_session_may_ask_for_evolution(session: SparkSession, tmp_path: Path) -> None:
+    path = _letters(tmp_path)
+    session.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
+    try:
+        source = _source(session).toDF("key", "value").withColumn("y", F.lit(1)).alias("s")
+        merge = DeltaTable.forPath(session, path).alias("t").merge(source, "t.key = s.key")
+        merge.whenMatchedUpdate(set={"t.value": "t.value + 1"}).whenNotMatchedInsertAll().execute()
+    finally:
+        session.conf.unset("spark.databricks.delta.schema.autoMerge.enabled")
+    assert _values(path)[-2:] == [("e", -5, 1), ("f", -6, 1)]
+    assert _values(path)[0] == ("a", 2, None)
+
+
+def test_rules_that_only_spark_knows(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path)
+    (
+        DeltaTable.create(session)
+        .location(path)
+        .addColumn("key", "string")
+        .addColumn("n", "int", nullable=False)
+        .addColumn("hash", "string", generatedAlwaysAs="md5(cast(key AS binary))")
+        .addColumn("id", "bigint", generatedAlwaysAs=trilake.IdentityGenerator())
+        .addColumn("made", "string", default="soundex('robert')")
+        .execute()
+    )
+    trilake.write(session.sql("SELECT 'a' AS key, 1 AS n"), path, mode="append")
+    table = DeltaTable.forPath(session, path)
+    source = session.sql("SELECT * FROM VALUES ('a', 5), ('b', 6), ('c', 7) AS v(k, m)")
+    merge = table.merge(source, "key = k").whenMatchedUpdate(set={"key": "upper(k)", "n": "m"})
+    merge.whenNotMatchedInsert(values={"key": "k", "n": "m"}).execute()
+    found = {r["key"]: r for r in trilake.open(path).to_arrow().to_pylist()}
+    assert set(found) == {"A", "b", "c"}
+    assert [found[k]["made"] for k in "Abc"] == ["R163"] * 3
+    assert found["A"]["id"] == 1
+    assert len({r["id"] for r in found.values()}) == 3
+    hashes = session.sql("SELECT k, md5(cast(k AS binary)) h FROM VALUES ('A'), ('b'), ('c') AS v(k)").collect()
+    assert {k: r["hash"] for k, r in found.items()} == {r.k: r.h for r in hashes}
+    with pytest.raises(ConstraintViolatedError):
+        table.merge(source, "lower(key) = k").whenMatchedUpdate(set={"n": "NULL"}).execute()
+
+
+def test_rows_move_between_partitions_and_keep_their_ids(session: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]})
+    trilake.write(rows, tmp_path, partition_by=["p"], properties=EVERYTHING)
+    table = DeltaTable.forPath(session, str(tmp_path))
+    source = session.sql("SELECT * FROM VALUES (1L), (3L) AS v(k)")
+    table.merge(source, "id = k").whenMatchedUpdate(set={"p": "'c'"}).execute()
+    assert _values(str(tmp_path)) == [(1, "c"), (2, "a"), (3, "c")]
+    table.merge(source, "id = k AND p = 'c'").whenMatchedUpdate("k = 3", {"p": "'d'"}).execute()
+    after = _opened(tmp_path)
+    name = after.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
+    moved = [a for a in after.snapshot.adds.to_pylist() if a["path"].startswith("p=d")]
+    with after.log.store.open_input(moved[0]["path"]) as file:
+        kept = pa.parquet.read_table(file)[name].to_pylist()
+    first = next(a for a in _opened_at(tmp_path, 0).snapshot.adds.to_pylist() if a["path"].startswith("p=b"))
+    assert kept == [first["baseRowId"]]
+
+
+def _opened_at(path: Path, version: int) -> ArrowDeltaTable:
+    found = trilake.open(path, version=version)
+    assert isinstance(found, ArrowDeltaTable)
+    return found
+
+
+# --- how it runs -----------------------------------------------------------------------------------------------------
+
+
+def test_the_source_is_read_once(session: SparkSession, tmp_path: Path) -> None:
+    path = _letters(tmp_path, **EVERYTHING)
+    counter = session.sparkContext.accumulator(0)
+
+    def note(key: str) -> str:
+        counter.add(1)
+        return key
+
+    source = session.range(4).select(
+        F.udf(note)(F.element_at(F.array(*map(F.lit, "abxy")), (F.col("id") + 1).cast("int"))).alias("k"),
+        F.rand().alias("r"),
+    )
+    merge = DeltaTable.forPath(session, path).merge(source, "key = k").whenMatchedUpdate(set={"value": "100 * r"})
+    merge.whenNotMatchedInsert(values={"key": "k", "value": "r * 0"}).execute()
+    assert counter.value == 4
+    assert [k for k, _ in _values(path)] == ["a", "b", "c", "d", "x", "y"]
+    assert not session.sparkContext._jsc.sc().getPersistentRDDs().size()
+
+
+def test_only_files_that_can_match_are_scanned(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(4):
+        rows = pa.table({"id": range(10 * n, 10 * n + 10), "p": [n % 2] * 10})
+        trilake.write(rows, tmp_path, mode="append", partition_by=["p"])
+    seen: list[int] = []
+    real = row_addresses.addressed_rows
+
+    def spy(spark: Any, table: Any, files: Any, **more: Any) -> Any:
+        seen.append(len(files))
+        return real(spark, table, files, **more)
+
+    monkeypatch.setattr(merge_run, "addressed_rows", spy)
+    table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
+    source = session.sql("SELECT * FROM VALUES (12L, 1), (35L, 1) AS v(id, p)").alias("s")
+    for on in ("t.id = s.id", F.expr("t.id = s.id"), "t.p = s.p", "t.id = s.id + 0 AND t.p = 1"):
+        table.merge(source, on).whenNotMatchedInsertAll().execute()
+    with monkeypatch.context() as large:
+        large.setattr(merge_run, "_FEW_BYTES", -1)
+        large.setattr(merge_run, "MOST_KEYS", -1)
+        table.merge(source, "t.id = s.id").whenNotMatchedInsertAll().execute()  # by bounds
+    assert seen == [2, 2, 2, 2, 3]
+    table.merge(source, "t.id = s.id").whenNotMatchedBySourceDelete("t.id < 5").execute()
+    assert seen[-1] == 3
+    table.merge(source, "t.id = s.id").whenNotMatchedBySourceDelete().execute()
+    assert seen[-1] == 4
+    assert sorted(trilake.open(tmp_path).to_arrow()["id"].to_pylist()) == [12, 35]
+
+
+def test_a_sieve_lets_all_keys_pass_and_little_else(session: SparkSession) -> None:
+    numbers = [0, 1, -1, 63, 64, 2**31 - 1, -(2**31), *range(7, 80_000, 797)]
+    rows = session.range(-50_000, 100_000).select(F.col("id").cast("int").alias("Key"))
+    rows = rows.union(session.createDataFrame(pa.table({"Key": pa.array(numbers, pa.int32())})))
+    keys = KeyValues(("key",), pa.array([*numbers, 2**40, -(2**63)]))
+    passed = {r.Key for r in sieved(session, rows, [keys]).collect()}
+    assert set(numbers) <= passed
+    assert len(passed) < 20_000
+    other = [KeyValues(("key",), pa.array(["a"])), KeyValues(("x",), pa.array([1]))]
+    assert sieved(session, rows, [*other, KeyValues(("key",), pa.array([1, 2]), bounds=True)]) is rows
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_clash_are_shown(session: SparkSession, tmp_path: Path) -> None:
+    path = _letters(tmp_path)
+    twice = _source(session).union(session.sql("SELECT 'a', 9L"))
+    table = DeltaTable.forPath(session, path)
+    with pytest.raises(UnsupportedOperationException, match=r"multiple source rows matched.*'v': (-1|9).*'v': (-1|9)"):
+        table.merge(twice, "key = k").whenMatchedUpdate(set={"value": "v"}).execute()
+    assert {o.key for o in _opened(path).log.store.list() if o.key.endswith(".parquet")} == set(
+        _opened(path).files()["path"].to_pylist()
+    )
+    table.merge(twice, "key = k").whenMatchedUpdate("v = 9", {"value": "v"}).execute()
+    assert table.merge(twice, "key = k").whenMatchedDelete().execute().collect()[0].num_deleted_rows == 2
+    assert _values(path) == [("c", 3), ("d", 4)]
+
+
+def test_wrong_clauses_are_found_by_analysis(session: SparkSession, tmp_path: Path) -> None:
+    path = _letters(tmp_path)
+    table = DeltaTable.forPath(session, path).alias("t")
+    source = _source(session).toDF("key", "other").alias("s")
+    m = table.merge(source, "t.key = s.key")
+    wrong = [
+        (m, "at least one WHEN"),
+        (m.whenMatchedDelete().whenMatchedUpdate(set={"value": "1"}), "only the last one can omit"),
+        (m.whenMatchedUpdate(set={"nothing": "1"}), "nothing"),
+        (m.whenMatchedUpdate(set={"value": "1", "t.value": "2"}), "conflict"),
+        (m.whenMatchedUpdate(set={"value": "nothing"}), "nothing"),
+        (m.whenMatchedUpdate(set={"t.key": "key"}), "(?i)ambiguous"),
+        (m.whenMatchedUpdateAll(), "value"),
+        (m.whenNotMatchedInsert(values={"value": "value"}), "value"),
+        (m.whenNotMatchedBySourceUpdate(set={"value": "other"}), "other"),
+        (table.merge(source, "t.key = s.nothing").whenMatchedDelete(), "nothing"),
+    ]
+    for builder, text in wrong:
+        with pytest.raises(AnalysisException, match=text):
+            builder.execute()
+    assert _opened(path).version == 0
+    with pytest.raises((InvalidArgumentError, SchemaMismatchError)):
+        m.whenMatchedUpdateAll().execute()

@@ -1,0 +1,331 @@
+"""Maintenance of Delta tables on Spark: delta-spark's names, columns, settings and errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+import trilake
+from trilake import DeltaTable
+from trilake.delta.commands.maintenance.vacuum_files import LISTING
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError, MissingFileError, TableExistsError
+from trilake.spark.delta.maintenance import ManyRunner
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+
+@contextmanager
+def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)
+
+
+def three_versions(path: Path) -> DeltaTable:
+    for n in range(3):
+        trilake.write(pa.table({"n": [n]}), path, mode="overwrite")
+    return DeltaTable.forPath(_session(), str(path))
+
+
+def _session() -> SparkSession:
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    return active
+
+
+def numbers(df: DataFrame) -> list[Any]:
+    return sorted(r.n for r in df.collect())
+
+
+def test_vacuum_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_path: Path) -> None:
+    table = three_versions(tmp_path / "t")
+    for name in "abc.txt", "bac.txt":
+        (tmp_path / "t" / name).write_text("abcde")
+    assert table.vacuum().schema == T.StructType([])
+    assert table.vacuum(1000).count() == 0, "whole numbers of hours, too"
+    assert (tmp_path / "t" / "abc.txt").exists()
+    with pytest.raises(InvalidArgumentError, match="retentionDurationCheck"):
+        table.vacuum(0.0)
+    with setting(spark, "spark.databricks.delta.retentionDurationCheck.enabled", "false"):
+        dry = table.vacuum(0.0, dryRun=True)
+        assert dry.columns == ["path"]
+        found = sorted(r.path for r in dry.collect())
+        assert found[0] == f"file:{tmp_path}/t/abc.txt"
+        assert len(found) == 4
+        lite = table.vacuum(0.0, lite=True, dryRun=True).collect()
+        assert len(lite) == 2
+        inventory = spark.createDataFrame(
+            [(f"file:{tmp_path}/t/bac.txt", 5, False, 0)],
+            "path string, length long, isDir boolean, modificationTime long",
+        )
+        table.vacuum(0.0, inventory=inventory)
+        assert [(tmp_path / "t" / n).exists() for n in ("abc.txt", "bac.txt")] == [True, False]
+        with setting(spark, "spark.databricks.delta.vacuum.logging.enabled", "false"):
+            before = table.history(1).collect()[0].version
+            assert table.vacuum(0.0).collect() == []
+            assert table.history(1).collect()[0].version == before
+    assert not (tmp_path / "t" / "abc.txt").exists()
+    assert numbers(table.toDF()) == [2]
+    with pytest.raises(ValueError, match="float"):
+        table.vacuum("week")  # type: ignore[arg-type]
+
+
+def test_restore_returns_its_metrics(spark: SparkSession, tmp_path: Path) -> None:
+    table = three_versions(tmp_path / "t")
+    done = table.restoreToVersion(1)
+    assert done.schema == T.StructType(
+        [
+            T.StructField(name, T.LongType())
+            for name in (
+                "table_size_after_restore",
+                "num_of_files_after_restore",
+                "num_removed_files",
+                "num_restored_files",
+                "removed_files_size",
+                "restored_files_size",
+            )
+        ]
+    )
+    (row,) = done.collect()
+    assert (row.num_of_files_after_restore, row.num_removed_files, row.num_restored_files) == (1, 1, 1)
+    assert numbers(table.toDF()) == [1]
+    log = DeltaLog(open_store(str(tmp_path / "t")))
+    for version, hours in enumerate((30, 20, 10, 5)):
+        at = 1_700_000_000 - hours * 3600
+        os.utime(tmp_path / "t" / "_delta_log" / f"{version:020d}.json", (at, at))
+    # Version 0 was the newest one at 2023-11-13 18:00 UTC.
+    with setting(spark, "spark.sql.session.timeZone", "America/New_York"):
+        table.restoreToTimestamp("2023-11-13 13:00:00")
+    assert numbers(table.toDF()) == [0]
+    for wrong in ("05/04/1999", "2023-02-30"):
+        with pytest.raises(AnalysisException, match=rf"The provided timestamp \('{wrong}'\) cannot be converted"):
+            table.restoreToTimestamp(wrong)
+    with pytest.raises(ValueError, match="version needs to be an int but got"):
+        table.restoreToVersion("1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timestamp needs to be a string but got"):
+        table.restoreToTimestamp(1)  # type: ignore[arg-type]
+    with pytest.raises(AnalysisException, match="newest"):
+        table.restoreToVersion(log.head().version)
+    open_store(str(tmp_path / "t")).delete(log.snapshot(2).adds["path"].to_pylist())
+    with pytest.raises(MissingFileError, match="ignoreMissingFiles"):
+        table.restoreToVersion(2)
+    with setting(spark, "spark.sql.files.ignoreMissingFiles", "true"):
+        assert table.restoreToVersion(2).collect()[0].num_restored_files == 1
+
+
+def test_history_and_detail_have_delta_sparks_columns(spark: SparkSession, tmp_path: Path) -> None:
+    table = three_versions(tmp_path / "a table")
+    history = table.history()
+    texts = T.MapType(T.StringType(), T.StringType())
+    assert [(f.name, f.dataType.simpleString()) for f in history.schema.fields] == [
+        ("version", "bigint"),
+        ("timestamp", "timestamp"),
+        ("userId", "string"),
+        ("userName", "string"),
+        ("operation", "string"),
+        ("operationParameters", texts.simpleString()),
+        (
+            "job",
+            "struct<jobId:string,jobName:string,jobRunId:string,runId:string,jobOwnerId:string,triggerType:string>",
+        ),
+        ("notebook", "struct<notebookId:string>"),
+        ("clusterId", "string"),
+        ("readVersion", "bigint"),
+        ("isolationLevel", "string"),
+        ("isBlindAppend", "boolean"),
+        ("operationMetrics", texts.simpleString()),
+        ("userMetadata", "string"),
+        ("engineInfo", "string"),
+    ]
+    assert [(r.version, r.operation) for r in history.select("version", "operation").collect()] == [
+        (2, "WRITE"),
+        (1, "WRITE"),
+        (0, "WRITE"),
+    ]
+    last = table.history(1).select("operationParameters.mode")
+    assert [tuple(r) for r in last.collect()] == [("Overwrite",)]
+    detail = table.detail()
+    assert [(f.name, f.dataType.simpleString()) for f in detail.schema.fields] == [
+        ("format", "string"),
+        ("id", "string"),
+        ("name", "string"),
+        ("description", "string"),
+        ("location", "string"),
+        ("createdAt", "timestamp"),
+        ("lastModified", "timestamp"),
+        ("partitionColumns", "array<string>"),
+        ("clusteringColumns", "array<string>"),
+        ("numFiles", "bigint"),
+        ("sizeInBytes", "bigint"),
+        ("properties", "map<string,string>"),
+        ("minReaderVersion", "int"),
+        ("minWriterVersion", "int"),
+        ("tableFeatures", "array<string>"),
+    ]
+    row = detail.collect()[0]
+    assert (row.format, row.numFiles, row.location) == ("delta", 1, f"file:{tmp_path}/a table")
+    assert (row.tableFeatures, row.partitionColumns) == (["appendOnly", "invariants"], [])
+    with setting(spark, "spark.sql.session.timeZone", "Asia/Tokyo"):
+        first, second = (detail_of.createdAt for detail_of in (table.detail().collect()[0], row))
+        assert first == second, "an instant is the same in every zone"
+
+
+def test_clones(spark: SparkSession, tmp_path: Path) -> None:
+    table = three_versions(tmp_path / "t")
+    shallow = table.clone(str(tmp_path / "shallow"), isShallow=True, properties={"owner": "me"})
+    assert isinstance(shallow, DeltaTable)
+    assert numbers(shallow.toDF()) == [2]
+    assert shallow.detail().collect()[0].properties == {"owner": "me"}
+    deep = table.cloneAtVersion(1, f"delta.`{tmp_path}/deep`")
+    assert numbers(deep.toDF()) == [1]
+    with pytest.raises(TableExistsError):
+        table.clone(str(tmp_path / "deep"))
+    later = table.cloneAtTimestamp("2999-01-01", str(tmp_path / "deep"), replace=True)
+    assert numbers(later.toDF()) == [2]
+    assert later.history(1).collect()[0].operation == "CLONE"
+    trilake.register(spark)
+    named = table.clone("a_clone_by_name")
+    assert numbers(DeltaTable.forName(spark, "a_clone_by_name").toDF()) == numbers(named.toDF()) == [2]
+    assert numbers(spark.table("a_clone_by_name")) == [2]
+    spark.sql("DROP TABLE a_clone_by_name")
+    wrong: list[tuple[tuple[Any, ...], str]] = [
+        ((1,), "target needs to be a string"),
+        (("/x", "yes"), "isShallow needs to be a boolean"),
+        (("/x", True, 1), "replace needs to be a boolean"),
+        (("/x", True, True, ["a"]), "needs to be a dict"),
+        (("/x", True, True, {"a": 1}), "All property values including 1 needs to be a string"),
+    ]
+    for arguments, text in wrong:
+        with pytest.raises(ValueError, match=text):
+            table.clone(*arguments)
+    with pytest.raises(ValueError, match="version needs to be an int"):
+        table.cloneAtVersion("1", "/x")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timestamp needs to be a string"):
+        table.cloneAtTimestamp(1, "/x")  # type: ignore[arg-type]
+
+
+def test_convert_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], ["key", "value"])
+    expected = sorted(map(tuple, df.collect()))
+
+    def answer(table: DeltaTable) -> list[tuple[Any, ...]]:
+        return sorted(tuple(r) for r in table.toDF().select("key", "value").collect())
+
+    df.write.format("parquet").save(str(tmp_path / "plain"))
+    table = DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path}/plain`")
+    assert answer(table) == expected
+    assert isinstance(DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path}/plain`"), DeltaTable), "twice is once"
+    assert table.history().count() == 1
+    for n, schema in enumerate((T.StructType().add("value", T.IntegerType(), True), "value int", None)):
+        path = str(tmp_path / f"partitioned {n}")
+        df.write.partitionBy("value").format("parquet").save(path)
+        converted = DeltaTable.convertToDelta(spark, f"parquet.`{path}`", schema)
+        assert answer(converted) == expected
+        assert converted.toDF().schema["value"].dataType == T.IntegerType()
+        assert answer(DeltaTable.forPath(spark, path)) == expected
+    for identifier, text in (
+        (f"{tmp_path}/plain", "parquet"),
+        (f"orc.`{tmp_path}/plain`", "orc"),
+        ("no_such_table_here", "no table"),
+        (f"parquet.`{tmp_path}/nothing`", "no file"),
+    ):
+        with pytest.raises(AnalysisException, match=text):
+            DeltaTable.convertToDelta(spark, identifier)
+    with pytest.raises(TypeError, match="partitionSchema"):
+        DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path}/x`", ["a"])  # type: ignore[arg-type]
+
+
+def test_everything_that_spark_writes_can_be_converted(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.sql(
+        """
+        SELECT CAST(id AS INT) i, id l, CAST(id AS SMALLINT) s, CAST(id AS TINYINT) b, id % 2 = 0 t,
+               CAST(id AS FLOAT) f, IF(id = 3, DOUBLE('NaN'), DOUBLE(id)) d, CAST(id AS DECIMAL(20, 3)) m,
+               CAST(CAST(id AS STRING) AS BINARY) y, TIMESTAMP'2020-01-01 01:02:03.456789' ts,
+               CAST(TIMESTAMP_NTZ'1900-01-01 00:00:00.000001' AS TIMESTAMP_NTZ) ntz,
+               ARRAY(id, NULL) a, MAP('k', id) mp, NAMED_STRUCT('x', id, 'z', ARRAY(NAMED_STRUCT('w', id))) st,
+               CONCAT('ä ', id) v, DATE'2020-02-29' + CAST(id AS INT) dd,
+               CASE WHEN id % 3 > 0 THEN CONCAT('p/', id % 3, ' =') END p,
+               TIMESTAMP'2021-06-01 12:00:00' + MAKE_INTERVAL(0, 0, 0, 0, id % 2) pt
+        FROM RANGE(8)
+        """
+    )
+    with setting(spark, "spark.sql.session.timeZone", "America/Los_Angeles"):
+        expected = df.toArrow()
+        df.write.partitionBy("p", "pt").parquet(str(tmp_path / "t"))
+        inferred = spark.read.parquet(str(tmp_path / "t")).schema
+        table = DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path}/t`")
+        assert table.toDF().schema.simpleString() == inferred.simpleString()
+        found = table.toDF().select(expected.column_names).toArrow()
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
+    assert trilake.open(tmp_path / "t").count("d > 1e300") == 1, "NaN is greater than all else"
+    assert table.toDF().where("d > 1e300").count() == 1
+    assert trilake.open(tmp_path / "t").count("l = 5") == 1
+
+
+def test_named_parquet_tables_become_delta_tables(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.register(spark)
+    spark.range(3).selectExpr("id AS n", "'007' AS p").write.partitionBy("p").option(
+        "path", str(tmp_path / "t")
+    ).format("parquet").saveAsTable("old_parquet")
+    try:
+        table = DeltaTable.convertToDelta(spark, "old_parquet")
+        assert numbers(table.toDF().where("p = '007'")) == [0, 1, 2]
+        assert numbers(DeltaTable.forName(spark, "old_parquet").toDF()) == [0, 1, 2]
+        assert DeltaTable.convertToDelta(spark, "old_parquet").history().count() == 1
+    finally:
+        spark.sql("DROP TABLE IF EXISTS old_parquet")
+    spark.range(1).write.format("parquet").saveAsTable("managed_parquet")
+    try:
+        with pytest.raises(AnalysisException, match="managed"):
+            DeltaTable.convertToDelta(spark, "managed_parquet")
+        assert spark.table("managed_parquet").count() == 1
+    finally:
+        spark.sql("DROP TABLE managed_parquet")
+
+
+def test_generate_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.write(spark.range(100).repartition(4), tmp_path / "t")
+    table = DeltaTable.forPath(spark, str(tmp_path / "t"))
+    table.generate("symlink_format_manifest")
+    lines = (tmp_path / "t" / "_symlink_format_manifest" / "manifest").read_text().splitlines()
+    assert len(lines) == table.detail().collect()[0].numFiles
+    assert sum(pq.read_metadata(line.removeprefix("file:")).num_rows for line in lines) == 100
+    with pytest.raises(AnalysisException, match="symlink_format_manifest"):
+        table.generate("hive")
+
+
+def test_many_tasks_run_as_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    here = ManyRunner(spark, open_store(str(tmp_path)), least=3)
+    assert sorted(here(len, ["a", "bb"])) == [1, 2]
+    assert sorted(here(len, ["a", "bb", "ccc"])) == [1, 2, 3]
+    in_memory = ManyRunner(spark, MemoryStore(), least=1)
+    assert sorted(in_memory(lambda rows: rows.num_rows, [LISTING.empty_table()])) == [0]
+    # Footers, copies and deletions in tasks.
+    source = tmp_path / "many"
+    source.mkdir()
+    for n in range(40):
+        pq.write_table(pa.table({"n": [n]}), source / f"f{n:02d}.parquet")
+    import trilake.spark.delta.clone as module
+
+    table = DeltaTable.convertToDelta(spark, f"parquet.`{source}`")
+    copy = table.clone(str(tmp_path / "copy"))
+    assert numbers(copy.toDF()) == list(range(40))
+    assert len(list((tmp_path / "copy").glob("*.parquet"))) == 40
+    assert module.clone_place(spark, "delta.`/a``b`") == ("/a`b", None)

@@ -1,0 +1,186 @@
+"""Settings of a session that decide what is stored: honoured or refused, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake import DeltaTable
+from trilake.delta.log.clustering import clustering_columns
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.settings import DEFAULTS, OVERWRITE_MODE, PREFIX, SETTINGS, USER_METADATA, setting_of
+
+
+@contextmanager
+def _set(spark: SparkSession, **settings: str) -> Iterator[None]:
+    named = {k if k.startswith("spark.") else PREFIX + k: v for k, v in settings.items()}
+    for key, value in named.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in named:
+            spark.conf.unset(key)
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    trilake.register(spark)
+    return spark
+
+
+def _frame(spark: SparkSession, *rows: tuple[str, int]) -> DataFrame:
+    return spark.createDataFrame(list(rows), "p string, n int")
+
+
+def _rows(path: str) -> list[tuple[str, int]]:
+    return sorted((r["p"], r["n"]) for r in trilake.open(path).to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("way", ["save", "insertInto", "saveAsTable", "write"])
+def test_a_dynamic_session_keeps_the_other_partitions(session: SparkSession, tmp_path: Path, way: str) -> None:
+    path = str(tmp_path / "t")
+    all_rows, new = _frame(session, ("a", 1), ("b", 2)), _frame(session, ("a", 7))
+    all_rows.write.format("delta").option("path", path).partitionBy("p").saveAsTable("settings_t")
+    try:
+        with _set(session, **{OVERWRITE_MODE: "dynamic"}):
+            if way == "save":
+                new.write.format("delta").mode("overwrite").save(path)
+            elif way == "insertInto":
+                new.write.insertInto("settings_t", overwrite=True)
+            elif way == "saveAsTable":
+                new.write.format("delta").mode("overwrite").saveAsTable("settings_t")
+            else:
+                trilake.write(new, path, mode="overwrite")
+            assert _rows(path) == [("a", 7), ("b", 2)]
+            # The option decides over the session.
+            new.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static").save(path)
+            assert _rows(path) == [("a", 7)]
+    finally:
+        session.sql("DROP TABLE settings_t")
+
+
+def test_a_dynamic_session_and_what_else_says_which_rows_go(session: SparkSession, tmp_path: Path) -> None:
+    path, flat = str(tmp_path / "t"), str(tmp_path / "flat")
+    all_rows, new = _frame(session, ("a", 1), ("b", 2)), _frame(session, ("a", 7))
+    trilake.write(all_rows, path, partition_by="p")
+    trilake.write(all_rows, flat)
+    with _set(session, **{OVERWRITE_MODE: "dynamic"}):
+        new.write.format("delta").mode("overwrite").option("replaceWhere", "p = 'a'").save(path)
+        assert _rows(path) == [("a", 7), ("b", 2)]
+        with pytest.raises(AnalysisException, match="partitionOverwriteMode"):
+            new.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+        new.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(flat)
+        assert _rows(flat) == [("a", 7)]
+        with _set(session, **{"dynamicPartitionOverwrite.enabled": "false"}):
+            new.write.format("delta").mode("overwrite").save(path)
+        assert _rows(path) == [("a", 7)]
+
+
+def test_every_commit_carries_the_session_s_text(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    with _set(session, **{USER_METADATA: "job 7"}):
+        _frame(session, ("a", 1), ("b", 2)).write.format("delta").save(path)
+        _frame(session, ("c", 3)).write.format("delta").mode("append").option("userMetadata", "mine").save(path)
+        table = DeltaTable.forPath(session, path)
+        table.update("n = 1", {"n": "5"})
+        table.delete("n = 2")
+        source = _frame(session, ("c", 9))
+        table.alias("t").merge(source.alias("s"), "t.p = s.p").whenMatchedUpdateAll().execute()
+        table.optimize().executeCompaction()
+        table.addFeatureSupport("domainMetadata")
+    notes = trilake.open(path).history()["userMetadata"].to_pylist()[::-1]
+    assert len(notes) >= 6
+    assert notes == ["job 7", "mine", *["job 7"] * (len(notes) - 2)]
+
+
+def test_new_tables_have_the_session_s_properties(session: SparkSession, tmp_path: Path) -> None:
+    path, built, old = str(tmp_path / "t"), str(tmp_path / "built"), str(tmp_path / "old")
+    df = _frame(session, ("a", 1))
+    df.write.format("delta").save(old)
+    with _set(session, **{DEFAULTS + "appendOnly": "true", DEFAULTS + "logRetentionDuration": "interval 3 days"}):
+        df.write.format("delta").option("delta.appendOnly", "false").save(path)
+        DeltaTable.create(session).location(built).addColumn("n", "int").execute()
+        df.write.format("delta").mode("append").save(old)
+    found = {p: trilake.open(p).metadata.configuration for p in (path, built, old)}  # type: ignore[attr-defined]
+    assert found[path] == {"delta.appendOnly": "false", "delta.logRetentionDuration": "interval 3 days"}
+    assert found[built] == {"delta.appendOnly": "true", "delta.logRetentionDuration": "interval 3 days"}
+    assert found[old] == {}
+    with _set(session, **{DEFAULTS + "apendOnly": "true"}), pytest.raises(AnalysisException, match="apendOnly"):
+        df.write.format("delta").save(str(tmp_path / "typo"))
+
+
+def test_a_session_that_merges_schemas(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    wide = _frame(session, ("b", 2)).withColumn("more", F.lit(1.5))
+    _frame(session, ("a", 1)).write.format("delta").save(path)
+    with _set(session, **{"schema.autoMerge.enabled": "true"}):
+        with pytest.raises(AnalysisException, match="mergeSchema"):
+            wide.write.format("delta").mode("append").option("mergeSchema", "false").save(path)
+        wide.write.format("delta").mode("append").save(path)
+    assert trilake.open(path).schema.names == ["p", "n", "more"]
+
+
+def test_what_is_not_done_is_refused_before_anything_is_stored(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    df = _frame(session, ("a", 1))
+    for name, value in (("write.txnAppId", "a"), ("write.txnVersion", "1"), ("schema.typeCheck.enabled", "false")):
+        with _set(session, **{name: value}), pytest.raises(AnalysisException, match=name) as found:
+            df.write.format("delta").save(path)
+        assert isinstance(found.value, InvalidArgumentError)
+    with _set(session, **{"schema.typeCheck.enabled": "true", "merge.repartitionBeforeWrite.enabled": "true"}):
+        df.write.format("delta").save(path)
+    for write in (df.write.bucketBy(2, "n"), df.write.bucketBy(2, "n").sortBy("n")):
+        with pytest.raises(AnalysisException, match="bucketBy"):
+            write.format("delta").mode("append").save(path)
+    with pytest.raises(AnalysisException, match="bucketBy"):
+        df.write.bucketBy(2, "n").format("delta").saveAsTable("settings_buckets")
+    with pytest.raises(AnalysisException, match="clusterBy"):
+        df.write.clusterBy("n").format("lance").mode("append").save(str(tmp_path / "l"))
+
+
+def test_cluster_by_makes_a_clustered_table(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    df = _frame(session, ("a", 1))
+    df.write.clusterBy("n").format("delta").save(path)
+    df.write.clusterBy("n").format("delta").mode("append").save(path)
+    table = trilake.open(path)
+    assert clustering_columns(table.snapshot) == [("n",)]  # type: ignore[attr-defined]
+    assert "clustering" in table.protocol.writer_features  # type: ignore[attr-defined]
+    with pytest.raises(AnalysisException, match="clustered by"):
+        df.write.clusterBy("p").format("delta").mode("append").save(path)
+    with pytest.raises(AnalysisException, match="CLUSTER BY"):
+        df.write.clusterBy("p").partitionBy("p").format("delta").save(str(tmp_path / "both"))
+    try:
+        df.writeTo("settings_v2").using("delta").clusterBy("p").tableProperty("delta.appendOnly", "true").create()
+        made = trilake.open(DeltaTable.forName(session, "settings_v2").detail().first()["location"])  # type: ignore[index]
+        assert clustering_columns(made.snapshot) == [("p",)]  # type: ignore[attr-defined]
+        assert made.metadata.configuration == {"delta.appendOnly": "true"}  # type: ignore[attr-defined]
+        with pytest.raises(AnalysisException, match="unknown option"):
+            df.writeTo("settings_v2").option("mergeSchem", "true").append()
+    finally:
+        session.sql("DROP TABLE IF EXISTS settings_v2")
+
+
+def test_every_setting_has_one_meaning() -> None:
+    names = [s.name.lower() for s in SETTINGS]
+    assert len(names) == len(set(names))
+    assert all(s.meaning for s in SETTINGS)
+    for name, effect in {
+        DEFAULTS + "appendOnly": "honoured",
+        PREFIX + "merge.materializeSource": "harmless",
+        PREFIX + "vacuum.lite.enabled": "honoured",
+        PREFIX + "vacuum.parallelDelete.enabled": "harmless",
+        PREFIX + "write.txnAppId": "refused",
+    }.items():
+        found = setting_of(name)
+        assert found is not None
+        assert found.effect == effect
+    assert setting_of(PREFIX + "nobody.knows") is None

@@ -1,0 +1,241 @@
+"""``DeltaTable.create`` and its likes, names in the catalogue, and changes of the protocol."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+import trilake
+from tests.delta.test_alter_oracle import Game, texts
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.actions import Protocol
+from trilake.errors import (
+    ConstraintViolatedError,
+    FeatureInUseError,
+    InvalidArgumentError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+)
+from trilake.spark.delta.catalogue import default_location, location_in, parts_of
+from trilake.spark.delta.conditions import violation_finder
+from trilake.spark.delta.table import DeltaTable
+from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
+from trilake.storage import open_store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "a table % +ü")
+
+
+@pytest.fixture
+def database(spark: SparkSession) -> Iterator[str]:
+    trilake.register(spark)
+    spark.sql("CREATE DATABASE builder_db")
+    yield "builder_db"
+    spark.sql("DROP DATABASE builder_db CASCADE")
+
+
+def log(path: str) -> DeltaLog:
+    return DeltaLog(open_store(path))
+
+
+def test_a_table_column_by_column(spark: SparkSession, path: str) -> None:
+    table = (
+        DeltaTable.create(spark)
+        .location(path)
+        .comment("everything")
+        .addColumn("id", "BIGINT", generatedAlwaysAs=IdentityGenerator(start=10, step=5), comment="the number")
+        .addColumn("given", T.LongType(), generatedByDefaultAs=IdentityGenerator())
+        .addColumn("at", T.TimestampType(), nullable=False)
+        .addColumn("day", "date", generatedAlwaysAs="CAST(at AS DATE)")
+        .addColumn("kind", "varchar(4)", default="'none'")
+        .addColumns(T.StructType([T.StructField("x", T.DoubleType(), True, {"comment": "of others"})]))
+        .addColumns([T.StructField("s", T.StructType([T.StructField("y", T.IntegerType(), False)]))])
+        .partitionedBy("day")
+        .property("delta.enableChangeDataFeed", "true")
+        .execute()
+    )
+    head = log(path).head()
+    assert head.metadata.description == "everything"
+    assert head.metadata.partition_columns == ("day",)
+    assert head.schema.field("given").metadata["delta.identity.allowExplicitInsert"] is True
+    assert head.schema.field("kind").metadata == {
+        "__CHAR_VARCHAR_TYPE_STRING": "varchar(4)",
+        "CURRENT_DEFAULT": "'none'",
+    }
+    assert head.schema.field("x").metadata == {"comment": "of others"}
+    rows = spark.sql("SELECT TIMESTAMP'2024-05-01 10:00:00' at")
+    trilake.write(rows, path, mode="append")
+    found = table.toDF().collect()
+    assert [tuple(r) for r in found] == [
+        (10, 1, found[0]["at"], dt.date(2024, 5, 1), "none", None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda b: b.tableName(1), TypeError, "Identifier must be str. Found 1 with type"),
+        (lambda b: b.location(1), TypeError, "Location must be str"),
+        (lambda b: b.comment(1), TypeError, "Table comment must be str"),
+        (lambda b: b.addColumn(1, "int"), TypeError, "Column name must be str"),
+        (lambda b: b.addColumn("a", 1), TypeError, "Column data type must be str or DataType"),
+        (lambda b: b.addColumn("a", "int", nullable=1), TypeError, "Column nullable must be bool"),
+        (lambda b: b.addColumn("a", "int", comment=1), TypeError, "Column comment must be str"),
+        (lambda b: b.addColumn("a", "int", generatedAlwaysAs=1), TypeError, "must be str or IdentityGenerator"),
+        (lambda b: b.addColumn("a", "int", generatedByDefaultAs="1"), TypeError, "must be IdentityGenerator"),
+        (
+            lambda b: b.addColumn("a", "long", generatedAlwaysAs="1", generatedByDefaultAs=IdentityGenerator()),
+            ValueError,
+            "cannot both be set",
+        ),
+        (lambda b: b.addColumn("a", "long", generatedAlwaysAs=IdentityGenerator(1, 0)), ValueError, "non-zero"),
+        (lambda b: b.addColumns("a"), TypeError, "list of StructField or StructType"),
+        (lambda b: b.addColumns(["a"]), TypeError, "must be StructField"),
+        (lambda b: b.partitionedBy(1), TypeError, "Partitioning column must be str"),
+        (lambda b: b.clusterBy(["a", 1]), TypeError, "Clustering column must be str"),
+        (lambda b: b.property("a", 1), TypeError, "Value of property must be str"),
+        (lambda b: b.property(1, "a"), TypeError, "Key of property must be str"),
+        (lambda b: b.addColumn("a", "integr"), InvalidArgumentError, "integr"),
+        (lambda b: b.addColumn("a", "int").execute(), InvalidArgumentError, "a name or a location"),
+    ],
+)
+def test_arguments(
+    spark: SparkSession, call: Callable[[DeltaTableBuilder], Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        call(DeltaTable.create(spark))
+
+
+def test_modes(spark: SparkSession, path: str) -> None:
+    with pytest.raises(TableNotFoundError):
+        DeltaTable.replace(spark).location(path).addColumn("a", "int").execute()
+    DeltaTable.createIfNotExists(spark).location(path).addColumn("a", "int").execute()
+    DeltaTable.createIfNotExists(spark).location(path).addColumn("b", "int").execute()
+    with pytest.raises(TableExistsError):
+        DeltaTable.create(spark).location(path).addColumn("b", "int").execute()
+    assert log(path).head().schema.names == ["a"]
+    trilake.write(spark.range(3).selectExpr("CAST(id AS INT) a"), path, mode="append")
+    table = DeltaTable.replace(spark).location(path).addColumn("b", "int").clusterBy("b").execute()
+    assert table.toDF().columns == ["b"]
+    assert table.toDF().count() == 0
+    DeltaTable.createOrReplace(spark).location(path).addColumn("c", "int").execute()
+    operations = [log(path).commit_info(v)["operation"] for v in range(4)]
+    assert operations == ["CREATE TABLE", "WRITE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"]
+    assert "delta.clustering" not in {d for d, v in log(path).head().state.domains.items() if not v.get("removed")}
+
+
+def test_names_in_the_catalogue(spark: SparkSession, database: str, path: str) -> None:
+    name = f"{database}.named"
+    assert parts_of(f"{database}.`odd.name`") == [database, "odd.name"]
+    DeltaTable.create(spark).tableName(name).location(path).addColumn("id", "bigint").comment("c").execute()
+    trilake.write(spark.range(3), path, mode="append")
+    # By name in Spark, and as a DeltaTable.
+    assert spark.table(name).count() == 3
+    assert [r[0] for r in spark.sql(f"SELECT max(id) FROM {name}").collect()] == [2]
+    assert location_in(spark.table(name).schema) == path
+    assert DeltaTable.forName(spark, name).toDF().count() == 3
+    assert DeltaTable.forName(spark, f"delta.`{path}`").toDF().count() == 3
+    assert log(path).head().metadata.name == name
+    with pytest.raises(TableExistsError):
+        DeltaTable.create(spark).tableName(name).addColumn("id", "bigint").execute()
+    with pytest.raises(TableExistsError, match="says"):
+        DeltaTable.createOrReplace(spark).tableName(name).location(path + "2").addColumn("id", "bigint").execute()
+    # A new schema becomes the catalogue's as well.
+    DeltaTable.createOrReplace(spark).tableName(name).addColumn("other", "string").execute()
+    assert spark.table(name).columns == ["other"]
+    assert DeltaTable.createIfNotExists(spark).tableName(name).addColumn("x", "int").execute().toDF().columns == [
+        "other"
+    ]
+
+
+def test_a_name_without_a_place(spark: SparkSession, database: str) -> None:
+    table = DeltaTable.create(spark).tableName(f"{database}.Managed").addColumn("id", "bigint").execute()
+    place = default_location(spark, f"{database}.managed")
+    trilake.write(spark.range(2), place, mode="append")
+    assert table.toDF().count() == spark.table(f"{database}.managed").count() == 2
+    # What Spark cannot do by name says so, and writes nowhere.
+    for sql in (
+        f"INSERT INTO {database}.managed VALUES (7)",
+        f"CREATE TABLE {database}.b USING delta AS SELECT * FROM {database}.managed",
+    ):
+        with pytest.raises(PySparkException, match="no path was given"):
+            spark.sql(sql)
+    assert table.toDF().count() == 2
+
+
+def test_names_that_lead_nowhere(spark: SparkSession, database: str, path: str) -> None:
+    spark.range(1).write.saveAsTable(f"{database}.plain")
+    spark.sql(f"CREATE VIEW {database}.v AS SELECT 1 AS a")
+    for name in ("plain", "v"):
+        with pytest.raises(InvalidArgumentError, match="no Delta table of the catalogue"):
+            DeltaTable.forName(spark, f"{database}.{name}")
+        with pytest.raises(InvalidArgumentError, match="no Delta table of the catalogue"):
+            DeltaTable.createOrReplace(spark).tableName(f"{database}.{name}").addColumn("a", "int").execute()
+    with pytest.raises(TableNotFoundError, match="no table"):
+        DeltaTable.forName(spark, f"{database}.nothing")
+    for wrong in ("a..b", "", "a b`"):
+        with pytest.raises(InvalidArgumentError):
+            DeltaTable.forName(spark, wrong)
+    # Made by SQL alone: the catalogue states the place, though Spark does not tell the source.
+    trilake.write(spark.range(4), path)
+    spark.sql(f"CREATE TABLE {database}.by_sql (id BIGINT) USING delta LOCATION '{path}'")
+    assert DeltaTable.forName(spark, f"{database}.by_sql").toDF().count() == 4
+
+
+def test_changes_of_the_protocol(spark: SparkSession, path: str) -> None:
+    trilake.write(spark.range(3), path)
+    table = DeltaTable.forPath(spark, path)
+    table.upgradeTableProtocol(1, 4)
+    assert log(path).head().protocol == Protocol(1, 4)
+    table.upgradeTableProtocol(1, 3)
+    table.addFeatureSupport("deletionVectors")
+    assert log(path).head().protocol.reader_features == ("deletionVectors",)
+    table.dropFeatureSupport("deletionVectors", True)
+    assert log(path).head().protocol == Protocol(1, 4)
+    Alter(log(path)).add_constraint("c", "id >= 0")
+    with pytest.raises(FeatureInUseError, match="constraints c"):
+        table.dropFeatureSupport("checkConstraints")
+    wrong: Any = "3"
+    calls: list[Callable[[], None]] = [
+        lambda: table.upgradeTableProtocol(wrong, 7),
+        lambda: table.upgradeTableProtocol(3, True),
+        lambda: table.addFeatureSupport(3),  # type: ignore[arg-type]
+        lambda: table.dropFeatureSupport("x", wrong),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="needs to be"):
+            call()
+    with pytest.raises(TrilakeError, match="magic"):
+        table.addFeatureSupport("magic")
+
+
+def test_conditions_that_only_spark_can_evaluate(spark: SparkSession, path: str) -> None:
+    trilake.write(spark.range(3), path)
+    alter = Alter(log(path), find_violation=violation_finder(spark, path, {}))
+    with pytest.raises(ConstraintViolatedError, match="id = 2"):
+        alter.add_constraint("c", "sha2(CAST(id AS STRING), 256) <> sha2('2', 256)")
+    assert alter.add_constraint("c", "length(sha2(CAST(id AS STRING), 256)) = 64 -- all") == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_spark_reads_what_columns_became(spark: SparkSession, path: str, seed: int) -> None:
+    trilake.register(spark)
+    game = Game(random.Random(seed), path, widening=True)
+    for _ in range(10):
+        game.step()
+    schema, rows = game.expected[max(game.expected)]
+    for df in (DeltaTable.forPath(spark, path).toDF(), spark.read.format("trilake-delta").load(path)):
+        assert df.columns == schema.names
+        assert texts(df.toArrow().cast(schema)) == rows
