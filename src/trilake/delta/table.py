@@ -216,7 +216,8 @@ class ArrowDeltaTable(Table):
             a curve through them.
         target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
         full: cluster all files anew, those of large clusters and of other clustering columns included.
-        how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as ``min_file_size``,
+        how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as
+        ``min_file_size``,
             ``deleted_share``, ``check_statistics`` and ``memory`` (bytes of rows that sorting holds).
 
         Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
@@ -270,7 +271,8 @@ class ArrowDeltaTable(Table):
         lite: take the files from the log alone, without listing the folder.
         enforce_retention: refuse a retention shorter than the table's.
 
-        Raises ``InvalidArgumentError`` for a retention that is refused; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
+        Raises ``InvalidArgumentError`` for a retention that is refused; see
+        :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
         """
         options: dict[str, Any] = {"dry_run": dry_run, "lite": lite, "enforce_retention": enforce_retention}
         return vacuum(self.log, retention_hours=retention_hours, known=self.snapshot, **options)
@@ -284,7 +286,8 @@ class ArrowDeltaTable(Table):
     ) -> RestoreResult:
         """Bring an older version back, as a new one.
 
-        Raises ``MissingFileError`` where files of it were deleted since; see :func:`trilake.delta.commands.maintenance.restore.restore`.
+        Raises ``MissingFileError`` where files of it were deleted since; see
+        :func:`trilake.delta.commands.maintenance.restore.restore`.
         """
         at = None if timestamp is None else timestamp_ms(timestamp)
         return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, known=self.snapshot)

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trilake import __version__
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
     from trilake.lance.functions import dataset, write_dataset
     from trilake.lance.lance_dataset import LanceDataset
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from trilake.lance.optimize import Compaction
     from trilake.lance.scanner import LanceScanner
     from trilake.lance.schema_json import json_to_schema, schema_to_json
+    from trilake.version import __version__
 
 #: Where each name lives: loaded when it is asked for, because data files need no datasets.
 _HOMES = {

@@ -9,7 +9,6 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from trilake import __version__
 from trilake.lance.compaction import CompactionMetrics
 from trilake.lance.functions import dataset, write_dataset
 from trilake.lance.lance_dataset import LanceDataset
@@ -17,6 +16,7 @@ from trilake.lance.operation import LanceOperation
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.stats import LanceStats
+from trilake.version import __version__
 
 __all__ = [
     "CompactionMetrics",

@@ -1,0 +1,1 @@
+"""Commands on tables, a folder a kind."""

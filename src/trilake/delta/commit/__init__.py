@@ -1,0 +1,1 @@
+"""Commits: conflicts, attempts, and what follows a commit."""

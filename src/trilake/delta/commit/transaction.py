@@ -24,7 +24,6 @@ from typing import Any
 
 import orjson
 
-import trilake
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.after_commit import after_commit
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
@@ -44,6 +43,7 @@ from trilake.errors import (
     TableExistsError,
     UnknownOutcomeError,
 )
+from trilake.version import __version__
 
 #: What else follows a commit: called with the log, the plan, the metadata in force, the version and the runtime.  A
 #: module that needs commits itself puts its function in; it must not raise, since the commit stands.
@@ -71,7 +71,8 @@ class CommitPlan:
     read: ReadSet = field(default_factory=ReadSet)
     txns: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str | None] = field(default_factory=dict)
-    #: Makes the plan anew when identity columns moved on under it; see :class:`~trilake.delta.commit.conflicts.ReadSet`.
+    #: Makes the plan anew when identity columns moved on under it; see
+    #: :class:`~trilake.delta.commit.conflicts.ReadSet`.
     rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
 
     @property
@@ -196,7 +197,7 @@ def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str,
         "isolationLevel": plan.read.isolation,
         "isBlindAppend": plan.read.blind and all("add" in a for a in plan.file_actions),
         "operationMetrics": {k: str(v) for k, v in plan.metrics.items()},
-        "engineInfo": f"trilake/{trilake.__version__}",
+        "engineInfo": f"trilake/{__version__}",
         "txnId": token,
     }
     if base is not None:

@@ -1,0 +1,1 @@
+"""Writing data files, with their statistics."""

@@ -1,7 +1,7 @@
 """Statistics of a data file whose format has no footer to take them from: noted as its rows go by.
 
-Protocol: *Per-file Statistics*.  What is stated is what :mod:`trilake.delta.files.file_statistics` states of a Parquet file
-with the same rows.
+Protocol: *Per-file Statistics*.  What is stated is what :mod:`trilake.delta.files.file_statistics` states of a Parquet
+file with the same rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """``DeltaLog``: the log of one table, brought in through a :class:`~trilake.storage.Store`.
 
 The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.log.segment.choose_segment` ->
-checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.replay.apply`.  An old snapshot is brought up to
-date by listing from its version on and replaying what is new.  Who needs no files, as an append does not, takes the
-:class:`Head` of a version: it costs the same whether the table has ten files or a million.
+checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.replay.apply`.  An old snapshot is brought
+up to date by listing from its version on and replaying what is new.  Who needs no files, as an append does not, takes
+the :class:`Head` of a version: it costs the same whether the table has ten files or a million.
 """
 
 from __future__ import annotations

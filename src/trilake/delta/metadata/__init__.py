@@ -1,0 +1,1 @@
+"""What commands make of a schema and of properties, as pure functions."""

@@ -1,6 +1,7 @@
 """What ALTER TABLE makes of a table's properties, constraints and protocol.
 
-Pure functions from protocol and metadata to a :class:`~trilake.delta.metadata.schema_changes.Change`, as in :mod:`trilake.delta.metadata.schema_changes`.
+Pure functions from protocol and metadata to a :class:`~trilake.delta.metadata.schema_changes.Change`, as in
+:mod:`trilake.delta.metadata.schema_changes`.
 """
 
 from __future__ import annotations

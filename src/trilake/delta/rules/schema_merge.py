@@ -34,8 +34,9 @@ def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str 
 
     Columns are the same where their names are, without regard to case; the table's spelling and order stay, and new
     columns follow, nullable, as do new fields of structs inside structs, arrays and maps.  With ``widen`` a type
-    becomes the rows' one where that is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); without, it
-    stays, and a value that does not fit is refused when it is written.  A column of type void takes the rows' type.
+    becomes the rows' one where that is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`);
+    without, it stays, and a value that does not fit is refused when it is written.  A column of type void takes the
+    rows' type.
 
     Raises ``SchemaMismatchError`` that shows both schemas where a column's types cannot be brought together.
 

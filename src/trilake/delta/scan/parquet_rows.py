@@ -31,7 +31,8 @@ _TEXTS = pa.dictionary(pa.int32(), pa.string())
 def rows_at(
     store: Store, file: FileTask, plan: ReadPlan, wanted: Positions
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """The rows at these places of a file, with their places, as :func:`~trilake.delta.scan.read.read_positions` has them.
+    """The rows at these places of a file, with their places, as :func:`~trilake.delta.scan.read.read_positions` has
+    them.
 
     ``wanted`` is ascending and names rows that are not deleted.  Row groups without any are not read.  Raises
     ``MissingFileError`` or ``CorruptFileError``.
@@ -53,8 +54,8 @@ def rows_at(
 
 
 def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """The rows of a file that are not deleted, as :func:`~trilake.delta.scan.read.read_positions` has them, except that text
-    columns may come as dictionaries: for rows that are written again.
+    """The rows of a file that are not deleted, as :func:`~trilake.delta.scan.read.read_positions` has them, except that
+    text columns may come as dictionaries: for rows that are written again.
 
     Raises as that function does.
     """

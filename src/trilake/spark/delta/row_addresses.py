@@ -48,8 +48,9 @@ _BUCKET = 1 << 15
 class AddressedRows:
     """Live rows of some files: ``frame`` has the table's columns, then :data:`FILE` and :data:`ROW`.
 
-    With row tracking, and where they were asked for, the columns of :func:`~trilake.delta.commands.rows.row_changes.row_columns`
-    stand between, null for rows that never moved.  ``files`` are positions in ``snapshot.adds``.
+    With row tracking, and where they were asked for, the columns of
+    :func:`~trilake.delta.commands.rows.row_changes.row_columns` stand between, null for rows that never moved.
+    ``files`` are positions in ``snapshot.adds``.
     """
 
     frame: DataFrame

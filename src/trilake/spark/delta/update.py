@@ -60,8 +60,8 @@ def update_rows(
 ) -> ChangeResult:
     """Give the rows of an open table for which ``condition`` is true new values; all rows without one.
 
-    Raises as :func:`trilake.delta.commands.write.update.update_rows` does, what Spark raises for expressions that cannot be resolved,
-    and ``WriteFailedError`` where Spark's job failed: then nothing was committed.
+    Raises as :func:`trilake.delta.commands.write.update.update_rows` does, what Spark raises for expressions that
+    cannot be resolved, and ``WriteFailedError`` where Spark's job failed: then nothing was committed.
     """
     snapshot = table.snapshot
     read = None if condition is None else read_condition(spark, condition, snapshot.schema, alias=alias)

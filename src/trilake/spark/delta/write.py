@@ -61,8 +61,9 @@ def write_dataframe(
     What the session says of writes holds where the request does not decide, see
     :func:`trilake.spark.delta.settings.with_session`.
 
-    Raises as :func:`trilake.delta.commands.write.write.plan_write` and :func:`trilake.delta.commands.write.write.finish_write` do, and
-    ``WriteFailedError`` where a task failed: then no version was committed, and the error says what was left behind.
+    Raises as :func:`trilake.delta.commands.write.write.plan_write` and
+    :func:`trilake.delta.commands.write.write.finish_write` do, and ``WriteFailedError`` where a task failed: then no
+    version was committed, and the error says what was left behind.
     """
     log = session_log(df.sparkSession, open_store(uri, dict(store)))
     plan = plan_write(log, with_session(df.sparkSession, request, decided=decided), spark=True)

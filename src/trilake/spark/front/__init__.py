@@ -1,0 +1,1 @@
+"""What users meet: readers, writers and streams under the names that Spark has for them."""

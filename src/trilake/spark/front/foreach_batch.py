@@ -27,8 +27,8 @@ from trilake.delta.stream.errors import StreamError
 from trilake.delta.stream.sink import BatchId, batch_request, commit_batch, committed
 from trilake.errors import ConflictError, InvalidArgumentError
 from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.native_batch import with_rows
 from trilake.spark.delta.source import write_request
-from trilake.spark.delta.stream.native_batch import with_rows
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.native.bases import is_connect
@@ -153,7 +153,8 @@ class MergeBatch:
 
 
 class foreach_batch:
-    """Functions for ``foreachBatch`` that write every batch exactly once; see :mod:`trilake.spark.front.foreach_batch`."""
+    """Functions for ``foreachBatch`` that write every batch exactly once; see
+    :mod:`trilake.spark.front.foreach_batch`."""
 
     @staticmethod
     def append(

@@ -1,0 +1,1 @@
+"""Lance datasets in Spark."""

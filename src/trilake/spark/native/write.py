@@ -4,8 +4,8 @@ Spark writes them into a staging folder below the table; their statistics come f
 of the table's own.  It takes nothing but the DataFrame interface, so Spark Connect can do it too, where its server and
 this process see the same disk.
 
-What is written is what :mod:`trilake.delta.files.write_files` would write: the same rows, names, field ids and statistics,
-apart from those of texts of more than 64 kB, which Spark keeps none of.
+What is written is what :mod:`trilake.delta.files.write_files` would write: the same rows, names, field ids and
+statistics, apart from those of texts of more than 64 kB, which Spark keeps none of.
 """
 
 from __future__ import annotations

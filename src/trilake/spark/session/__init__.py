@@ -1,0 +1,1 @@
+"""Sessions, options, errors and jobs: what every format needs of Spark."""

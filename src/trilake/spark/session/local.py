@@ -18,9 +18,9 @@ def local_session(
 ) -> SparkSession:
     """Start a Spark session on this machine, or return the one that runs.
 
-    It chooses a Java (see :mod:`trilake.spark.session.java`), logs errors only, has no web interface, listens on the loopback
-    interface alone, works in UTC, moves rows to and from Python as Arrow, and shuffles into as
-    many partitions as there are cores.
+    It chooses a Java (see :mod:`trilake.spark.session.java`), logs errors only, has no web interface, listens on the
+    loopback interface alone, works in UTC, moves rows to and from Python as Arrow, and shuffles into as many partitions
+    as there are cores.
 
     Parameters
     ----------

@@ -1,0 +1,1 @@
+"""Trevni files in Spark."""

@@ -1,0 +1,1 @@
+"""VACUUM, RESTORE, clones, and Parquet folders made tables."""

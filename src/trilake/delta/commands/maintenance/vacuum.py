@@ -130,7 +130,8 @@ def vacuum(
     lite: take the files from the log alone, without a listing: those that commits removed since the last vacuum.
         Files that no commit ever named stay.
     enforce_retention: refuse a retention shorter than the table's: writers at work may lose their files to it.
-    inventory: the files as a table, in place of a listing; see :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
+    inventory: the files as a table, in place of a listing; see
+    :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
     record: commit entries for the history, ``VACUUM START`` and ``VACUUM END``.
     known: a version that was read already; only what came after it is read then.
     runtime: clock and ids.

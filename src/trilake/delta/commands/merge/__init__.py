@@ -1,0 +1,1 @@
+"""MERGE: clauses, scope, match, rows, commit."""

@@ -1,0 +1,1 @@
+"""OPTIMIZE: bins, order of rows, rewriting."""

@@ -1,0 +1,1 @@
+"""Rows taken away, and the commit and result of a command that changes rows."""

@@ -33,8 +33,8 @@ def commit_changes(
     """Commit the actions of a command at the table's isolation level; ``more`` goes into the
     :class:`~trilake.delta.commit.transaction.CommitPlan` as it is.
 
-    Raises as :func:`trilake.delta.commit.transaction.commit` does; with a conflict, the new files whose names hold ``job_id``
-    are deleted.
+    Raises as :func:`trilake.delta.commit.transaction.commit` does; with a conflict, the new files whose names hold
+    ``job_id`` are deleted.
     """
     level = parse_level(snapshot.property("delta.isolationLevel", DEFAULT_LEVEL))
     plan = CommitPlan(

@@ -1,7 +1,8 @@
 """Finding the rows that match a predicate, and taking them away: DELETE, and an overwrite by predicate.
 
 A file whose every row matches by its statistics is not read.  Of any other that may hold a matching row only the
-columns of the predicate are.  What becomes of the rows found is :mod:`trilake.delta.commands.rows.row_changes`' business.
+columns of the predicate are.  What becomes of the rows found is :mod:`trilake.delta.commands.rows.row_changes`'
+business.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Tables created and written; DELETE and UPDATE."""

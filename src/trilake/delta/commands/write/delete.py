@@ -2,8 +2,8 @@
 
 Files whose every row goes by partition values or statistics are removed unread.  The rest is
 :mod:`trilake.delta.commands.rows.removal`, which finds rows by the columns of the predicate alone, and
-:mod:`trilake.delta.commands.rows.row_changes`, which takes them away.  :class:`Deletion` holds both ends of the command, so that rows
-can be found elsewhere, as Spark does.
+:mod:`trilake.delta.commands.rows.row_changes`, which takes them away.  :class:`Deletion` holds both ends of the
+command, so that rows can be found elsewhere, as Spark does.
 """
 
 from __future__ import annotations

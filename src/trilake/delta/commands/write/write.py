@@ -307,8 +307,8 @@ def finish_write(
 ) -> WriteResult:
     """Commit the files of a write; ``run`` is who looks into files that lose some of their rows.
 
-    Raises as :func:`trilake.delta.commit.transaction.commit` does.  Where it is certain that nothing was committed, the files
-    are deleted at once: nobody else knows their names.
+    Raises as :func:`trilake.delta.commit.transaction.commit` does.  Where it is certain that nothing was committed, the
+    files are deleted at once: nobody else knows their names.
     """
     if plan.nothing:
         assert plan.base is not None

@@ -1,0 +1,1 @@
+"""MERGE as Spark jobs."""
