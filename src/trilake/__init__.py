@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trilake.version import __version__
 
 if TYPE_CHECKING:
-    from trilake.api import alter, convert_to_delta, create, explain, open, read, register, write
+    from trilake.api import alter, convert_to_delta, create, explain, open, read, register, unregister, write
     from trilake.conversion import Conversion, convert
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.write.optimistic import Transaction
@@ -38,6 +38,7 @@ _HOME = {
     "open": "trilake.api",
     "read": "trilake.api",
     "register": "trilake.api",
+    "unregister": "trilake.api",
     "write": "trilake.api",
     "foreach_batch": "trilake.spark.front.foreach_batch",
     "stream_lag": "trilake.spark.front.streams",
@@ -78,6 +79,7 @@ __all__ = [
     "read",
     "register",
     "stream_lag",
+    "unregister",
     "write",
     "write_stream",
 ]

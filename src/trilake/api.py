@@ -540,3 +540,13 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     from trilake.spark.front import register as module
 
     return module.register(spark, push_filters=push_filters)
+
+
+def unregister(spark: SparkSession) -> None:
+    """Take back what :func:`register` did to Spark's reader and writer classes.
+
+    They are Spark's own again once every session that registered has done this.
+    """
+    from trilake.spark.front import register as module
+
+    module.unregister(spark)

@@ -7,25 +7,30 @@ tables, go the way of :func:`trilake.write`; others, and all other formats, stay
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike, fspath
 from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.readwriter import DataFrameWriter
 
 from trilake.delta.commands.write.write import parse_mode
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
 from trilake.spark.delta.catalogue import add_name, default_location, known_location, location_of
+from trilake.spark.front.chains import (
+    classes,
+    frame_of,
+    option_text,
+    session_of,
+    source_of,
+    watch_chains,
+)
+from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
 from trilake.storage import open_store
 
 R = TypeVar("R")
-
-#: Set on a class whose methods have been taken over, so that it happens once.
-_DONE = "_trilake_writer"
 
 
 @dataclass(frozen=True)
@@ -60,63 +65,80 @@ NAMED: set[str] = set()
 
 def take_over() -> None:
     """Teach ``df.write`` of this process the writes that Spark refuses; doing it again changes nothing."""
-    _take_over(DataFrameWriter, _classic)
-    connect = _connect_writer()
-    if connect is not None:
-        _take_over(connect, _connect)
+    watch_chains()
+    for cls in classes("writer"):
+        patch(cls, "save", _save)
+        patch(cls, "saveAsTable", _save_as_table)
+        patch(cls, "insertInto", _insert_into)
 
 
-def _connect_writer() -> type | None:
-    try:
-        from pyspark.sql.connect.readwriter import DataFrameWriter as ConnectWriter
-    except ImportError:  # Spark Connect's own requirements are not installed
+def _save(
+    own: Any,
+    writer: Any,
+    path: Any = None,
+    format: Any = None,
+    mode: Any = None,
+    partitionBy: Any = None,
+    **options: Any,
+) -> Action | None:
+    record = record_of(writer)
+    if record is None or source_of(record, format, session_of(record)) not in SAVERS:
         return None
-    return ConnectWriter
+    request = _request(record, format, mode, partitionBy, options)
+    place = path or record_option(request.options, "path")
+    if _left_to_spark(request, place):
+        return None
 
-
-def _take_over(cls: Any, read: Callable[[Any], SaveRequest]) -> None:
-    if getattr(cls, _DONE, False):
-        return
-    setattr(cls, _DONE, True)
-    save, save_as_table, insert_into = cls.save, cls.saveAsTable, cls.insertInto
-
-    @functools.wraps(save)
-    def save_ours(
-        self: Any, path: Any = None, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
-    ) -> None:
-        _apply(self, format, mode, partitionBy, options)
-        request = read(self)
-        place = path or request.options.get("path")
-        if request.format not in SAVERS or _left_to_spark(request, place):
-            save(self, path)
-            return
-        if not isinstance(place, str):
+    def act() -> None:
+        if not isinstance(place, str | PathLike):
             raise InvalidArgumentError("no path was given", help='write .save("/path/to/table")')
-        translated(lambda: SAVERS[request.format](request, place))
+        SAVERS[request.format](request, fspath(place))
 
-    @functools.wraps(save_as_table)
-    def save_as_table_ours(
-        self: Any, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
-    ) -> None:
-        _apply(self, format, mode, partitionBy, options)
-        request = read(self)
-        if request.format not in NAMED:
-            save_as_table(self, name)
-            return
-        translated(lambda: _save_as_table(request, name))
+    return lambda: translated(act)
 
-    @functools.wraps(insert_into)
-    def insert_into_ours(self: Any, tableName: str, overwrite: bool | None = None) -> None:
-        request = read(self)
-        session = request.df.sparkSession
-        place = our_location(session, tableName)
-        if place is None:
-            insert_into(self, tableName, overwrite)
-            return
-        replaces = request.mode == "overwrite" if overwrite is None else overwrite
-        translated(lambda: _insert_into(request, session, tableName, "overwrite" if replaces else "append"))
 
-    cls.save, cls.saveAsTable, cls.insertInto = save_ours, save_as_table_ours, insert_into_ours
+def _save_as_table(
+    own: Any, writer: Any, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
+) -> Action | None:
+    record = record_of(writer)
+    if record is None or source_of(record, format, session_of(record)) not in NAMED:
+        return None
+    request = _request(record, format, mode, partitionBy, options)
+    return lambda: translated(lambda: save_as_table(request, name))
+
+
+def _insert_into(own: Any, writer: Any, tableName: str, overwrite: bool | None = None) -> Action | None:
+    record = record_of(writer)
+    if record is None or our_location(session_of(record), tableName) is None:
+        return None
+    request = _request(record, None, None, None, {})
+    replaces = request.mode == "overwrite" if overwrite is None else overwrite
+    mode = "overwrite" if replaces else "append"
+    return lambda: translated(lambda: insert_into(request, session_of(record), tableName, mode))
+
+
+def _request(record: Record, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> SaveRequest:
+    """What a chain and its last call ask for together."""
+    df = frame_of(record)
+    columns = record.partition_by
+    if partition_by is not None:
+        columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
+    earlier = {k: v for k, v in record.options.items() if k.lower() not in {t.lower() for t in texts}}
+    return SaveRequest(
+        df,
+        source_of(record, format, df.sparkSession),
+        parse_mode(mode or record.mode or "error"),
+        {**earlier, **texts},
+        columns,
+        cluster_by=record.cluster_by,
+        buckets="bucketBy" if record.bucket_by else "sortBy" if record.sort_by else None,
+    )
+
+
+def record_option(options: Mapping[str, str], name: str) -> str | None:
+    """The value of an option, whatever the case of its name."""
+    return next((v for k, v in options.items() if k.lower() == name.lower()), None)
 
 
 def _left_to_spark(request: SaveRequest, place: Any) -> bool:
@@ -126,15 +148,7 @@ def _left_to_spark(request: SaveRequest, place: Any) -> bool:
     """
     if request.mode not in ("append", "overwrite") or request.partition_by or request.cluster_by or request.buckets:
         return False
-    return request.format not in NAMED or not isinstance(place, str)
-
-
-def _apply(writer: Any, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> None:
-    writer.mode(mode).options(**options)
-    if partition_by is not None:
-        writer.partitionBy(partition_by)
-    if format is not None:
-        writer.format(format)
+    return request.format not in NAMED or not isinstance(place, str | PathLike)
 
 
 def translated(write: Callable[[], R]) -> R:
@@ -145,53 +159,6 @@ def translated(write: Callable[[], R]) -> R:
         raise job_error(e) from e.__cause__
 
 
-def _classic(writer: Any) -> SaveRequest:
-    """What a classic writer was told: the JVM's object keeps it."""
-    java = writer._jwrite
-    options = java.extraOptions()
-    pairs = options.iterator()
-    given = {}
-    while pairs.hasNext():
-        pair = pairs.next()
-        given[str(pair._1())] = str(pair._2())
-    return SaveRequest(
-        writer._df,
-        str(java.source()).lower(),
-        _mode(java.curmode().toString()),
-        given,
-        _columns(java.partitioningColumns()),
-        cluster_by=_columns(java.clusteringColumns()) if hasattr(writer, "clusterBy") else None,
-        buckets="bucketBy" if java.numBuckets().isDefined() else "sortBy" if _columns(java.sortColumnNames()) else None,
-    )
-
-
-def _columns(names: Any) -> tuple[str, ...] | None:
-    """The columns in an option of Scala."""
-    if not names.isDefined():
-        return None
-    found = names.get()
-    return tuple(str(found.apply(i)) for i in range(found.size()))
-
-
-def _connect(writer: Any) -> SaveRequest:
-    from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
-
-    told = writer._write
-    return SaveRequest(
-        ConnectFrame(writer._df, writer._spark),
-        (told.source or "").lower(),
-        _mode(told.mode or "error"),
-        {str(k): str(v) for k, v in told.options.items()},
-        tuple(told.partitioning_cols) if told.partitioning_cols else None,
-        cluster_by=tuple(getattr(told, "clustering_cols", None) or ()) or None,
-        buckets="bucketBy" if told.num_buckets and told.num_buckets > 0 else "sortBy" if told.sort_cols else None,
-    )
-
-
-def _mode(text: str) -> str:
-    return parse_mode(text)
-
-
 def our_location(spark: SparkSession, name: str) -> str | None:
     """The place of a table of the catalogue that is ours, ``None`` for any other name."""
     try:
@@ -200,7 +167,8 @@ def our_location(spark: SparkSession, name: str) -> str | None:
         return None
 
 
-def _save_as_table(request: SaveRequest, name: str) -> None:
+def save_as_table(request: SaveRequest, name: str) -> None:
+    """Write a table of the catalogue, in the request's mode."""
     spark = request.df.sparkSession
     place = location_of(spark, name)
     if place is not None:
@@ -222,7 +190,7 @@ def rename(spark: SparkSession, name: str, place: str) -> None:
         add_name(spark, name, place, head.schema, comment=head.metadata.description)
 
 
-def _insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
+def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
     """Columns by position, as SQL's INSERT INTO takes them."""
     place = known_location(spark, name)
     columns = DeltaLog(open_store(place)).head().schema.names

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from pyspark.sql import SparkSession
 
 from trilake.spark.front.data_sources import SOURCES
+from trilake.spark.front.dataframe_writer import NAMED, SAVERS
+from trilake.spark.front.recorder import undo
 from trilake.spark.front.savers import install
-from trilake.spark.front.stream_writer import take_over_streams
+from trilake.spark.front.stream_writer import STREAMED, take_over_streams
 from trilake.spark.session.source_registry import register_sources
+
+#: The sessions that have registered.
+_sessions: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
@@ -31,6 +38,20 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
     names = register_sources(spark, SOURCES)
     install(names)
     take_over_streams(names)
+    _sessions.add(spark)
     if push_filters:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     return names
+
+
+def unregister(spark: SparkSession) -> None:
+    """Take back what :func:`register` did to Spark's classes; the last session that does so gives all methods back.
+
+    Spark forgets no data source: what it does with the formats' names without our help stays as it is in the session.
+    """
+    _sessions.discard(spark)
+    if _sessions:
+        return
+    undo("front")
+    for known in (SAVERS, NAMED, STREAMED):
+        known.clear()

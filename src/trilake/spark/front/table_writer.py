@@ -6,98 +6,45 @@ Spark plans such writes against its catalogue, which hands a Python source no pl
 
 from __future__ import annotations
 
-import functools
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.readwriter import DataFrameWriterV2
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.catalogue import default_location
+from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS, SaveRequest, our_location, rename, translated
+from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.columns import column_sql, read_condition
 from trilake.storage import open_store
-
-_DONE = "_trilake_writer"
-_STATE = "_trilake_told"
-
-
-class _Told:
-    """What a chain of calls has said so far."""
-
-    def __init__(self, df: DataFrame, table: str) -> None:
-        self.df, self.table = df, table
-        self.provider: str | None = None
-        self.options: dict[str, str] = {}
-        self.properties: dict[str, str] = {}
-        self.partition_by: tuple[str, ...] | None = None
-        self.cluster_by: tuple[str, ...] | None = None
 
 
 def take_over_tables() -> None:
     """Teach ``df.writeTo`` of this process the tables that are ours; doing it again changes nothing."""
-    cls: Any = DataFrameWriterV2
-    if getattr(cls, _DONE, False):
-        return
-    setattr(cls, _DONE, True)
-    for name, note in _NOTES.items():
-        if not hasattr(cls, name):
-            continue  # clusterBy is newer than the others
-        setattr(cls, name, _noting(getattr(cls, name), note))
-    for name, act in _ACTIONS.items():
-        setattr(cls, name, _acting(getattr(cls, name), act))
+    watch_chains()
+    for cls in classes("table_writer"):
+        for name, decide in _DECIDERS.items():
+            patch(cls, name, decide)
 
 
-def _told(writer: Any) -> _Told:
-    found: _Told | None = writer.__dict__.get(_STATE)
-    if found is None:
-        raise InvalidArgumentError("the writer was made before trilake.register", help="call df.writeTo again")
-    return found
+@dataclass(frozen=True)
+class _Request:
+    """What a chain of calls asks for, and where a table of that name is, if there is one of ours."""
 
-
-def _noting(method: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        out = method(self, *args, **kwargs)
-        note(self, *args, **kwargs)
-        return out
-
-    return call
-
-
-def _begin(writer: Any, df: DataFrame, table: str) -> None:
-    writer.__dict__[_STATE] = _Told(df, table)
-
-
-def _using(writer: Any, provider: str) -> None:
-    _told(writer).provider = provider.lower()
-
-
-def _option(writer: Any, key: str, value: Any) -> None:
-    _told(writer).options[key] = str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _options(writer: Any, **options: Any) -> None:
-    for key, value in options.items():
-        _option(writer, key, value)
-
-
-def _property(writer: Any, property: str, value: str) -> None:
-    _told(writer).properties[property] = value
-
-
-def _partitioned_by(writer: Any, col: Any, *cols: Any) -> None:
-    _told(writer).partition_by = tuple(_name(c) for c in (col, *cols))
-
-
-def _clustered_by(writer: Any, col: str, *cols: str) -> None:
-    _told(writer).cluster_by = (col, *cols)
+    df: DataFrame
+    table: str
+    place: str | None
+    record: Record
 
 
 def _name(column: str | Column) -> str:
     text = column if isinstance(column, str) else column_sql(column)
+    if text is None and (shown := re.fullmatch(r"Column<'(.*)'>", str(column))):
+        text = shown[1]  # on Spark Connect
     if text is None or "(" in text:
         raise InvalidArgumentError(
             f"a table is partitioned by columns, not by {column}", help="add a generated column, and name that"
@@ -105,86 +52,77 @@ def _name(column: str | Column) -> str:
     return text
 
 
-_NOTES: dict[str, Callable[..., None]] = {
-    "__init__": _begin,
-    "using": _using,
-    "option": _option,
-    "options": _options,
-    "tableProperty": _property,
-    "partitionedBy": _partitioned_by,
-    "clusterBy": _clustered_by,
-}
+def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
+    def decide(own: Any, writer: Any, *args: Any) -> Action | None:
+        record = record_of(writer)
+        if record is None or record.format not in (None, *NAMED):
+            return None
+        df, table = frame_of(record), table_of(record)
+        place = our_location(df.sparkSession, table)
+        if place is None and record.format is None:
+            return None
+        return lambda: translated(lambda: act(_Request(df, table, place, record), *args))
+
+    return decide
 
 
-def _acting(method: Callable[..., Any], act: Callable[..., None]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def call(self: Any, *args: Any) -> Any:
-        told = self.__dict__.get(_STATE)
-        if told is None:
-            return method(self, *args)
-        place = our_location(told.df.sparkSession, told.table)
-        if (place is None and told.provider not in NAMED) or (told.provider is not None and told.provider not in NAMED):
-            return method(self, *args)
-        translated(lambda: act(told, place, *args))
-        return None
-
-    return call
+def _create(request: _Request) -> None:
+    if request.place is not None:
+        raise TableExistsError(f"table {request.table} already exists", file=request.place)
+    place = request.record.option("path") or default_location(request.df.sparkSession, request.table)
+    _save(request, place, "error")
 
 
-def _create(told: _Told, place: str | None) -> None:
-    if place is not None:
-        raise TableExistsError(f"table {told.table} already exists", file=place)
-    _save(told, told.options.get("path") or default_location(told.df.sparkSession, told.table), "error")
+def _replace(request: _Request) -> None:
+    _save(request, _known(request), "overwrite", overwriteSchema="true", partitionOverwriteMode="static")
 
 
-def _replace(told: _Told, place: str | None) -> None:
-    _save(told, _known(told, place), "overwrite", overwriteSchema="true", partitionOverwriteMode="static")
-
-
-def _create_or_replace(told: _Told, place: str | None) -> None:
-    if place is None:
-        _create(told, place)
+def _create_or_replace(request: _Request) -> None:
+    if request.place is None:
+        _create(request)
     else:
-        _replace(told, place)
+        _replace(request)
 
 
-def _append(told: _Told, place: str | None) -> None:
-    _save(told, _known(told, place), "append")
+def _append(request: _Request) -> None:
+    _save(request, _known(request), "append")
 
 
-def _overwrite(told: _Told, place: str | None, condition: Any) -> None:
-    known = _known(told, place)
+def _overwrite(request: _Request, condition: Any) -> None:
+    known = _known(request)
     schema = DeltaLog(open_store(known)).head().schema
-    filter = read_condition(told.df.sparkSession, condition, schema).filter
+    filter = read_condition(request.df.sparkSession, condition, schema).filter
     if filter is None:
         raise InvalidArgumentError(
             f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"
         )
-    _save(told, known, "overwrite", replaceWhere=filter.text)
+    _save(request, known, "overwrite", replaceWhere=filter.text)
 
 
-def _overwrite_partitions(told: _Told, place: str | None) -> None:
-    _save(told, _known(told, place), "overwrite", partitionOverwriteMode="dynamic")
+def _overwrite_partitions(request: _Request) -> None:
+    _save(request, _known(request), "overwrite", partitionOverwriteMode="dynamic")
 
 
-_ACTIONS: dict[str, Callable[..., None]] = {
-    "create": _create,
-    "replace": _replace,
-    "createOrReplace": _create_or_replace,
-    "append": _append,
-    "overwrite": _overwrite,
-    "overwritePartitions": _overwrite_partitions,
+_DECIDERS: dict[str, Callable[..., Action | None]] = {
+    "create": _decider(_create),
+    "replace": _decider(_replace),
+    "createOrReplace": _decider(_create_or_replace),
+    "append": _decider(_append),
+    "overwrite": _decider(_overwrite),
+    "overwritePartitions": _decider(_overwrite_partitions),
 }
 
 
-def _known(told: _Told, place: str | None) -> str:
-    if place is None:
-        raise TableNotFoundError(f"table {told.table} cannot be found", help="make it with create()")
-    return place
+def _known(request: _Request) -> str:
+    if request.place is None:
+        raise TableNotFoundError(f"table {request.table} cannot be found", help="make it with create()")
+    return request.place
 
 
-def _save(told: _Told, place: str, mode: str, **more: str) -> None:
-    options = {**told.options, **more}
-    asked = SaveRequest(told.df, "delta", mode, options, told.partition_by, told.properties, told.cluster_by)
+def _save(request: _Request, place: str, mode: str, **more: str) -> None:
+    record = request.record
+    columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
+    options = {**record.options, **more}
+    asked = SaveRequest(request.df, "delta", mode, options, columns, record.properties, record.cluster_by)
     SAVERS["delta"](asked, place)
-    rename(told.df.sparkSession, told.table, place)
+    rename(request.df.sparkSession, request.table, place)

@@ -1,0 +1,24 @@
+"""Calls of this thread that go to Spark's own methods, though the front door has replaced them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_alone: ContextVar[bool] = ContextVar("trilake_spark_alone", default=False)
+
+
+@contextmanager
+def spark_alone() -> Iterator[None]:
+    """Let calls in the block pass the front door: ``spark.read.format("delta")`` is Spark's own there."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
+def passing() -> bool:
+    """Whether this thread's calls pass the front door."""
+    return _alone.get()
