@@ -309,6 +309,10 @@ def _double(literal: Literal, column: Column, **where: Any) -> float:
         return math.inf if literal.value > 0 else -math.inf
 
 
+#: Whole digits beyond which a number lies outside of every column of integers and decimals.
+_MOST_DIGITS = 80
+
+
 def _number(literal: Literal, column: Column, **where: Any) -> int | float | Decimal:
     value = literal.value
     if isinstance(value, str):
@@ -319,6 +323,8 @@ def _number(literal: Literal, column: Column, **where: Any) -> int | float | Dec
 
 def _fit_integer(t: pa.DataType, value: int | float | Decimal) -> _Fit:
     if isinstance(value, float) and math.isinf(value):
+        return _Fit(side=1 if value > 0 else -1)
+    if isinstance(value, Decimal) and value and value.adjusted() > _MOST_DIGITS:
         return _Fit(side=1 if value > 0 else -1)
     floor = math.floor(value)
     limit = 1 << (t.bit_width - 1)
@@ -333,7 +339,7 @@ def _fit_decimal(t: pa.DataType, value: int | float | Decimal) -> _Fit:
     assert isinstance(exponent, int)
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
     shift = exponent + t.scale
-    if shift > 80:  # beyond 38 digits whatever follows, unless it is zero
+    if shift > _MOST_DIGITS:  # beyond 38 digits whatever follows, unless it is zero
         return _Fit(side=1 if unscaled > 0 else -1) if unscaled else _Fit(Decimal(0))
     if shift >= 0:
         floor, rest = unscaled * 10**shift, 0

@@ -86,6 +86,9 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
         case (("float" | "double"), "decimal"):
             # Spark rounds the shortest decimal text of the number, half up.
             plain = f"CAST(CAST({x} AS VARCHAR) AS {target})"
+        case "decimal", ("float" | "double"):
+            # Through the text, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
+            plain = f"CAST(CAST({x} AS VARCHAR) AS {target})"
         case (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string")):
             pass
         case (("float" | "double"), ("float" | "double" | "boolean")):

@@ -88,6 +88,20 @@ class Literal:
         )
 
     @property
+    def negated(self) -> Literal | None:
+        """The number with the other sign, to its last digit; ``None`` for what is no number.
+
+        >>> Literal.of(Decimal("12345678901234567890123456789.1")).negated
+        Literal(value=Decimal('-12345678901234567890123456789.1'), kind=<Kind.DECIMAL: 'decimal'>)
+        """
+        value = self.value
+        if isinstance(value, Decimal):
+            return Literal(value.copy_negate(), self.kind)  # the operator would round to the context's 28 digits
+        if self.kind in (Kind.INTEGER, Kind.DOUBLE) and isinstance(value, int | float):
+            return Literal(-value, self.kind)
+        return None
+
+    @property
     def sql(self) -> str:
         r"""The literal as Spark SQL spells it.
 
@@ -120,6 +134,10 @@ class Literal:
                 if math.isnan(value) or math.isinf(value):
                     return f"double('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}')"
                 return f"{value!r}D"
+            case Kind.DECIMAL:
+                assert isinstance(value, Decimal)
+                # With an exponent it would be a double.
+                return f"{value:f}" if -100 < value.adjusted() < 100 else f"{value}BD"
         return str(value)
 
 

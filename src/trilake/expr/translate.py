@@ -141,9 +141,7 @@ class Translator:
                 return Literal("".join(e.name for e in node.expressions), Kind.STRING)
             case exp.Neg():
                 inner = self._simple_constant(plain(node.this))
-                numbers = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
-                if inner is not None and isinstance(inner.value, int | float | Decimal) and inner.kind in numbers:
-                    return Literal(-inner.value, inner.kind)
+                return None if inner is None else inner.negated
             case exp.CurrentDate() | exp.CurrentTimestamp():
                 return self._time(isinstance(node, exp.CurrentDate))
             case exp.Anonymous() if node.name.lower() in _NOW and not node.expressions:

@@ -1,0 +1,109 @@
+"""Decimals of 38 digits and both signs in a table: written, pruned, found, updated, merged, checked, filled in."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import trilake
+from tests.expr.test_decimals import LONG, neighbours, numbers, text_of
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import ConstraintViolatedError
+
+TYPE = pa.decimal128(38, 10)
+OTHER = LONG.copy_negate()
+
+
+def _open(uri: str) -> ArrowDeltaTable:
+    table = trilake.open(uri)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+@pytest.mark.parametrize("partition_by", [None, "m"])
+@settings(max_examples=10, deadline=None)
+@given(numbers())
+@example((LONG, TYPE))
+@example((OTHER, TYPE))
+@example((Decimal(-(10**38) + 1), pa.decimal128(38, 0)))
+@example((Decimal("-0.00000000000000000000000000000000000001"), pa.decimal128(38, 38)))
+def test_every_file_with_the_number_is_read(partition_by: str | None, number: tuple[Decimal, pa.DataType]) -> None:
+    """One file a value: what statistics and partition values leave out has no such row."""
+    value, type_ = number
+    uri = "memory://decimals-files"
+    rows = neighbours(value, type_)
+    rows = rows.append_column("id", pa.array(range(rows.num_rows)))
+    for i in range(rows.num_rows):
+        trilake.write(
+            rows.slice(i, 1),
+            uri,
+            mode="append" if i else "overwrite",
+            partition_by=partition_by,
+            schema_mode=None if i else "overwrite",
+        )
+    stored = [v for v in rows["m"].to_pylist() if v is not None]
+    table = _open(uri)
+    for op, expected in (
+        ("=", [v for v in stored if v == value]),
+        ("<=", [v for v in stored if v <= value]),
+        (">", [v for v in stored if v > value]),
+        ("!=", [v for v in stored if v != value]),
+    ):
+        found = table.to_arrow(filter=f"m {op} {text_of(value)}")["m"].to_pylist()
+        assert sorted(found) == sorted(expected), op
+        assert table.count(f"m {op} {text_of(value)}") == len(expected)
+
+
+@pytest.mark.parametrize("value", [LONG, OTHER])
+@pytest.mark.parametrize("properties", [{}, {"delta.enableDeletionVectors": "true"}])
+def test_update_delete_and_merge_find_and_store_every_digit(value: Decimal, properties: dict[str, str]) -> None:
+    uri = f"memory://decimals-dml-{len(properties)}"
+    data = pa.table({"id": [1, 2], "m": pa.array([value, Decimal(0)], TYPE)})
+    trilake.write(data, uri, mode="overwrite", properties=properties, schema_mode="overwrite")
+    assert _open(uri).update({"m": text_of(value)}, f"m = 0 AND m != {text_of(value)}").rows == 1
+    assert _open(uri).to_arrow()["m"].to_pylist() == [value, value]
+    merged = (
+        _open(uri)
+        .merge(pa.table({"m": pa.array([value], TYPE)}), f"target.m = source.m AND target.m = {text_of(value)}")
+        .when_matched_update({"id": "target.id + 10"}, f"source.m <= {text_of(value)}")
+        .execute()
+    )
+    assert merged.num_updated_rows == 2
+    assert sorted(_open(uri).to_arrow()["id"].to_pylist()) == [11, 12]
+    assert _open(uri).delete(f"m = {text_of(value)}").rows == 2
+
+
+@pytest.mark.parametrize("value", [LONG, OTHER])
+def test_checks_defaults_and_generated_columns_know_every_digit(value: Decimal) -> None:
+    uri = f"memory://decimals-rules-{'n' if value < 0 else 'p'}"
+    columns = {"id": "bigint", "m": "decimal(38,10)", "g": "decimal(38,10)"}
+    trilake.create(
+        uri,
+        columns,
+        defaults={"m": text_of(value)},
+        generated={"g": f"CASE WHEN id > 0 THEN {text_of(value)} ELSE {text_of(value.copy_negate())} END"},
+    )
+    trilake.alter(uri).add_constraint("exactly", f"m = {text_of(value)}")
+    trilake.write(pa.table({"id": [1]}), uri, mode="append")
+    trilake.write(pa.table({"id": [0], "m": pa.array([value], TYPE)}), uri, mode="append")
+    assert sorted(map(str, _open(uri).to_arrow()["m"].to_pylist())) == [str(value)] * 2
+    assert sorted(_open(uri).to_arrow()["g"].to_pylist()) == sorted([value, value.copy_negate()])
+    wrong = pa.table({"id": [2], "m": pa.array([Decimal(str(value)[:-1] + "2")], TYPE)})
+    with pytest.raises(ConstraintViolatedError, match="exactly"):
+        trilake.write(wrong, uri, mode="append")
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(numbers(), min_size=1, max_size=1))
+@example([(LONG, TYPE)])
+def test_statistics_of_the_log_enclose_the_number(found: list[tuple[Decimal, pa.DataType]]) -> None:
+    """Bounds travel as JSON numbers: those read back must not lie on the wrong side of what the file holds."""
+    ((value, type_),) = found
+    uri = "memory://decimals-bounds"
+    trilake.write(pa.table({"m": pa.array([value], type_)}), uri, mode="overwrite", schema_mode="overwrite")
+    explained = _open(uri).explain(f"m = {text_of(value)}")
+    assert len(explained.kept) == 1

@@ -1,0 +1,166 @@
+"""Decimals of up to 38 digits and both signs keep every digit, wherever a literal, a bound or a constant is read."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trilake.expr import ColumnStats, FileStats, can_match, parse_expression, parse_filter
+from trilake.expr.build import compare, in_, to_filter
+from trilake.expr.literals import Literal
+
+LONG = Decimal("-1234567890123456789012345678.1234567891")
+
+
+@st.composite
+def numbers(draw: st.DrawFn) -> tuple[Decimal, pa.DataType]:
+    """A decimal and a type of up to 38 digits that holds it."""
+    precision = draw(st.integers(1, 38))
+    scale = draw(st.integers(0, precision))
+    digits = draw(st.integers(0, 10**precision - 1))
+    value = Decimal((draw(st.integers(0, 1)) if digits else 0, tuple(map(int, str(digits))), -scale))
+    return value, pa.decimal128(precision, scale)
+
+
+def text_of(value: Decimal) -> str:
+    """The number as SQL; a whole one is an integer literal, which is another road through the parser."""
+    return format(value, "f")
+
+
+def neighbours(value: Decimal, type_: pa.DataType) -> pa.Table:
+    """The value, those one unit of the last digit away that the type holds, its opposite, and null."""
+    with decimal.localcontext(prec=60):
+        unit = Decimal((0, (1,), -type_.scale))
+        limit = Decimal(10) ** (type_.precision - type_.scale)
+        near = [v for v in (value - unit, value + unit, -value) if abs(v) < limit]
+    return pa.table({"m": pa.array([value, *near, None], type_)})
+
+
+WAYS: list[Callable[[str], str]] = [
+    lambda x: f"m = {x}",
+    lambda x: f"{x} = m",
+    lambda x: f"m <=> {x}",
+    lambda x: f"m IN ({x}, NULL)",
+    lambda x: f"m BETWEEN {x} AND {x}",
+    lambda x: f"NOT (m < {x} OR m > {x})",
+    lambda x: f"m = -(-({x}))",
+    lambda x: f"m = + {x}",
+    lambda x: f"m = CASE WHEN true THEN {x} END",
+    lambda x: f"coalesce(m, {x}) = {x} AND m IS NOT NULL",
+    lambda x: f"m = {x}BD" if "." in x else f"m = {x}",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=10, deadline=None)
+@given(numbers())
+@example((LONG, pa.decimal128(38, 10)))
+@example((LONG.copy_negate(), pa.decimal128(38, 10)))
+@example((Decimal(-(10**38) + 1), pa.decimal128(38, 0)))
+def test_a_filter_finds_exactly_the_number_it_names(
+    way: Callable[[str], str], number: tuple[Decimal, pa.DataType]
+) -> None:
+    """Nothing of a literal is rounded, whatever its sign, and whatever form of condition it stands in."""
+    value, type_ = number
+    rows = neighbours(value, type_)
+    expected = [v is not None and v == value for v in rows["m"].to_pylist()]
+    assert parse_filter(way(text_of(value)), rows.schema).mask(rows).to_pylist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(numbers())
+@example((LONG, pa.decimal128(38, 10)))
+def test_literals_from_python_and_arrow_are_exact(number: tuple[Decimal, pa.DataType]) -> None:
+    value, type_ = number
+    rows = neighbours(value, type_)
+    expected = [v is not None and v == value for v in rows["m"].to_pylist()]
+    for built in (to_filter(compare("m", "=", value), rows.schema), to_filter(in_("m", [value]), rows.schema)):
+        assert built.mask(rows).to_pylist() == expected
+        assert parse_filter(built.text, rows.schema).mask(rows).to_pylist() == expected
+    arrow = parse_filter(pc.field("m") == pa.scalar(value, type_), rows.schema)
+    assert arrow is not None
+    assert arrow.mask(rows).to_pylist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(numbers())
+@example((LONG, pa.decimal128(38, 10)))
+def test_constants_keep_every_digit(number: tuple[Decimal, pa.DataType]) -> None:
+    """Defaults, generated columns and SET take their values from here."""
+    value, type_ = number
+    for text in (
+        text_of(value),
+        f"-({text_of(value.copy_negate())})",
+        f"CAST('{text_of(value)}' AS {type_str(type_)})",
+    ):
+        found = parse_expression(text, pa.schema([])).cast(type_).constant
+        assert found is not None
+        assert found.as_py() == value
+
+
+def type_str(type_: pa.DataType) -> str:
+    return f"DECIMAL({type_.precision},{type_.scale})"
+
+
+@settings(max_examples=40, deadline=None)
+@given(numbers(), numbers())
+@example((LONG, pa.decimal128(38, 10)), (LONG, pa.decimal128(38, 10)))
+def test_bounds_and_partition_values_keep_the_file_that_has_the_number(
+    number: tuple[Decimal, pa.DataType], other: tuple[Decimal, pa.DataType]
+) -> None:
+    """A file whose only value is the number is read for every condition that is true of it, and for no stricter one."""
+    value, type_ = number
+    column = pa.array([value], type_)
+    wanted = other[0]
+    for stats in (ColumnStats(min=column, max=column, null_count=pa.array([0])), ColumnStats(value=column)):
+        for literal in (value, wanted):
+            for op, holds in (
+                ("=", value == literal),
+                ("<", value < literal),
+                ("<=", value <= literal),
+                (">", value > literal),
+                (">=", value >= literal),
+                ("!=", value != literal),
+            ):
+                found = can_match(
+                    parse_filter(f"m {op} {text_of(literal)}", pa.schema({"m": type_})),
+                    FileStats.of(1, {("m",): stats}),
+                )
+                assert found.keep.tolist() == [holds], (op, literal)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1), min_size=1, max_size=20), st.sampled_from([0, 3, 20, 38]))
+def test_a_decimal_as_a_double_is_the_nearest_one(digits: list[int], scale: int) -> None:
+    type_ = pa.decimal128(38, scale)
+    values = [Decimal((int(d < 0), tuple(map(int, str(abs(d)))), -scale)) for d in digits]
+    found = parse_expression("CAST(m AS DOUBLE) + 0D", pa.schema({"m": type_})).evaluate(
+        pa.table({"m": pa.array(values, type_)})
+    )
+    assert np.array_equal(found.to_numpy(), np.array([float(v) for v in values]))
+
+
+def test_no_context_of_the_caller_changes_a_literal() -> None:
+    """A program that computes with few digits, or that forbids rounding, gets the same rows."""
+    rows = pa.table({"m": pa.array([LONG, Decimal("-1.23")], pa.decimal128(38, 10))})
+    with decimal.localcontext(prec=2, traps=[decimal.Inexact, decimal.Rounded]):
+        assert parse_filter(f"m = {LONG}", rows.schema).mask(rows).to_pylist() == [True, False]
+        assert to_filter(compare("m", "<=", LONG), rows.schema).mask(rows).to_pylist() == [True, False]
+        assert Literal.of(LONG).negated == Literal.of(LONG.copy_negate())
+
+
+@pytest.mark.parametrize("type_", [pa.int32(), pa.decimal128(38, 10), pa.float32(), pa.float64()])
+def test_a_number_of_a_million_digits_costs_nothing(type_: pa.DataType) -> None:
+    """It lies beyond every column: its digits are never written out."""
+    rows = pa.table({"m": pa.array([1, None]).cast(type_)})
+    for value, greater in ((Decimal("1E+999999999"), False), (Decimal("-1E+999999999"), True)):
+        found = to_filter(compare("m", ">", value), rows.schema)
+        assert found.mask(rows).to_pylist() == [greater, False]
