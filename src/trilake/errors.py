@@ -86,6 +86,21 @@ class UnsupportedExpressionError(ExpressionError):
     default_help = "do this from Spark, which computes the expression itself, or rewrite the expression"
 
 
+# --- what is installed -----------------------------------------------------------------------------------------------
+
+
+class MissingDependencyError(TrilakeError, ImportError):
+    """A package that this call needs is not installed; the help says what to install."""
+
+    code = "MISSING_DEPENDENCY"
+
+
+class UnsupportedSparkError(TrilakeError):
+    """The release of Spark, or the session, cannot do what was asked; another one can."""
+
+    code = "UNSUPPORTED_SPARK"
+
+
 # --- storage ---------------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.symlink_manifest import check_mode, generate_manifests, path_text
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
+from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
 from trilake.storage.base import Store
 
@@ -81,14 +82,14 @@ def vacuum_table(
         dry_run=dry_run,
         lite=setting(spark, LITE_VACUUM, False) if lite is None else lite,
         enforce_retention=setting(spark, RETENTION_CHECK, True),
-        inventory=None if inventory is None else inventory.toArrow(),
+        inventory=None if inventory is None else to_arrow(inventory),
         record=setting(spark, VACUUM_LOGGING, True),
         run=ManyRunner(spark, log.store, least=64),
     )
     if not dry_run:
         return spark.createDataFrame([], T.StructType([]))
     paths = pc.binary_join_element_wise(path_text(log.store.uri), done.files["path"], "/")
-    return spark.createDataFrame(pa.table({"path": paths.cast(pa.string())}))
+    return arrow_frame(spark, pa.table({"path": paths.cast(pa.string())}))
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def detail_frame(spark: SparkSession, table: ArrowDeltaTable) -> DataFrame:
 def _frame(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
     """An Arrow table as a DataFrame whose columns are called and typed exactly so."""
     assert table.schema.names == schema.names
-    return spark.createDataFrame(table, schema)
+    return arrow_frame(spark, table, schema)
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import TrilakeError, WriteFailedError
 from trilake.spark.delta.read import files_refusal, task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader
-from trilake.spark.native.bases import is_connect
 from trilake.spark.native.scan import NativeScanError, native_scan
+from trilake.spark.session.compat import dataset_of, is_connect
 from trilake.spark.session.options import Options
 from trilake.storage.base import Store
 
@@ -219,8 +219,7 @@ def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame
     plan = logical.Project(jvm.PythonUtils.toSeq(columns), found)
     for step in reversed(steps):
         plan = step.withNewChildren(jvm.PythonUtils.toSeq([plan]))
-    session = df.sparkSession._jsparkSession
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), df.sparkSession)
+    return dataset_of(df.sparkSession, plan)
 
 
 # --- the files of the batch ------------------------------------------------------------------------------------------

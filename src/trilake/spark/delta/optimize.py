@@ -24,8 +24,8 @@ from trilake.spark.delta.optimize_settings import integer, setting
 from trilake.spark.delta.optimize_shuffle import OptimizeRunner
 from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.settings import session_log
-from trilake.spark.native.bases import is_connect
 from trilake.spark.session.analysis_errors import raises_for_spark
+from trilake.spark.session.compat import is_connect
 from trilake.storage import open_store
 
 install_providers()

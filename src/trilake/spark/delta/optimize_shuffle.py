@@ -30,6 +30,7 @@ from trilake.delta.commands.rows.row_changes import TouchedFile
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.runtime import Runtime
 from trilake.spark.delta.providers import install_providers
+from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.runner import SparkRunner
 
 install_providers()  # here, because Spark's tasks import this module and nothing to its right
@@ -71,7 +72,7 @@ class OptimizeRunner(SparkRunner):
         known = np.sort(curve.index(sample, ranges))
         ends = np.unique(known[np.linspace(0, len(known) - 1, work.new_files + 1).astype(np.int64)[1:-1]])
         rows = pa.table({"task": pa.array([pickle.dumps(p) for p in pieces], pa.binary())})
-        frame = self.spark.createDataFrame(rows).repartition(len(pieces))
+        frame = arrow_frame(self.spark, rows).repartition(len(pieces))
         blobs = frame.mapInArrow(_Divide(job, ranges, ends), "stretch int, rows binary")
         written = _to_tasks(blobs, len(ends) + 1).mapInArrow(_Write(job, work), "outcome binary").collect()
         adds = [add for row in written for add in pickle.loads(row.outcome)]

@@ -37,8 +37,8 @@ from trilake.spark.native.scan import (
     native_refusal,
     native_scan,
 )
+from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.schemas import to_physical_spark, to_spark
-from trilake.spark.session.source_registry import register_sources
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike
 
@@ -109,11 +109,7 @@ class _Apply:
 
 
 def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
-    register_sources(spark, [TrilakeDeltaDataSource])
-    reader = spark.read.format("trilake-delta").option("versionAsOf", table.version)
-    for name, value in options.items():
-        reader = reader.option(name, value)
-    return reader.load(table.uri)
+    return source_frame(spark, TrilakeDeltaDataSource, table.uri, {"versionAsOf": table.version, **options})
 
 
 def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:

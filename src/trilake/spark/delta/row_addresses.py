@@ -28,6 +28,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.read import load_vectors, native_files, refuse_native
 from trilake.spark.native.scan import NativeScanError, native_frame
+from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.runner import task_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
@@ -68,10 +69,10 @@ class AddressedRows:
         Takes a bit a row of memory where there may be many rows.
         """
         if self.most_rows is not None and self.most_rows <= _MANY_ROWS:
-            return self.by_file(rows.select(FILE, ROW).toArrow())
+            return self.by_file(to_arrow(rows.select(FILE, ROW)))
         place = F.col(ROW) + 1
         keys = F.col(FILE).alias("file"), F.bitmap_bucket_number(place).alias("bucket")
-        packed = rows.groupBy(*keys).agg(F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")).toArrow()
+        packed = to_arrow(rows.groupBy(*keys).agg(F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")))
         out: dict[int, BitMap64] = {}
         for file, bucket, bits in zip(*(packed[n].to_pylist() for n in ("file", "bucket", "bits")), strict=True):
             found = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))

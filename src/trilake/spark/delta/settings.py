@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
-from trilake.spark.native.bases import is_connect
+from trilake.spark.session.compat import is_connect
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")

@@ -15,14 +15,6 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    Filter,
-    InputPartition,
-    WriterCommitMessage,
-)
 
 from trilake.delta.commands.write.write import WriteRequest, files_of_job, finish_write, plan_write, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
@@ -37,12 +29,23 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.catalogue import location_in
 from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.stream.sink import DeltaStreamWriter
-from trilake.spark.delta.stream.source import Analysed, DeltaStreamReader
+from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
 from trilake.spark.session.filters import push_filters
 from trilake.spark.session.options import Options, change_range, ending_version, open_log, table_path, wanted_version
 from trilake.spark.session.packing import pack_files
 from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.spark.session.source_api import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+    WriterCommitMessage,
+    stream_reader,
+    stream_writer,
+)
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 
@@ -122,16 +125,17 @@ class DeltaDataSource(DataSource):
         options = Options(self.options, WRITE_OPTIONS, properties=True)
         return DeltaWriter(table_path(self.options), options.store, write_request(options, schema, overwrite))
 
-    def streamReader(self, schema: T.StructType) -> DeltaStreamReader:
+    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, STREAM_READ_OPTIONS)
         wanted = StreamOptions.parse(options.values)
         path = self.options.get("path") or location_in(schema)
-        return DeltaStreamReader(table_path({"path": path or ""}), options.store, schema, wanted, self.analysed)
+        reader = DeltaStreamReader(table_path({"path": path or ""}), options.store, schema, wanted, self.analysed)
+        return stream_reader(reader, STREAM_LIMITS & options.values.keys())
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DeltaStreamWriter:
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
         request = write_request(options, schema, overwrite)
-        return DeltaStreamWriter(table_path(self.options), options, request)
+        return stream_writer(DeltaStreamWriter(table_path(self.options), options, request), schema)
 
     def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
         options = Options(self.options, known)
@@ -224,7 +228,7 @@ class PushingDeltaReader(DeltaReader):
     one ``where`` excludes would be missing from every other use of the same DataFrame.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         assert self.snapshot is not None
         self.filters = push_filters(filters, read_schema(self.snapshot.schema).to_arrow_schema())
         return filters

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
-
 from trilake.spark.delta.source import DeltaDataSource, TrilakeDeltaDataSource
 from trilake.spark.lance.source import LanceDataSource, TrilakeLanceDataSource
+from trilake.spark.session.source_api import DataSource
 from trilake.spark.trevni.source import TrevniDataSource, TrilakeTrevniDataSource
 
 SOURCES: tuple[type[DataSource], ...] = (

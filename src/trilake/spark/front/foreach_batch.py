@@ -31,7 +31,7 @@ from trilake.spark.delta.native_batch import with_rows
 from trilake.spark.delta.source import write_request
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.native.bases import is_connect
+from trilake.spark.session.compat import is_connect
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.storage import open_store

@@ -21,8 +21,8 @@ from trilake.lance.writing import WriteOptions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
+from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.rows_source import Kept, rows_schema
-from trilake.spark.session.source_registry import register_sources
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -46,20 +46,19 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    register_sources(spark, [TrilakeLanceDataSource])
-    reader = spark.read.format("trilake-lance").option("version", str(table.version))
-    for name, value in (options or {}).items():
-        reader = reader.option(name, value)
+    given = {"version": str(table.version), **(options or {})}
     if isinstance(filter, str):
-        reader = reader.option("filter", filter)
+        given["filter"] = filter
     schema = rows_schema(output, table.uri)
     names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
     if bound is None or isinstance(filter, str):
-        return reader.schema(ml_vectors.declared(schema, names) if names else schema).load(table.uri)
+        wanted = ml_vectors.declared(schema, names) if names else schema
+        return source_frame(spark, TrilakeLanceDataSource, table.uri, given, wanted)
     if names:
         raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
-    df = reader.schema(rows_schema(pa.schema([*output, *extra]), table.uri)).load(table.uri)
+    wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
+    df = source_frame(spark, TrilakeLanceDataSource, table.uri, given, wanted)
     return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
 
 

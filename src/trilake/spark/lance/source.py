@@ -12,13 +12,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
 
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance import scalar_search, transaction
@@ -40,6 +33,17 @@ from trilake.spark.lance.vectors import Vectors, with_vectors
 from trilake.spark.session.options import Options, table_path
 from trilake.spark.session.rows_source import PushingReader, RowsReader, rows_schema
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.source_api import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+    WriterCommitMessage,
+    stream_reader,
+    stream_writer,
+)
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 
@@ -94,14 +98,15 @@ class LanceDataSource(DataSource):
         mode: Mode = "overwrite" if overwrite else "append"
         return LanceWriter.begin(path, options.store, schema, mode, write_options(given), vectors)
 
-    def streamReader(self, schema: T.StructType) -> LanceStreamReader:
+    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, LANCE_STREAM_OPTIONS)
         wanted = parse_options(options.values)
-        return LanceStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
+        reader = LanceStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
+        return stream_reader(reader, {"maxFilesPerTrigger"} & options.values.keys())
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> LanceStreamWriter:
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
-        return LanceStreamWriter(self._writer(schema, overwrite, options), options)
+        return stream_writer(LanceStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def _open(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
         options = Options(self.options, (*READ_OPTIONS, *more))

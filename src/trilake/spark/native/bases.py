@@ -21,6 +21,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.spark.session.compat import is_connect
+
 #: Most frames kept, and most bytes of their manifests: 300,000 files or so, 200 MB of the driver's heap.
 _MOST_FRAMES = 16
 _MOST_BYTES = 64 << 20
@@ -124,8 +126,3 @@ def write_manifest(folder: Path, text: bytes) -> None:
     """Put a manifest where a read of ``folder`` finds it."""
     (folder / "_spark_metadata").mkdir()
     (folder / "_spark_metadata" / "0").write_bytes(text)
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether a session talks to a Connect server, and so analyses its plans there, again and again."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")

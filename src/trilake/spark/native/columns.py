@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import orjson
 import pyarrow as pa
@@ -22,7 +23,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.predicate import Opaque
-from trilake.spark.native.bases import is_connect
+from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.schemas import to_spark
 
 #: Where Spark's own expressions are; what is elsewhere is somebody's function.
@@ -42,8 +43,8 @@ def as_column(value: str | Column) -> Column:
 
 def checked_condition(condition: object, argument: str = "'condition'") -> str | Column | None:
     """A condition as it is.  Raises ``TypeError`` for what is neither text nor column."""
-    if condition is None or isinstance(condition, str | Column):
-        return condition
+    if condition is None or isinstance(condition, str) or is_column(condition):
+        return cast("str | Column | None", condition)
     raise TypeError(
         f"{argument} must be a Spark SQL Column or a string (expression in SQL syntax),"
         f" found to be of type {type(condition)}"
@@ -66,12 +67,12 @@ def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str
                 f"Keys of dict in {argument} must contain only strings with column names,"
                 f" found '{name}' of type '{type(name)}'"
             )
-        if not isinstance(value, str | Column):
+        if not (isinstance(value, str) or is_column(value)):
             raise TypeError(
                 f"Values of dict in {argument} must contain only Spark SQL Columns"
                 f" or strings (expressions in SQL syntax) as values, found '{value}' of type '{type(value)}'"
             )
-        out[name] = as_column(value)
+        out[name] = as_column(cast("str | Column", value))
     return out
 
 

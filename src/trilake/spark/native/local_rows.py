@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from trilake.spark.native.bases import is_connect
+from trilake.spark.session.compat import is_connect, to_arrow
 
 #: What rows given as literals look like in an optimized plan, and the steps that may stand above them: none of them
 #: makes more rows, runs Python, or says how many files are wanted.
@@ -29,4 +29,4 @@ def few_rows(df: DataFrame) -> pa.Table | None:
         plan = plan.children().head()
     if plan.nodeName() not in _LEAVES or int(plan.stats().sizeInBytes()) > _MOST_BYTES:
         return None
-    return df.toArrow()
+    return to_arrow(df)

@@ -11,8 +11,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from trilake.spark.native.bases import is_connect
 from trilake.spark.native.manifest import NativeScanError, unreadable
+from trilake.spark.session.compat import error_condition, is_connect
 
 #: Formats that Spark has a file scan for.
 _PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
@@ -80,7 +80,7 @@ def _unreachable(spark: SparkSession, uri: str) -> str | None:
     try:
         spark.read.text(f"{uri}/_trilake_probe").schema  # noqa: B018 - a Connect session asks only now
     except AnalysisException as e:
-        if e.getCondition() == "PATH_NOT_FOUND":
+        if error_condition(e) == "PATH_NOT_FOUND":
             return None
         return _cannot_read(uri, e)
     except (PySparkException, Py4JError) as e:

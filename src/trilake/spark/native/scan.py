@@ -25,6 +25,7 @@ from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, ma
 from trilake.spark.native.partitions import attached, distinct, hive_columns
 from trilake.spark.native.refusal import check_files, native_refusal
 from trilake.spark.native.vectors import ROW_INDEX, Vector, alive
+from trilake.spark.session.compat import file_metadata
 
 __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
@@ -154,7 +155,7 @@ def native_scan(
 
 
 def _modified(base: DataFrame) -> Column:
-    return base.metadataColumn("_metadata").getField("file_modification_time")
+    return file_metadata(base).getField("file_modification_time")
 
 
 def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:

@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.spark.native.manifest import NativeScanError
+from trilake.spark.session.compat import HAS_SCALARS, arrow_frame
 
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
 Vector = BitMap64 | npt.NDArray[np.integer[Any]]
@@ -86,7 +87,7 @@ def alive(spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: C
     row = F.col(ROW_INDEX)
     # A Spark that does not know the column would find it in no file, and every deleted row would be back.
     df = df.where(row.isNotNull() | F.raise_error(F.lit("this Spark does not number the rows of files")).isNull())
-    if packed.count <= _SMALL_WORDS:
+    if packed.count <= _SMALL_WORDS and HAS_SCALARS:
         # One row, one scalar subquery for all: Spark evaluates it once.
         arrays = {"words": packed.words, "pages": packed.pages}
         values = {
@@ -100,7 +101,10 @@ def alive(spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: C
         arrays["__pages"] = packed.pages
     deleted = _deleted(row, F.col("__words"), F.col("__pages") if packed.pages is not None else None)
     # An anti join, so that Spark's estimate of the size stays that of the scan.
-    return df.join(F.broadcast(_frame(spark, arrays)), (slot == F.col("__slot")) & deleted, "left_anti")
+    # A column of its own, because Spark 3.5 takes no metadata of files in the condition of a join.
+    numbered = df.withColumn("__trilake_slot", slot)
+    matches = (F.col("__trilake_slot") == F.col("__slot")) & deleted
+    return numbered.join(F.broadcast(_frame(spark, arrays)), matches, "left_anti").drop("__trilake_slot")
 
 
 def _deleted(row: Column, words: Column, pages: Column | None) -> Column:
@@ -154,7 +158,7 @@ def _one(lists: pa.ListArray) -> pa.ListArray:
 
 def _frame(spark: SparkSession, arrays: Mapping[str, pa.Array]) -> DataFrame:
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
-    return spark.createDataFrame(pa.table(list(arrays.values()), schema=pa.schema(fields)))
+    return arrow_frame(spark, pa.table(list(arrays.values()), schema=pa.schema(fields)))
 
 
 def _too_large() -> NativeScanError:

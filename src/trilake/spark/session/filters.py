@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import datasource as ds
 
 from trilake.errors import FilterError
 from trilake.expr import Filter
 from trilake.expr.build import Term, and_, compare, in_, is_null, not_, starts_with, to_filter
 
-_COMPARISONS: list[tuple[type[ds.Filter], str]] = [
-    (ds.EqualTo, "="),
-    (ds.EqualNullSafe, "<=>"),
-    (ds.GreaterThan, ">"),
-    (ds.GreaterThanOrEqual, ">="),
-    (ds.LessThan, "<"),
-    (ds.LessThanOrEqual, "<="),
-]
+if TYPE_CHECKING:
+    from pyspark.sql import datasource as ds
+
+#: Comparisons by the name of Spark's class, which releases without push-down lack.
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
 
 
 def push_filters(filters: Sequence[ds.Filter], schema: pa.Schema) -> Filter | None:
@@ -40,9 +44,11 @@ def push_filters(filters: Sequence[ds.Filter], schema: pa.Schema) -> Filter | No
 
 
 def _term(f: ds.Filter) -> Term | None:
-    for cls, op in _COMPARISONS:
-        if isinstance(f, cls):
-            return compare(f.attribute, op, f.value)  # type: ignore[attr-defined]  # each of them has both
+    from pyspark.sql import datasource as ds  # only a release that pushes filters down comes here
+
+    op = _COMPARISONS.get(type(f).__name__)
+    if op is not None:
+        return compare(f.attribute, op, f.value)  # type: ignore[attr-defined]  # each of them has both
     if isinstance(f, ds.In):
         return in_(f.attribute, f.value)
     if isinstance(f, ds.IsNull):

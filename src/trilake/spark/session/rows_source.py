@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from trilake.delta.protocol.schema import StructType, all_nullable, from_arrow
 from trilake.errors import SchemaMismatchError
@@ -18,6 +17,7 @@ from trilake.expr import parse_filter
 from trilake.spark.session.filters import push_filters
 from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.spark.session.source_api import DataSourceReader, InputPartition
 
 
 def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
@@ -94,7 +94,7 @@ class PushingReader(RowsReader):
     one ``where`` excludes would be missing from every other use of the same DataFrame.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         # The option ``filter`` came first, and one filter is all that a scan has.
         if self.filter is None:
             self.filter = push_filters(filters, self.rows)

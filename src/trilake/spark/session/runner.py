@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.row_changes import run_here
+from trilake.spark.session.compat import arrow_frame
 
 #: Up to so many tasks, and bytes of their descriptions, each is one of Spark's tasks for certain; more are dealt out.
 _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
@@ -64,7 +65,7 @@ def task_rows(
         return numbers.mapInArrow(_Numbered(read, tuple(packed)), schema)
     rows = pa.table({"task": pa.array(packed, pa.binary())})
     partitions = max(min(2, len(tasks)), -(-len(tasks) // width))
-    return spark.createDataFrame(rows).repartition(partitions).mapInArrow(_Packed(read), schema)
+    return arrow_frame(spark, rows).repartition(partitions).mapInArrow(_Packed(read), schema)
 
 
 @dataclass(frozen=True)

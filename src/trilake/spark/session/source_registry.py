@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
+
+from trilake.spark.session.source_api import HAS_DATA_SOURCES, DataSource
 
 _log = logging.getLogger("trilake.spark")
 
@@ -24,7 +25,8 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
         if source.name() == "delta" and _owns_delta(spark):
             _log.warning("delta-spark's jar owns the format name 'delta' in this session; use 'trilake-delta'")
             continue
-        spark.dataSource.register(source)
+        if HAS_DATA_SOURCES:
+            spark.dataSource.register(source)
         names.append(source.name())
     return names
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.expr import parse_filter
+from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.rows_source import Kept, rows_schema
-from trilake.spark.session.source_registry import register_sources
 from trilake.spark.trevni.source import TrilakeTrevniDataSource
 from trilake.table import FilterLike
 from trilake.trevni.table import TrevniTable
@@ -32,13 +32,12 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    register_sources(spark, [TrilakeTrevniDataSource])
-    reader = spark.read.format("trilake-trevni")
-    for name, value in (options or {}).items():
-        reader = reader.option(name, value)
+    given = dict(options or {})
     if bound is None or isinstance(filter, str):
-        reader = reader.option("filter", filter) if isinstance(filter, str) else reader
-        return reader.schema(rows_schema(output, table.uri)).load(table.uri)
+        if isinstance(filter, str):
+            given["filter"] = filter
+        return source_frame(spark, TrilakeTrevniDataSource, table.uri, given, rows_schema(output, table.uri))
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
-    df = reader.schema(rows_schema(pa.schema([*output, *extra]), table.uri)).load(table.uri)
+    wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
+    df = source_frame(spark, TrilakeTrevniDataSource, table.uri, given, wanted)
     return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))

@@ -12,11 +12,20 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
 
 from trilake.spark.session.options import Options, table_path
 from trilake.spark.session.rows_source import PushingReader, RowsReader, rows_schema
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.source_api import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+    stream_reader,
+    stream_writer,
+)
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store
@@ -62,15 +71,16 @@ class TrevniDataSource(DataSource):
     def writer(self, schema: T.StructType, overwrite: bool) -> TrevniWriter:
         return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
 
-    def streamReader(self, schema: T.StructType) -> TrevniStreamReader:
+    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options({"failOnDataLoss": "true", **self.options}, TREVNI_STREAM_OPTIONS)
         limit, fail = parse_limit(options.get("maxFilesPerTrigger")), options.flag("failOnDataLoss")
         path = table_path(self.options)
-        return TrevniStreamReader(path, options.store, schema, limit=limit, fail_on_data_loss=fail)
+        reader = TrevniStreamReader(path, options.store, schema, limit=limit, fail_on_data_loss=fail)
+        return stream_reader(reader, {"maxFilesPerTrigger"} & options.values.keys())
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TrevniStreamWriter:
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
-        return TrevniStreamWriter(self._writer(schema, overwrite, options), options)
+        return stream_writer(TrevniStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> TrevniWriter:
         given = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}

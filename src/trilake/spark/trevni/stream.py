@@ -8,18 +8,20 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import (
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    WriterCommitMessage,
-)
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from trilake.delta.stream.sink import query_id
 from trilake.spark.session.options import Options
 from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.source_api import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+    WriterCommitMessage,
+)
 from trilake.spark.session.stream_options import checkpoint_of
 from trilake.storage import open_store
 from trilake.trevni.dataset import Split, read_split

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,6 +15,7 @@ from trilake.errors import AmbiguousMergeError
 from trilake.spark.delta.merge.run import SparkMerge, merge_dataframe
 from trilake.spark.native.columns import assignment_columns, checked_condition
 from trilake.spark.session.analysis_errors import raises_for_spark, unsupported_error
+from trilake.spark.session.compat import arrow_frame, is_frame
 
 Condition = str | Column | None
 Assigned = Mapping[str, str | Column] | None
@@ -27,13 +28,12 @@ def merge_request(source: object, condition: object, alias: str | None) -> Spark
     """
     if source is None:
         raise ValueError("'source' in merge cannot be None")
-    if not isinstance(source, DataFrame):
+    if not is_frame(source):
         raise TypeError("Type of 'source' in merge must be DataFrame.")
     if condition is None:
         raise ValueError("'condition' in merge cannot be None")
     checked_condition(condition)
-    assert isinstance(condition, str | Column)
-    return SparkMerge(source, condition, alias=alias)
+    return SparkMerge(cast(DataFrame, source), cast("str | Column", condition), alias=alias)
 
 
 @raises_for_spark
@@ -115,7 +115,7 @@ class DeltaMergeBuilder:
         except AmbiguousMergeError as e:
             raise unsupported_error(e) from e
         names = ("num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows")
-        return self._spark.createDataFrame(pa.table({n: pa.array([getattr(done, n)], pa.int64()) for n in names}))
+        return arrow_frame(self._spark, pa.table({n: pa.array([getattr(done, n)], pa.int64()) for n in names}))
 
     def _with(
         self, kind: Kind, action: Action, condition: Condition, values: Mapping[str, Any] | None = None

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.merge.pruning import KeyValues
+from trilake.spark.session.compat import HAS_SCALARS, arrow_frame
 
 #: Bits a key: with 32, one row in thirty passes although it matches nothing.
 _BITS = 32
@@ -37,7 +38,7 @@ def sieved(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) ->
         and k.column[0].lower() in columns
         and columns[k.column[0].lower()].dataType.typeName() in ("byte", "short", "integer", "long")
     ]
-    if not usable:
+    if not usable or not HAS_SCALARS:
         return target
     best = max(usable, key=lambda k: len(k.values))
     values = best.values.to_numpy().astype(np.int64)
@@ -46,7 +47,7 @@ def sieved(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) ->
     # One row, one scalar subquery: Spark evaluates it once.  Not nullable, which saves a check a row.
     item = pa.list_(pa.field("item", pa.int64(), nullable=False))
     lists = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words, type=item)
-    frame = spark.createDataFrame(pa.table([lists], schema=pa.schema([pa.field("words", item, nullable=False)])))
+    frame = arrow_frame(spark, pa.table([lists], schema=pa.schema([pa.field("words", item, nullable=False)])))
     name = columns[best.column[0].lower()].name.replace("`", "``")
     place = _place(target[f"`{name}`"].cast("long"), size)
     word = F.get(frame.scalar(), F.shiftright(place, 6).cast("int"))

@@ -59,6 +59,7 @@ from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
 from trilake.spark.delta.merge.tasks import CLAUSE, OLD, ROW_ID, SOURCE, MergeTask, Outcome, Outcomes
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.native.columns import as_column, column_sql, read_condition
+from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
 
@@ -210,10 +211,10 @@ class _Job:
         for i, key in enumerate(columns):
             shown += [F.min(key.source).alias(f"low{i}"), F.max(key.source).alias(f"high{i}")]
             shown.append(F.count(F.when(key.source.isNull(), 1)).alias(f"null{i}"))
-        found = self.source.agg(*shown).toArrow()
+        found = to_arrow(self.source.agg(*shown))
         count = int(found["n"][0].as_py())
         if count <= MOST_KEYS and self.snapshot.adds.num_rows > 1 and columns:
-            rows = self.source.select(*(k.source.alias(f"k{i}") for i, k in enumerate(columns))).toArrow()
+            rows = to_arrow(self.source.select(*(k.source.alias(f"k{i}") for i, k in enumerate(columns))))
             return _SourceRows(count, self._key_values(rows.columns))
         out = []
         for i, key in enumerate(columns):
@@ -229,12 +230,12 @@ class _Job:
         rows = self.source.withColumns(named) if columns else self.source
         carried = [F.col(f"{_KEY}{i}") for i in range(len(columns))]
         if not self.inserts:
-            found = rows.select(*carried, F.col(SOURCE)).toArrow()
+            found = to_arrow(rows.select(*carried, F.col(SOURCE)))
             return _SourceRows(found.num_rows, self._key_values(found.columns[: len(columns)]))
         values = Values(self.sides(None), rows, self.inserts)
         rows = rows.withColumn(CLAUSE, values.choice())
         frame = new_rows(rows, self.metadata, values.made(), [F.col(CLAUSE), F.col(SOURCE), *carried])
-        found = frame.toArrow()
+        found = to_arrow(frame)
         keys = [found.column(f"{_KEY}{i}") for i in range(len(columns))]
         kept = [n for n in found.column_names if not n.startswith(_KEY)]
         return _SourceRows(found.num_rows, self._key_values(keys), found.select(kept))
@@ -349,7 +350,7 @@ class _Job:
     def _matched_ids(self, found: AddressedRows, count: int) -> pa.Array:
         """The numbers of source rows that have a match; nothing but the columns of the condition is read."""
         joined = self._joined(self._named(found), count, "inner")
-        return joined.select(self.source[SOURCE]).distinct().toArrow().column(0).combine_chunks()
+        return to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
 
     def _change(self, found: AddressedRows, count: int) -> Outcomes:
         """Update and delete rows of the target."""
@@ -403,7 +404,7 @@ class _Job:
         file, row = outcomes.clash
         here = rows.where((target[FILE] == file) & (target[ROW] == row) & F.col(CLAUSE).isNotNull())
         names = self.request.source.columns
-        shown = here.select(*(self.source[quoted(n)] for n in names)).limit(3).toArrow().to_pylist()
+        shown = to_arrow(here.select(*(self.source[quoted(n)] for n in names)).limit(3)).to_pylist()
         path = self.snapshot.adds["path"][int(found.files[file])].as_py()
         return ambiguous(shown, file=path, row=row)
 
@@ -426,7 +427,7 @@ class _Job:
             return self._insert_here(rows.filter(pc.and_(new, pc.is_valid(rows[CLAUSE]))).drop([SOURCE]), task)
         rest = self.source
         if len(numbers):
-            known = self.spark.createDataFrame(pa.table({"__trilake_seen": numbers}))
+            known = arrow_frame(self.spark, pa.table({"__trilake_seen": numbers}))
             if len(numbers) * 8 <= _BROADCAST_BYTES:
                 known = F.broadcast(known)
             rest = rest.join(known, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
@@ -436,7 +437,7 @@ class _Job:
         if left > _FEW_INSERTS:
             return self._run(frame, task)
         try:
-            found = frame.toArrow()
+            found = to_arrow(frame)
         except AnalysisException:
             raise
         except PySparkException as e:

@@ -18,8 +18,8 @@ from trilake.delta.commands.merge.pruning import target_schema
 from trilake.delta.log.log import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import TrilakeError
-from trilake.spark.native.bases import is_connect
 from trilake.spark.native.columns import empty_frame
+from trilake.spark.session.compat import is_connect
 from trilake.spark.session.schemas import from_spark
 
 #: What expressions call a table that has no alias.

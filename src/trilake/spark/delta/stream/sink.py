@@ -13,7 +13,6 @@ from functools import cached_property
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from trilake.delta.commands.write.write import WritePlan, WriteRequest, plan_write
 from trilake.delta.files.file_plan import WrittenFiles
@@ -23,6 +22,7 @@ from trilake.delta.stream.sink import BatchId, commit_batch, query_id
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.providers import install_providers
 from trilake.spark.session.options import Options
+from trilake.spark.session.source_api import DataSourceStreamArrowWriter, WriterCommitMessage
 from trilake.spark.session.stream_options import checkpoint_of
 from trilake.storage import open_store
 

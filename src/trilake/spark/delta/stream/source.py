@@ -14,14 +14,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
 
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
@@ -38,9 +30,21 @@ from trilake.spark.delta.providers import install_providers
 from trilake.spark.session.packing import pack_files
 from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.source_api import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
 from trilake.storage import open_store
 
 install_providers()  # here, because Spark's tasks import this module and nothing to its right
+
+#: Options that limit a batch.
+STREAM_LIMITS = {"maxFilesPerTrigger", "maxBytesPerTrigger"}
 
 _log = logging.getLogger("trilake.spark")
 

@@ -1,0 +1,131 @@
+"""What differs between releases of PySpark, from 3.5 on: every other module asks here.
+
+======================================  ====  ====  ====  ====
+what                                    3.5   4.0   4.1   4.2
+======================================  ====  ====  ====  ====
+Python data sources                     no    yes   yes   yes
+Arrow batches into a stream's sink      no    no    yes   yes
+filters pushed into a Python source     no    no    yes   yes
+limits of a stream's batches            no    no    no    yes
+frames to and from Arrow                ours  yes   yes   yes
+scalar subqueries, metadata columns     ours  yes   yes   yes
+======================================  ====  ====  ====  ====
+
+Classes of the data source API come from :mod:`trilake.spark.session.source_api`, which stands in for what a release lacks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+#: The oldest release that trilake works with.
+OLDEST = (3, 5)
+
+
+def parse_release(version: str) -> tuple[int, int]:
+    """Major and minor number of a release of Spark.
+
+    >>> parse_release("4.1.0")
+    (4, 1)
+    >>> parse_release("4.2.0.dev1")
+    (4, 2)
+    """
+    major, minor = version.split(".")[:2]
+    return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
+
+
+#: The PySpark of this process.
+RELEASE = parse_release(pyspark.__version__)
+
+#: Whether one expression can look into another frame of a single row.
+HAS_SCALARS: bool = hasattr(DataFrame, "scalar")
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def is_frame(value: object) -> bool:
+    """Whether something is a DataFrame, classic or Connect: before 4.0 these were two classes."""
+    return _is_a(value, "DataFrame")
+
+
+def is_column(value: object) -> bool:
+    """Whether something is a Column, classic or Connect."""
+    return _is_a(value, "Column")
+
+
+def _is_a(value: object, name: str) -> bool:
+    return any(c.__name__ == name and c.__module__.startswith("pyspark.sql") for c in type(value).__mro__)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session talks to a Connect server, and so analyses its plans there, again and again."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
+    """Arrow data as a frame, with the columns of ``schema`` where it is given."""
+    if RELEASE >= (4, 0):
+        return spark.createDataFrame(rows) if schema is None else spark.createDataFrame(rows, schema)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = schema or from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    if is_connect(spark):
+        from pyspark.sql.connect import dataframe, plan
+
+        relation = plan.LocalRelation(rows, schema=schema.json())
+        made: DataFrame = dataframe.DataFrame.withPlan(relation, spark)  # type: ignore[attr-defined]
+        return made
+    return _classic_frame(spark, rows, schema)
+
+
+def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFrame:
+    """What ``createDataFrame`` makes of Arrow data from 4.0 on, in 3.5, which takes pandas only."""
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
+    jvm = spark._jvm
+    java = spark._sc._serialize_to_jvm(
+        batches, ArrowStreamSerializer(), jvm.PythonSQLUtils.readArrowStreamFromFile, jvm.ArrowIteratorServer
+    )
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(java, schema.json(), spark._jsparkSession), spark)
+
+
+def to_arrow(df: DataFrame) -> pa.Table:
+    """The rows of a frame as Arrow."""
+    if hasattr(df, "toArrow"):
+        return df.toArrow()
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if is_connect(df.sparkSession):
+        session: Any = df.sparkSession
+        table, _ = session.client.to_table(df._plan.to_proto(session.client))  # type: ignore[operator]
+        return table
+    found: Any = df
+    batches = found._collect_as_arrow()
+    return pa.Table.from_batches(batches, schema=None if batches else to_arrow_schema(df.schema))
+
+
+def file_metadata(df: DataFrame) -> Column:
+    """``_metadata`` of a frame that reads files, even where a column of that name is in the way."""
+    return df.metadataColumn("_metadata") if hasattr(df, "metadataColumn") else F.col("_metadata")
+
+
+def error_condition(error: Any) -> str | None:
+    """The name of the condition that one of Spark's errors states."""
+    found: str | None = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
+    return found
+
+
+def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:
+    """A frame of a logical plan of the JVM; classic sessions only."""
+    session: Any = spark
+    package = session._jvm.org.apache.spark.sql
+    dataset = package.classic.Dataset if RELEASE >= (4, 0) else package.Dataset
+    return DataFrame(dataset.ofRows(session._jsparkSession, plan), spark)

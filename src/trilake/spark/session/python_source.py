@@ -1,0 +1,105 @@
+"""Our Python data sources, run by Spark's data source API, or without it where PySpark has none (3.5).
+
+Without it, a source is planned here, on the driver, and read and written in tasks by ``mapInArrow``: the source's own
+reader and writer do the same work either way.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from trilake.errors import UnsupportedSparkError
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.runner import task_rows
+from trilake.spark.session.source_api import (
+    HAS_DATA_SOURCES,
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+)
+from trilake.spark.session.source_registry import register_sources
+
+
+def source_frame(
+    spark: SparkSession,
+    source: type[DataSource],
+    path: str,
+    options: Mapping[str, Any],
+    schema: T.StructType | None = None,
+) -> DataFrame:
+    """The rows that a source reads at ``path``.
+
+    Parameters
+    ----------
+    source: one of our data sources; it is registered where Spark must know it.
+    options: of the read.
+    schema: the columns wanted; all by default.
+    """
+    if HAS_DATA_SOURCES:
+        register_sources(spark, [source])
+        reader = spark.read.format(source.name()).options(**options)
+        return (reader if schema is None else reader.schema(schema)).load(path)
+    made = source({**{k: str(v) for k, v in options.items()}, "path": path})
+    wanted = made.schema() if schema is None else schema
+    assert isinstance(wanted, T.StructType)
+    planned = made.reader(wanted)
+    parts = list(planned.partitions())
+    return task_rows(spark, _Read(planned), parts, wanted)
+
+
+@dataclass(frozen=True)
+class _Read:
+    reader: DataSourceReader
+
+    def __call__(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return self.reader.read(partition)
+
+
+@dataclass(frozen=True)
+class SinkBatch:
+    """Writes the batches of a stream to a sink of ours, as a function for ``foreachBatch``.
+
+    ``sink`` makes the writer of a batch, as Spark asks a source for it: once a batch.
+    """
+
+    sink: Callable[[], DataSourceStreamArrowWriter]
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch and commit it."""
+        writer = self.sink()
+        messages = _run(df, writer)
+        writer.commit(messages, batch_id)
+
+
+def _run(df: DataFrame, writer: DataSourceArrowWriter | DataSourceStreamArrowWriter) -> list[Any]:
+    """What the tasks that write the rows of ``df`` say to the commit."""
+    job = _Write(pickle.dumps(writer))
+    return [pickle.loads(r.message) for r in df.mapInArrow(job, "message binary").collect()]
+
+
+@dataclass(frozen=True)
+class _Write:
+    writer: bytes
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        message = pickle.loads(self.writer).write(batches)
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(message)], pa.binary())], ["message"])
+
+
+def check_streams(spark: SparkSession, what: str) -> None:
+    """Refuse a stream that needs Spark's data source API where there is none.  Raises ``UnsupportedSparkError``."""
+    if HAS_DATA_SOURCES:
+        return
+    where = " over Spark Connect" if is_connect(spark) else ""
+    raise UnsupportedSparkError(
+        f"PySpark {spark.version} has no Python data sources, so it cannot {what}{where}",
+        help="use PySpark 4.0 or newer; reads, writes, commands and foreachBatch work with this one",
+    )

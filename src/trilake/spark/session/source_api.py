@@ -1,0 +1,189 @@
+"""Spark's data source API as far as the release at hand has it, from PySpark 3.5 on.
+
+Where a release has no class of the API, one of the same name stands in for it, so that our sources are defined
+everywhere; :mod:`trilake.spark.session.python_source` runs them without Spark's help.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import types as T
+
+from trilake.errors import UnsupportedSparkError
+
+__all__ = [
+    "HAS_ADMISSION",
+    "HAS_ARROW_SINKS",
+    "HAS_DATA_SOURCES",
+    "DataSource",
+    "DataSourceArrowWriter",
+    "DataSourceReader",
+    "DataSourceStreamArrowWriter",
+    "DataSourceStreamReader",
+    "DataSourceStreamWriter",
+    "InputPartition",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxFiles",
+    "SupportsTriggerAvailableNow",
+    "WriterCommitMessage",
+    "stream_reader",
+    "stream_writer",
+]
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+_api = _module("pyspark.sql.datasource")
+_admission = _module("pyspark.sql.streaming.datasource")
+
+#: Whether Spark knows Python data sources at all.
+HAS_DATA_SOURCES: bool = _api is not None
+#: Whether a stream's sink can be given Arrow batches.
+HAS_ARROW_SINKS: bool = hasattr(_api, "DataSourceStreamArrowWriter")
+#: Whether Spark tells a stream where a batch begins and how much it may take.
+HAS_ADMISSION: bool = _admission is not None
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        InputPartition,
+        WriterCommitMessage,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class _DataSource:
+        """Stands in for Spark's class: what a source is made of."""
+
+        def __init__(self, options: Mapping[str, str]) -> None:
+            self.options = dict(options)
+
+    class _Part:
+        """Stands in for a class that only has to be there."""
+
+    @dataclass
+    class _ReadMaxFiles:
+        max_files: int
+
+    @dataclass
+    class _ReadMaxBytes:
+        max_bytes: int
+
+    DataSource = getattr(_api, "DataSource", _DataSource)
+    DataSourceReader = getattr(_api, "DataSourceReader", _Part)
+    DataSourceArrowWriter = getattr(_api, "DataSourceArrowWriter", _Part)
+    DataSourceStreamReader = getattr(_api, "DataSourceStreamReader", _Part)
+    DataSourceStreamWriter = getattr(_api, "DataSourceStreamWriter", _Part)
+    DataSourceStreamArrowWriter = getattr(_api, "DataSourceStreamArrowWriter", _Part)
+    InputPartition = getattr(_api, "InputPartition", type("InputPartition", (), {}))
+    WriterCommitMessage = getattr(_api, "WriterCommitMessage", type("WriterCommitMessage", (), {}))
+    ReadLimit = getattr(_admission, "ReadLimit", object)
+    ReadAllAvailable = getattr(_admission, "ReadAllAvailable", type("ReadAllAvailable", (), {}))
+    ReadMaxFiles = getattr(_admission, "ReadMaxFiles", _ReadMaxFiles)
+    ReadMaxBytes = getattr(_admission, "ReadMaxBytes", _ReadMaxBytes)
+    SupportsTriggerAvailableNow = getattr(
+        _admission, "SupportsTriggerAvailableNow", type("SupportsTriggerAvailableNow", (), {})
+    )
+
+
+class _WholeBatches(DataSourceStreamReader):
+    """A stream reader for releases without limits: each batch takes all there is, from where the last one ended.
+
+    Such a Spark does not say where a batch begins.  It does name the last offset before it asks for the first new one
+    of a run, by asking for the partitions up to it.
+    """
+
+    def __init__(self, reader: DataSourceStreamReader) -> None:
+        self.reader = reader
+        self.place: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        first: dict[str, Any] = self.reader.initialOffset()
+        if self.place is None:
+            self.place = first
+        return first
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # that of Spark 4.0 and 4.1
+        start = self.initialOffset() if self.place is None else self.place
+        self.place = self.reader.latestOffset(start, ReadAllAvailable())
+        return self.place
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self.place = end
+        return self.reader.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self.reader.read(partition)
+
+
+class _RowSink(DataSourceStreamWriter):
+    """A sink for releases that hand over rows: they are gathered to Arrow batches."""
+
+    def __init__(self, writer: DataSourceStreamArrowWriter, schema: T.StructType) -> None:
+        self.writer, self.schema = writer, schema
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self.writer.write(_batches(iterator, self.schema))
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        self.writer.commit(messages, batchId)
+
+    def abort(self, messages: Any, batchId: int) -> None:
+        self.writer.abort(messages, batchId)
+
+
+#: Rows of a batch that is made of Spark's rows.
+_ROWS = 10_000
+
+
+def _batches(rows: Iterator[Any], schema: T.StructType) -> Iterator[pa.RecordBatch]:
+    from pyspark.sql.conversion import LocalDataToArrowConversion
+
+    while chunk := list(islice(rows, _ROWS)):
+        yield from LocalDataToArrowConversion.convert(chunk, schema, False).to_batches()
+
+
+def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) -> DataSourceStreamReader:
+    """A stream reader as this release can drive it; ``limits`` are the options given that limit a batch.
+
+    Raises ``UnsupportedSparkError`` where they cannot be kept.
+    """
+    if HAS_ADMISSION:
+        return reader
+    given = sorted(limits)
+    if given:
+        raise UnsupportedSparkError(
+            f"PySpark {pyspark.__version__} does not limit the batches of a Python source: {', '.join(given)}",
+            help="leave the option out, so that a batch takes all there is, or use PySpark 4.2 or newer",
+        )
+    return _WholeBatches(reader)
+
+
+def stream_writer(writer: DataSourceStreamArrowWriter, schema: T.StructType) -> DataSourceStreamWriter:
+    """A sink as this release can drive it."""
+    return writer if HAS_ARROW_SINKS else _RowSink(writer, schema)

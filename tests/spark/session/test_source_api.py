@@ -1,0 +1,81 @@
+"""Spark's data source API in releases that lack parts of it: the stand-ins do what Spark would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from trilake import write
+from trilake.errors import UnsupportedSparkError
+from trilake.spark.lance.source import LanceDataSource
+from trilake.spark.session import compat, python_source, source_api
+
+
+def test_releases_are_told_by_major_and_minor_number() -> None:
+    assert compat.parse_release("3.5.9") == (3, 5)
+    assert compat.parse_release("4.10.0.dev2") == (4, 10)
+
+
+class _Counting:
+    """A stream of numbers: an offset is how many were read."""
+
+    def __init__(self, newest: int) -> None:
+        self.newest = newest
+        self.asked: list[int] = []
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"n": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:
+        assert isinstance(limit, source_api.ReadAllAvailable)
+        self.asked.append(start["n"])
+        return {"n": max(self.newest, start["n"])}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        return list(range(start["n"], end["n"]))
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        return iter([partition])
+
+
+def test_a_release_without_limits_reads_on_where_its_last_batch_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
+    inner = _Counting(3)
+    reader: Any = source_api.stream_reader(inner)  # type: ignore[arg-type]
+    assert reader.initialOffset() == {"n": 0}
+    assert reader.latestOffset() == {"n": 3}
+    assert reader.partitions({"n": 0}, {"n": 3}) == [0, 1, 2]
+    inner.newest = 5
+    assert reader.latestOffset() == {"n": 5}
+    # A query that is started again names the last offset before it asks for a new one.
+    again: Any = source_api.stream_reader(inner)  # type: ignore[arg-type]
+    assert again.partitions({"n": 5}, {"n": 5}) == []
+    inner.newest = 7
+    assert again.latestOffset() == {"n": 7}
+    assert inner.asked == [0, 3, 5]
+
+
+def test_a_limit_that_a_release_cannot_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
+    with pytest.raises(UnsupportedSparkError, match="maxFilesPerTrigger"):
+        source_api.stream_reader(_Counting(1), {"maxFilesPerTrigger"})  # type: ignore[arg-type]
+
+
+def test_sources_are_read_without_the_data_source_api(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_source, "HAS_DATA_SOURCES", False)
+    write(pa.table({"n": [1, 2, 3], "s": ["a", None, "c"]}), tmp_path / "l", format="lance")
+    write(pa.table({"n": [4], "s": ["d"]}), tmp_path / "l", format="lance", mode="append")
+    df = python_source.source_frame(spark, LanceDataSource, str(tmp_path / "l"), {"filter": "n <> 2"})
+    assert sorted(tuple(r) for r in df.collect()) == [(1, "a"), (3, "c"), (4, "d")]
+    only = T.StructType([T.StructField("s", T.StringType())])
+    frame = python_source.source_frame(spark, LanceDataSource, str(tmp_path / "l"), {}, only)
+    assert frame.columns == ["s"]
+    assert frame.count() == 4
