@@ -85,7 +85,7 @@ def _source_rows(rows: int, changed: int) -> pa.Table:
 
 
 def _ours(rows: int, changed: int, name: str) -> None:
-    merge = trilake.open(scratch(name), format="delta").merge(_source_rows(rows, changed), _ON, "s", "t")  # type: ignore[attr-defined]
+    merge = trilake.open(scratch(name), format="delta").merge(_source_rows(rows, changed), _ON, "s", "t")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from trilake.version import __version__
 
 if TYPE_CHECKING:
-    from trilake.api import alter, convert_to_delta, create, explain, open, read, register, unregister, write
+    from trilake import checksum as checksum
+    from trilake import delta as delta
+    from trilake import errors as errors
+    from trilake import lance as lance
+    from trilake import storage as storage
+    from trilake import trevni as trevni
+    from trilake.api import alter, convert_to_delta, create, explain, read, register, unregister, write
+    from trilake.api import open as open
     from trilake.conversion import Conversion, convert
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.write.optimistic import Transaction
@@ -56,6 +63,7 @@ _HOME = {
     "WriteResult": "trilake.delta.commands.write.write",
 }
 
+# Without `open`: a star import must not take the place of Python's own.
 __all__ = [
     "Conversion",
     "DeltaOptimizeBuilder",
@@ -75,7 +83,6 @@ __all__ = [
     "create",
     "explain",
     "foreach_batch",
-    "open",
     "read",
     "register",
     "stream_lag",
@@ -85,15 +92,21 @@ __all__ = [
 ]
 
 
+#: Rooms of the package that are attributes of it without an import of their own.
+_ROOMS = ("checksum", "delta", "errors", "lance", "storage", "trevni")
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'trilake' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _ROOMS:
+        return import_module(f"trilake.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'trilake' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_HOME, *_ROOMS})

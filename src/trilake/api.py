@@ -6,11 +6,11 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
@@ -19,7 +19,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.isolation import parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.format_writes import write_lance, write_trevni
+from trilake.frames import arrow_batches, is_dataframe
 from trilake.spark.delta.providers import install_providers
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -34,9 +36,15 @@ if TYPE_CHECKING:
     from trilake.delta.commands.maintenance.convert import ConvertResult
     from trilake.delta.commands.write.create import CreateMode
     from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike
+    from trilake.lance.table import LanceTable
+    from trilake.trevni.table import TrevniTable
 
 
 install_providers()
+
+_Uri: TypeAlias = str | PathLike[str]
+_At: TypeAlias = TimestampLike | None
+_Options: TypeAlias = Mapping[str, str] | None
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,45 @@ def _format(name: str) -> Format:
     return found
 
 
+@overload
+def open(
+    uri: _Uri,
+    *,
+    format: Literal["delta"] | None = ...,
+    version: int | None = ...,
+    timestamp: _At = ...,
+    storage_options: _Options = ...,
+) -> ArrowDeltaTable: ...
+
+
+@overload
+def open(
+    uri: _Uri,
+    *,
+    format: Literal["lance"],
+    version: int | None = ...,
+    timestamp: _At = ...,
+    storage_options: _Options = ...,
+) -> LanceTable: ...
+
+
+@overload
+def open(
+    uri: _Uri,
+    *,
+    format: Literal["trevni"],
+    version: int | None = ...,
+    timestamp: _At = ...,
+    storage_options: _Options = ...,
+) -> TrevniTable: ...
+
+
+@overload
+def open(
+    uri: _Uri, *, format: str, version: int | None = ..., timestamp: _At = ..., storage_options: _Options = ...
+) -> Table: ...
+
+
 def open(
     uri: str | PathLike[str],
     *,
@@ -110,6 +157,8 @@ def open(
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Open a table without Spark.
+
+    To a type checker, a table whose format is not named is a Delta table; name the format of others.
 
     Parameters
     ----------
@@ -129,6 +178,16 @@ def open(
     >>> trilake.open("memory://doc-open").to_arrow(filter="n > 1").column("n").to_pylist()
     [2, 3]
     """
+    return _open(uri, format, version, timestamp, storage_options)
+
+
+def _open(
+    uri: str | PathLike[str],
+    format: str | None,
+    version: int | None,
+    timestamp: TimestampLike | None,
+    storage_options: Mapping[str, str] | None,
+) -> Table:
     store = open_store(uri, dict(storage_options or {}))
     return _find(store, format).open(store, version, timestamp)
 
@@ -168,8 +227,9 @@ def write(
 
     Parameters
     ----------
-    data: a Spark DataFrame, an Arrow table, record batch or reader, an iterable of record batches, or anything with the
-        Arrow stream interface (polars and pandas frames, duckdb relations).
+    data: a Spark DataFrame; an Arrow table, record batch, reader, dataset or scanner, or an iterable of record batches;
+        a pandas frame, a polars frame or lazy frame, a duckdb relation, or anything with the Arrow stream interface; a
+        dict of columns, or a list of dicts.
     mode: ``"error"`` refuses where a table is there already, ``"ignore"`` then does nothing, ``"append"`` adds the
     rows,
         ``"overwrite"`` replaces what was there.
@@ -217,8 +277,8 @@ def write(
                 help='leave them out, or write format="delta"',
             )
         if _format(format).name == "lance":
-            return _write_lance(data, uri, parsed, _names(partition_by), properties or {}, options)
-        return _write_trevni(data, uri, parsed, _names(partition_by), properties or {}, options)
+            return write_lance(data, uri, parsed, _names(partition_by), properties or {}, options)
+        return write_trevni(data, uri, parsed, _names(partition_by), properties or {}, options)
     common: dict[str, Any] = {
         "mode": parsed,
         "partition_by": _names(partition_by),
@@ -244,113 +304,10 @@ def write(
     return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))
 
 
-def _write_trevni(
-    data: Any,
-    uri: str | PathLike[str],
-    mode: str,
-    partition_by: tuple[str, ...] | None,
-    properties: Mapping[str, str],
-    options: Mapping[str, str],
-) -> WriteResult:
-    from trilake.trevni import table_write as trevni  # late: its kernels take time to load
-
-    how = trevni.write_options(properties)
-    if is_dataframe(data):
-        from trilake.spark.trevni.write import write_dataframe
-
-        done = write_dataframe(data, fspath(uri), options, mode=mode, partition_by=partition_by, options=how)
-    else:
-        store = open_store(uri, options)
-        schema, batches = arrow_batches(data)
-        plan = trevni.plan_table_write(store, schema, mode=mode, partition_by=partition_by, options=how)
-        staged = [] if plan.nothing else trevni.write_rows(store, plan, batches)
-        done = trevni.finish_table_write(store, plan, staged)
-    return WriteResult(None, done.files_added, 0, done.rows_added, done.bytes_added)
-
-
-def _write_lance(
-    data: Any,
-    uri: str | PathLike[str],
-    mode: str,
-    partition_by: tuple[str, ...] | None,
-    properties: Mapping[str, str],
-    options: Mapping[str, str],
-) -> WriteResult:
-    from trilake.lance import table as lance  # late: its messages take time to load
-
-    if partition_by:
-        raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
-    vectors = {name: properties[name] for name in ("vectors", "vectorType") if name in properties}
-    how = lance.write_options({k: v for k, v in properties.items() if not (is_dataframe(data) and k in vectors)})
-    if is_dataframe(data):
-        from trilake.spark.lance.frames import write_dataframe
-        from trilake.spark.lance.vectors import Vectors
-
-        shape = Vectors.of(vectors.get("vectors"), vectors.get("vectorType"))
-        made, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how, vectors=shape)
-        files, rows = len(fragments), sum(f.physical_rows for f in fragments)
-    else:
-        schema, batches = arrow_batches(data)
-        made, files, rows = lance.write_table(open_store(uri, options), schema, batches, mode=mode, options=how)
-    if made is None:
-        return WriteResult(None)
-    store = made.store
-    new = made.manifest.fragments[-files:] if files else ()  # an append puts its fragments last
-    size = sum(entry.size_bytes or store.head(entry.key).size for f in new for entry in f.files)
-    return WriteResult(made.version, files, 0, rows, size)
-
-
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if columns is None:
         return None
     return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def is_dataframe(data: object) -> bool:
-    """Whether ``data`` is a Spark DataFrame, classic or Connect, without importing Spark to find out."""
-    return any(c.__module__.startswith("pyspark.sql") and c.__name__ == "DataFrame" for c in type(data).__mro__)
-
-
-def arrow_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches of whatever holds Arrow data.  Raises ``InvalidArgumentError`` for anything else."""
-    if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
-    if isinstance(data, pa.Table):
-        return data.schema, iter(data.to_batches(max_chunksize=1 << 20))
-    if isinstance(data, pa.RecordBatchReader):
-        return data.schema, iter(data)
-    if hasattr(data, "__arrow_c_stream__"):
-        return _without_index(pa.RecordBatchReader.from_stream(data))
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        iterator = iter(data)
-        first = next(iterator, None)
-        if isinstance(first, pa.RecordBatch):
-            return first.schema, _chain(first, iterator)
-    raise InvalidArgumentError(
-        f"cannot write a {type(data).__name__}",
-        help="pass a Spark DataFrame, Arrow data, or a frame with the Arrow stream interface",
-    )
-
-
-def _without_index(reader: pa.RecordBatchReader) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """A stream without the unnamed row labels that pandas adds to a frame that was filtered or sorted."""
-    kept = [n for n in reader.schema.names if not (n.startswith("__index_level_") and n.endswith("__"))]
-    if b"pandas" not in (reader.schema.metadata or {}) or len(kept) == len(reader.schema.names):
-        return reader.schema, iter(reader)
-    return pa.schema([reader.schema.field(n) for n in kept]), (batch.select(kept) for batch in reader)
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    for batch in rest:
-        # Columns are matched by name later on: one that the first batch lacks would be dropped silently.
-        if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
-            shown = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
-            raise SchemaMismatchError(
-                f"the batches to write differ in schema: {shown} after {first.schema.to_string()}".replace("\n", ", "),
-                help="make all batches alike before writing",
-            )
-        yield batch
 
 
 def read(
@@ -372,7 +329,7 @@ def read(
     """
     from trilake.spark.delta.read import read_dataframe
 
-    table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
+    table = _open(uri, format, version, timestamp, storage_options)
     if table.format == "lance":
         from trilake.lance.table import LanceTable
         from trilake.spark.lance import frames as lance_frames
@@ -405,7 +362,7 @@ def explain(
     """
     from trilake.spark.delta.read import explain_read
 
-    table = open(uri, format=format, version=version, timestamp=timestamp, storage_options=storage_options)
+    table = _open(uri, format, version, timestamp, storage_options)
     if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
         return table.explain(filter)
     return explain_read(spark, table, filter)

@@ -7,16 +7,37 @@ lazy, so that a table of a million files costs a listing and not a million objec
 from __future__ import annotations
 
 import html
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.errors import InvalidArgumentError
+from trilake.table_dataset import TableDataset
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+
 #: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
 FilterLike: TypeAlias = str | pc.Expression
+
+
+#: Files that a notebook shows of an explanation.
+_SHOWN = 20
+
+
+def _needed(name: str) -> Any:
+    """A library that is not a requirement of this one.  Raises ``InvalidArgumentError`` where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        raise InvalidArgumentError(f"{name} is not installed", help=f"pip install {name}, or use to_arrow()") from e
 
 
 @dataclass(frozen=True)
@@ -45,6 +66,21 @@ class Explanation:
         mask = self.files["kept"] if kept else pc.invert(self.files["kept"])
         paths: list[str] = self.files.filter(mask)["path"].to_pylist()
         return paths
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{'keep' if r['kept'] else 'skip'}</td><td>{html.escape(str(r['path']))}</td>"
+            f"<td>{html.escape(str(r['reason']))}</td></tr>"
+            for r in self.files.slice(0, _SHOWN).to_pylist()
+        )
+        more = self.files.num_rows - _SHOWN
+        rows += f"<tr><td></td><td>and {more:,} more</td><td></td></tr>" if more > 0 else ""
+        total, kept = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
+        notes = "".join(f"<p>{html.escape(n)}</p>" for n in self.notes)
+        return (
+            f"<div><b>filter</b> <code>{html.escape(self.filter or 'none')}</code> &middot; {kept:,} of {total:,} files"
+            f"<table><thead><tr><th></th><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
+        )
 
     def __str__(self) -> str:
         total = self.files.num_rows
@@ -102,6 +138,73 @@ class Table(ABC):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
+    def limit(self, rows: int, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
+        """At most so many rows, which ones is not defined; no more files are read than that takes.
+
+        Raises ``InvalidArgumentError`` for a negative number.
+        """
+        if type(rows) is not int or rows < 0:
+            raise InvalidArgumentError(f"{rows!r} is no number of rows", help="pass a whole number from 0 on")
+        schema = self.schema if columns is None else self.projected_schema(columns)
+        taken: list[pa.RecordBatch] = []
+        left = rows
+        if left:
+            for batch in self.to_batches(columns, filter):
+                taken.append(batch.slice(0, left))
+                left -= taken[-1].num_rows
+                if not left:
+                    break
+        return pa.Table.from_batches(taken, schema=schema)
+
+    def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
+        """A few rows to look at."""
+        return self.limit(rows, columns)
+
+    def to_pyarrow_dataset(self) -> TableDataset:
+        """The rows as a ``pyarrow.dataset.Dataset``: an engine that scans it reads the columns and files it needs."""
+        return TableDataset(self)
+
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None, **how: Any
+    ) -> pandas.DataFrame:
+        """The rows as a pandas frame.
+
+        Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
+        ``types_mapper``.  Raises ``InvalidArgumentError`` where pandas is not installed.
+        """
+        _needed("pandas")
+        frame: pandas.DataFrame = self.to_arrow(columns, filter).to_pandas(**how)
+        return frame
+
+    def to_polars(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> polars.DataFrame:
+        """The rows as a polars frame.
+
+        Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
+        lazy way.  Raises ``InvalidArgumentError`` where polars is not installed.
+        """
+        frame: polars.DataFrame = _needed("polars").from_arrow(self.to_arrow(columns, filter))
+        return frame
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None, filter: FilterLike | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """The rows as a duckdb relation, which reads the columns and files that its query needs.
+
+        Parameters
+        ----------
+        connection: where the relation is to live; duckdb's default connection otherwise.
+        filter: leave out rows.
+
+        Raises ``InvalidArgumentError`` where duckdb is not installed.
+        """
+        module = _needed("duckdb")
+        if filter is None:
+            rows: Any = self.to_pyarrow_dataset()
+        else:
+            rows = self.to_arrow(None, filter)
+        relation: duckdb.DuckDBPyRelation = (module if connection is None else connection).from_arrow(rows)
+        return relation
+
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"
         columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
@@ -119,8 +222,6 @@ class Table(ABC):
 
     def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
         """The schema of ``columns``; names are resolved without regard to case and keep the table's spelling."""
-        from trilake.errors import InvalidArgumentError
-
         by_name = {f.name.lower(): f for f in self.schema}
         unknown = [c for c in columns if c.lower() not in by_name]
         if unknown:

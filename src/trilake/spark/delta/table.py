@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
@@ -35,6 +36,9 @@ from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.runner import SparkRunner
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @raises_for_spark
@@ -152,6 +156,10 @@ class DeltaTable:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
         df: DataFrame = read_dataframe(self._spark, self._open(), options=self._options)
         return df if self._alias is None else df.alias(self._alias)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The newest version as a pandas frame."""
+        return self._open().to_pandas()
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """Which files a read with ``filter`` needs and why, and whether Spark scans them itself."""

@@ -1,0 +1,144 @@
+"""Whatever holds rows, as Arrow batches: what :func:`trilake.write` takes besides a Spark DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+_HELP = (
+    "pass a Spark DataFrame, Arrow data, a pandas or polars frame, a duckdb relation, a dict of columns, a list of"
+    " dicts, or anything with the Arrow stream interface"
+)
+
+
+def is_dataframe(data: object) -> bool:
+    """Whether ``data`` is a Spark DataFrame, classic or Connect, without importing Spark to find out."""
+    return _is(data, "pyspark.sql", "DataFrame")
+
+
+def _is(data: object, module: str, name: str) -> bool:
+    """Whether an object is of a class of a library, without importing the library to find out."""
+    return any(
+        c.__module__.split(".")[: module.count(".") + 1] == module.split(".") and c.__name__ == name
+        for c in type(data).__mro__
+    )
+
+
+def arrow_batches(data: Any, refusal: str = "cannot write a") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches of whatever holds rows.  ``refusal`` is how the error of anything else begins.
+
+    Raises ``InvalidArgumentError`` for what holds none, ``SchemaMismatchError`` for rows that are no columns of one
+    type each.
+
+    >>> schema, batches = arrow_batches([{"n": 1, "s": "a"}, {"n": 2, "s": None}])
+    >>> schema.names, sum(b.num_rows for b in batches)
+    (['n', 's'], 2)
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.schema, iter(data.to_batches(max_chunksize=1 << 20))
+    if isinstance(data, ds.Dataset):
+        data = data.scanner()
+    if isinstance(data, ds.Scanner):
+        data = data.to_reader()
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, iter(data)
+    if _is(data, "polars", "LazyFrame"):
+        return arrow_batches(data.collect(engine="streaming"))
+    if hasattr(data, "__arrow_c_stream__"):
+        return _without_index(pa.RecordBatchReader.from_stream(data))
+    if _is(data, "pandas", "DataFrame"):  # releases without the stream interface
+        return arrow_batches(_columns(lambda: pa.Table.from_pandas(data, preserve_index=False)))
+    if isinstance(data, Mapping):
+        return arrow_batches(_columns(lambda: pa.table(dict(data))))
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return _of_items(data, refusal)
+    raise InvalidArgumentError(f"{refusal} {type(data).__name__}", help=_HELP)
+
+
+def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Batches, or rows as dicts."""
+    iterator = iter(data)
+    first = next(iterator, None)
+    if isinstance(first, pa.RecordBatch):
+        return first.schema, _alike(first, iterator)
+    if isinstance(first, Mapping):
+        rows = [first, *iterator]
+        wrong = next((r for r in rows if not isinstance(r, Mapping)), None)
+        if wrong is not None:
+            raise InvalidArgumentError(f"a {type(wrong).__name__} is among the rows", help="pass dicts only")
+        # A column that only later rows have is one too.
+        names = list(dict.fromkeys(str(k) for row in rows for k in row))
+        return arrow_batches(_columns(lambda: pa.table({n: [row.get(n) for row in rows] for n in names})))
+    if first is None and isinstance(data, list | tuple):
+        raise InvalidArgumentError(
+            f"{refusal} list without rows, which has no columns",
+            help="pass an Arrow table or frame, whose columns are known without rows",
+        )
+    kind = type(data).__name__ if first is None else f"{type(data).__name__} of {type(first).__name__}"
+    raise InvalidArgumentError(f"{refusal} {kind}", help=_HELP)
+
+
+def _columns(make: Any) -> pa.Table:
+    try:
+        return make()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError) as e:
+        raise SchemaMismatchError(
+            f"the values are no columns: {e}",
+            help="let all values of a column have one type, and all columns one length",
+        ) from e
+
+
+def _without_index(reader: pa.RecordBatchReader) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """A stream without the unnamed row labels that pandas adds to a frame that was filtered or sorted."""
+    kept = [n for n in reader.schema.names if not (n.startswith("__index_level_") and n.endswith("__"))]
+    if b"pandas" not in (reader.schema.metadata or {}) or len(kept) == len(reader.schema.names):
+        return reader.schema, iter(reader)
+    return pa.schema([reader.schema.field(n) for n in kept]), (batch.select(kept) for batch in reader)
+
+
+def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    yield first
+    for batch in rest:
+        # Columns are matched by name later on: one that the first batch lacks would be dropped silently.
+        if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
+            shown = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
+            raise SchemaMismatchError(
+                f"the batches to write differ in schema: {shown} after {first.schema.to_string()}".replace("\n", ", "),
+                help="make all batches alike before writing",
+            )
+        yield batch
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+def without_views(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The same rows without Arrow's view types, which polars gives: for formats that have no such columns."""
+    plain = pa.schema([f.with_type(_plain(f.type)) for f in schema], schema.metadata)
+    return (schema, batches) if plain.equals(schema) else (plain, (b.cast(plain) for b in batches))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    t = pa.types
+    if t.is_string_view(kind):
+        return pa.large_string()
+    if t.is_binary_view(kind):
+        return pa.large_binary()
+    if t.is_struct(kind):
+        return pa.struct([f.with_type(_plain(f.type)) for f in kind])
+    if t.is_map(kind):
+        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
+    if t.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)), kind.list_size)
+    if t.is_large_list(kind) or t.is_large_list_view(kind):
+        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
+    if t.is_list(kind) or t.is_list_view(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind

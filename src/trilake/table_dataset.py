@@ -1,0 +1,148 @@
+"""A table as a ``pyarrow.dataset.Dataset``, which duckdb, polars and others read with their columns and filters.
+
+Files that a filter excludes are never opened, and deleted rows, renamed columns and partition values are those of the
+table: everything goes through the table's own scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from trilake.errors import InvalidArgumentError, TrilakeError
+
+
+class Rows(Protocol):
+    """What a dataset needs of a table."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+
+    def to_reader(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
+        """The rows of some columns for which ``filter`` is true."""
+
+    def count(self, filter: Any = None) -> int:
+        """How many rows that is."""
+
+
+class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """The rows of an open table, of which engines take the columns and rows that they need.
+
+    ``where`` is a filter that all reads have besides their own.
+    """
+
+    def __init__(self, table: Rows, where: ds.Expression | None = None) -> None:
+        # The parent cannot be made from Python; everything public of it that would need it is replaced below.
+        self.table, self.where = table, where
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return self.table.schema
+
+    @property
+    def partition_expression(self) -> ds.Expression:
+        """True: a table is one dataset, whose partitions its own scan knows."""
+        return ds.scalar(True)
+
+    def scanner(
+        self,
+        columns: Sequence[str] | Mapping[str, ds.Expression] | None = None,
+        filter: ds.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> ds.Scanner:
+        """A scan of ``columns`` and of the rows for which ``filter`` is true; it can be read once.
+
+        Parameters that only say how to read files are not needed here.
+        """
+        both = self._with(filter)
+        if isinstance(columns, Mapping):
+            reader = self._read(None, both)
+            return ds.Scanner.from_batches(reader, columns=dict(columns), **_batch(batch_size))
+        return ds.Scanner.from_batches(self._read(columns, both), **_batch(batch_size))
+
+    def _with(self, filter: ds.Expression | None) -> ds.Expression | None:
+        if filter is None or self.where is None:
+            return self.where if filter is None else filter
+        return self.where & filter
+
+    def _read(self, columns: Sequence[str] | None, filter: ds.Expression | None) -> pa.RecordBatchReader:
+        names = None if columns is None else list(columns)
+        if filter is None:
+            return self.table.to_reader(names)
+        try:
+            return self.table.to_reader(names, filter)
+        except TrilakeError:
+            # An expression that files cannot be chosen by: all rows are read, and Arrow applies it.
+            rows = ds.Scanner.from_batches(self.table.to_reader(), filter=filter, columns=names)
+            return rows.to_reader()
+
+    def to_table(self, *args: Any, **kwargs: Any) -> pa.Table:
+        """The rows as one table; parameters are those of :meth:`scanner`."""
+        return self.scanner(*args, **kwargs).to_table()
+
+    def to_batches(self, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
+        """The rows in batches; parameters are those of :meth:`scanner`."""
+        batches: Iterator[pa.RecordBatch] = self.scanner(*args, **kwargs).to_batches()
+        return batches
+
+    def head(self, num_rows: int, **kwargs: Any) -> pa.Table:
+        """The first rows that come; no more files are read than that takes."""
+        return self.scanner(**kwargs).head(num_rows)
+
+    def take(self, indices: Any, **kwargs: Any) -> pa.Table:
+        """Rows by position in a scan, whose order is not defined for a table."""
+        return self.to_table(**kwargs).take(indices)
+
+    def count_rows(self, filter: ds.Expression | None = None, **_: Any) -> int:
+        """How many rows there are, from the metadata alone where that is exact."""
+        both = self._with(filter)
+        try:
+            return self.table.count(both)
+        except TrilakeError:
+            return sum(b.num_rows for b in self._read(None, both))
+
+    def filter(self, expression: ds.Expression) -> TableDataset:
+        """The same rows with one more filter."""
+        return TableDataset(self.table, self._with(expression))
+
+    def sort_by(self, sorting: Any, **_: Any) -> ds.InMemoryDataset:
+        """The rows in order, in memory."""
+        return ds.InMemoryDataset(self.to_table().sort_by(sorting))
+
+    def get_fragments(self, filter: ds.Expression | None = None) -> Iterator[ds.Fragment]:
+        """One fragment in memory that holds the rows."""
+        return iter(ds.InMemoryDataset(self.to_table(filter=filter)).get_fragments())
+
+    def join(self, right_dataset: Any, *args: Any, **kwargs: Any) -> ds.InMemoryDataset:
+        """A join with another dataset, in memory; parameters are those of ``pyarrow.Table.join``."""
+        return ds.InMemoryDataset(self.to_table().join(_in_memory(right_dataset), *args, **kwargs))
+
+    def join_asof(self, right_dataset: Any, *args: Any, **kwargs: Any) -> ds.InMemoryDataset:
+        """A join with the nearest keys of another dataset; parameters are those of ``pyarrow.Table.join_asof``."""
+        return ds.InMemoryDataset(self.to_table().join_asof(_in_memory(right_dataset), *args, **kwargs))
+
+    def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
+        """Raises ``InvalidArgumentError``: the schema is the table's."""
+        raise InvalidArgumentError(
+            "a table's dataset has the table's schema", help="select and cast columns in the scan instead"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TableDataset, (self.table, self.where)
+
+    def __repr__(self) -> str:
+        return f"<TableDataset of {self.table!r}>"
+
+
+def _batch(size: int | None) -> dict[str, int]:
+    return {} if size is None else {"batch_size": size}
+
+
+def _in_memory(right: Any) -> pa.Table:
+    return right.to_table() if isinstance(right, ds.Dataset) else right

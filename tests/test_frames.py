@@ -1,0 +1,177 @@
+"""Any frame in, any frame out: what ``trilake.write`` takes, and what tables turn into."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+import trilake
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+_ROWS = {"id": [1, 2, 3], "name": ["a", None, "c"]}
+_TABLE = pa.table(_ROWS)
+
+_FRAMES: dict[str, Callable[[], Any]] = {
+    "table": lambda: _TABLE,
+    "batch": lambda: _TABLE.to_batches()[0],
+    "reader": _TABLE.to_reader,
+    "batches": lambda: iter(_TABLE.to_batches()),
+    "dataset": lambda: ds.dataset(_TABLE),
+    "scanner": lambda: ds.dataset(_TABLE).scanner(),
+    "pandas": _TABLE.to_pandas,
+    "pandas filtered": lambda: pd.concat([_TABLE.to_pandas(), _TABLE.to_pandas()]).iloc[:3].sort_values("id"),
+    "polars": lambda: pl.DataFrame(_ROWS),
+    "polars lazy": lambda: pl.DataFrame(_ROWS).lazy().filter(pl.col("id") > 0),
+    "duckdb": lambda: duckdb.from_arrow(_TABLE),
+    "dict": lambda: _ROWS,
+    "list of dicts": lambda: [{"id": 1, "name": "a"}, {"id": 2}, {"id": 3, "name": "c"}],
+}
+
+
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+@pytest.mark.parametrize("frame", _FRAMES)
+def test_every_frame_goes_into_every_format(tmp_path: Path, frame: str, format: str) -> None:
+    path = str(tmp_path / "t")
+    assert trilake.write(_FRAMES[frame](), path, format=format).rows_added == 3
+    found = trilake.open(path).to_arrow().sort_by("id").to_pydict()
+    assert found == _ROWS
+
+
+def test_string_views_within_lists_and_structs_go_into_lance(tmp_path: Path) -> None:
+    kind = pa.struct([("s", pa.list_(pa.string_view())), ("b", pa.binary_view())])
+    rows = pa.table({"x": pa.array([{"s": ["a", "b"], "b": b"z"}], kind)})
+    trilake.write(rows, str(tmp_path / "t"), format="trevni")
+    assert trilake.open(str(tmp_path / "t")).to_arrow().to_pylist() == rows.to_pylist()
+    flat = pa.table({"s": pa.array(["a", "b"], pa.string_view())})
+    trilake.write(flat, str(tmp_path / "l"), format="lance")
+    assert trilake.open(str(tmp_path / "l")).to_arrow().to_pylist() == flat.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "data", [[], 7, "text", [1, 2], {"a": [1], "b": [1, 2]}, [{"a": 1}, 5], [{"a": 1}, {"a": "x"}]]
+)
+def test_what_holds_no_rows_is_refused(data: Any) -> None:
+    with pytest.raises((InvalidArgumentError, SchemaMismatchError)) as found:
+        trilake.write(data, "memory://frames-refused")
+    assert found.value.help
+
+
+def test_a_merge_takes_the_same_frames() -> None:
+    for name, frame in _FRAMES.items():
+        uri = f"memory://frames-merge-{name.replace(' ', '-')}"
+        trilake.write(_TABLE.slice(0, 1), uri)
+        merge = trilake.open(uri).merge(frame(), "source.id = target.id")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        assert trilake.open(uri).to_arrow().sort_by("id").to_pydict() == _ROWS, name
+
+
+@pytest.fixture(params=["delta", "lance", "trevni"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    path = str(tmp_path / "t")
+    for start in (0, 100, 200):
+        rows = {"n": list(range(start, start + 100)), "s": [f"s{i}" for i in range(start, start + 100)]}
+        trilake.write(rows, path, mode="append", format=request.param)
+    return trilake.open(path, format=request.param)
+
+
+def test_a_table_turns_into_every_frame(table: Any) -> None:
+    assert table.to_pandas(["n"], "n >= 290")["n"].sort_values().tolist() == list(range(290, 300))
+    assert sorted(table.to_polars(["n"], "n >= 290")["n"].to_list()) == list(range(290, 300))
+    assert table.to_duckdb().filter("n >= 290 AND s <> 's299'").aggregate("sum(n), count(*)").fetchall() == [(2646, 9)]
+    own = duckdb.connect()
+    assert table.to_duckdb(own, filter="n < 3").aggregate("count(*)").fetchall() == [(3,)]
+    dataset = table.to_pyarrow_dataset()
+    assert dataset.schema.names == ["n", "s"]
+    assert dataset.count_rows(filter=pc.field("n") < 5) == 5
+    assert dataset.filter(pc.field("n") > 4).to_table(["n"], filter=pc.field("n") < 7)["n"].to_pylist() == [5, 6]
+    lazy = pl.scan_pyarrow_dataset(dataset).filter(pl.col("n") >= 298).select("s").collect()
+    assert sorted(lazy["s"].to_list()) == ["s298", "s299"]
+    assert dataset.to_table(columns={"double": pc.field("n") * 2})["double"].to_pylist()[:0] == []
+    assert dataset.sort_by("n").head(2).to_pydict()["n"] == [0, 1]
+    assert table.head().num_rows == 5
+    assert table.limit(150).num_rows == 150
+    assert table.limit(1000, ["s"]).num_rows == 300
+    assert table.limit(0).schema.names == ["n", "s"]
+    assert table.limit(4, filter="n = 7")["n"].to_pylist() == [7]
+    for wrong in (-1, True, "7"):
+        with pytest.raises(InvalidArgumentError):
+            table.limit(wrong)
+    assert sum(b.num_rows for b in table.to_batches()) == table.count() == 300
+    for shown in (table._repr_html_(), table.explain("n < 5")._repr_html_()):
+        assert shown.startswith("<div>")
+    with pytest.raises(InvalidArgumentError):
+        dataset.replace_schema(dataset.schema)
+
+
+def test_a_dataset_opens_only_the_files_that_matter(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for day in (1, 2, 3):
+        trilake.write({"day": [dt.date(2024, 1, day)] * 5, "n": list(range(5))}, path, mode="append")
+    table = trilake.open(path)
+    kept = set(table.explain("day = DATE'2024-01-02'").kept)
+    for name in {p.name for p in path.glob("*.parquet")} - {Path(k).name for k in kept}:
+        (path / name).unlink()
+    rows = table.to_pyarrow_dataset().to_table(["n"], filter=pc.field("day") == dt.date(2024, 1, 2))
+    assert rows["n"].to_pylist() == [0, 1, 2, 3, 4]
+    assert table.to_duckdb().filter("day = '2024-01-02'").aggregate("count(*)").fetchall() == [(5,)]
+
+
+def test_deleted_rows_are_not_in_a_dataset(tmp_path: Path) -> None:
+    properties = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
+    trilake.write({"n": list(range(10))}, tmp_path / "t", properties=properties)
+    trilake.open(tmp_path / "t").delete("n < 4")
+    trilake.alter(tmp_path / "t").rename_column("n", "m")
+    dataset = trilake.open(tmp_path / "t").to_pyarrow_dataset()
+    assert dataset.count_rows() == 6
+    assert sorted(dataset.to_table(filter=pc.field("m") != 9)["m"].to_pylist()) == [4, 5, 6, 7, 8]
+
+
+def test_names_of_the_package() -> None:
+    script = """
+import builtins, trilake
+assert trilake.lance.__name__ == "trilake.lance" and trilake.errors.TrilakeError is trilake.TrilakeError
+assert "open" in dir(trilake) and "lance" in dir(trilake)
+from trilake import *
+assert open is builtins.open
+names = {n for n in globals() if not n.startswith("__")} & set(dir(builtins))
+assert not names, names
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_type_checker_knows_what_open_gives(tmp_path: Path) -> None:
+    script = tmp_path / "use.py"
+    script.write_text(
+        "import trilake\n"
+        't = trilake.open("memory://x")\n'
+        't.update({"n": "1"})\n'
+        't.merge([], "a = b").when_matched_delete().execute()\n'
+        "t.vacuum(dry_run=True)\n"
+        "t.to_pandas().head()\n"
+        'trilake.open("x", format="lance").history()\n'
+        "reveal_type(t)\n"
+        'reveal_type(trilake.open("x", format="trevni"))\n'
+        "reveal_type(trilake.errors.ConflictError)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-incremental", "--follow-imports=silent", str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(trilake.__file__).parents[2],
+    )
+    assert "Success" in done.stdout, done.stdout
+    for shown in ("ArrowDeltaTable", "TrevniTable", "ConflictError"):
+        assert shown in done.stdout
