@@ -28,10 +28,12 @@ from trilake.errors import (
     SchemaMismatchError,
     StorageError,
     TableNotFoundError,
+    TrilakeError,
     UnknownOptionError,
     WriteFailedError,
 )
 from trilake.expr import Filter
+from trilake.parquet_files import DAMAGE, PAGE_CHECKSUMS, open_parquet
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import Location, parse_location
@@ -134,14 +136,16 @@ class _opened:
 
     def __enter__(self) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(self.source, arrow_extensions_enabled=False)
-        except pa.ArrowException as e:
+            return open_parquet(self.source)
+        except DAMAGE as e:
             self.source.close()
             raise CorruptFileError(f"the Parquet file cannot be read: {e}", file=self.file) from e
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.source.close()
-        if isinstance(error, pa.ArrowException) or type(error) is OSError:
+        if isinstance(error, TrilakeError):
+            return
+        if isinstance(error, DAMAGE) or type(error) is OSError:
             raise CorruptFileError(f"the Parquet file cannot be read: {error}", file=self.file) from error
 
 
@@ -272,7 +276,9 @@ class ParquetFiles:
         key = f"{folder}/{name}" if folder else name
         staged = f"{_STAGING}/{self.job}/{key}"
         sink = self.store.open_output(staged)
-        writer = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), self.own, compression=self.options.compression)
+        writer = pq.ParquetWriter(
+            pa.PythonFile(sink, mode="w"), self.own, compression=self.options.compression, **PAGE_CHECKSUMS
+        )
         return writer, sink, StagedParquet(key, staged, 0, 0)
 
     def _finish(self, folder: str) -> None:

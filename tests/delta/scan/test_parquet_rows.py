@@ -17,6 +17,7 @@ from trilake.delta.scan.parquet_rows import as_dictionaries, as_texts, dictionar
 from trilake.delta.scan.read import read_positions
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptFileError, MissingFileError
+from trilake.parquet_files import checked_footer, open_parquet
 
 COUNT = 20_000
 
@@ -66,7 +67,9 @@ def test_rows_by_place(tmp_path: Path) -> None:
 def test_few_texts_stay_dictionaries(tmp_path: Path) -> None:
     table = _table(tmp_path)
     (source, _) = touched_files(table.snapshot, [0, 1])
-    assert dictionary_columns(pq.read_metadata(tmp_path / source.file.path)) == ["few"]
+    with pa.OSFile(str(tmp_path / source.file.path)) as data:
+        file = open_parquet(data)
+        assert dictionary_columns(file.metadata, checked_footer(data, file)) == ["few"]
     _, batch = next(rows_as_stored(table.log.store, source.file, whole_rows(table.snapshot)))
     assert [f.name for f in batch.schema if pa.types.is_dictionary(f.type)] == ["few"]
     assert as_texts(batch).schema.field("few").type == pa.string()

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +76,19 @@ def test_a_table_cannot_choose_files_by_options() -> None:
     assert found["header"] == "true"
     assert found["ignoreMissingFiles"] == "false"
     assert not {"pathGlobFilter", "modifiedAfter"} & set(found)
+
+
+def test_a_page_that_lost_a_bit_is_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(pa.table({"n": range(10_000)}), path, **plain)
+    frame = native_frame(spark, listed(tmp_path, [str(path)]))
+    assert frame.count() == 10_000
+    data = bytearray(path.read_bytes())
+    data[5_000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Exception, match=r"(?i)checksum|crc"):
+        native_frame(spark, listed(tmp_path, [str(path)])).selectExpr("sum(n)").collect()
 
 
 _ODD = r"a b|100%|%20|{x}|*|[a]|#1|ü日本|😀|q?x|it's|back\slash|c+d|a&b=c|~|_hidden|.dot|semi;colon|%zz|caret^|<t>|$v"

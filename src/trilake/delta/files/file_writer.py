@@ -14,6 +14,7 @@ from trilake.delta.files.file_plan import WRITERS, FilePlan, encode_path
 from trilake.delta.files.file_statistics import file_statistics, leaf_paths
 from trilake.delta.files.row_statistics import RowStatistics
 from trilake.errors import SchemaMismatchError
+from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
 #: Bytes of a column's dictionary at which the Parquet writer gives it up and goes on with plain values.
@@ -73,6 +74,7 @@ class ParquetFile:
             coerce_timestamps="us",
             store_schema=False,
             metadata_collector=self.footer,
+            **PAGE_CHECKSUMS,
         )
 
     @property

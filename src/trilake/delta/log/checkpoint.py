@@ -25,9 +25,12 @@ from trilake.delta.protocol.actions import (
     parse_rare,
 )
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
+from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
 from trilake.storage.base import Store
 
 _BATCH_ROWS = 128 * 1024
+#: The column chunks of each row group.
+Footer = Sequence[Sequence[ColumnChunk]]
 _NO_ACTIONS = {kind: pa.schema(list(type_)).empty_table() for kind, type_ in FILE_ACTIONS.items()}
 
 
@@ -103,13 +106,15 @@ def _read_file(store: Store, key: str, kind: str | None, version: int) -> tuple[
             table = batch.remove if kind == "remove" else batch.add
             return table.drop_columns(["version", "order"]), [(n, d) for _, n, d in batch.rare]
         with store.open_input(key) as source:
-            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
-            return _read_actions(file, kind) if kind else _NO_ACTIONS["add"], _read_rare(file)
+            file = open_parquet(source)
+            footer = checked_footer(source, file)
+            _check_columns(set(file.schema_arrow.names))
+            return _read_actions(file, footer, kind) if kind else _NO_ACTIONS["add"], _read_rare(file, footer)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
             "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
         ) from e
-    except (pa.ArrowException, OSError, ValueError, TypeError, AttributeError, KeyError) as e:
+    except (*DAMAGE, OSError, TypeError, AttributeError) as e:
         # A damaged footer or schema shows in as many ways as there are things to be wrong.
         if isinstance(e, TrilakeError):
             raise
@@ -121,10 +126,16 @@ def _read_file(store: Store, key: str, kind: str | None, version: int) -> tuple[
         ) from e
 
 
-def _read_rare(file: pq.ParquetFile) -> list[tuple[str, Any]]:
+def _check_columns(names: set[str]) -> None:
+    """Refuse a checkpoint of version 1 without a column of files: it would pass for that of an empty table."""
+    if "metaData" in names and not names & {"add", "checkpointMetadata", "sidecar"}:
+        raise ValueError("it has no column 'add'")
+
+
+def _read_rare(file: pq.ParquetFile, footer: Footer) -> list[tuple[str, Any]]:
     present = set(file.schema_arrow.names)
     wanted = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
-    groups = _groups_with(file, wanted)
+    groups = _groups_with(file, footer, wanted)
     rare: list[tuple[str, Any]] = []
     if not groups:
         return rare
@@ -135,7 +146,7 @@ def _read_rare(file: pq.ParquetFile) -> list[tuple[str, Any]]:
     return rare
 
 
-def _groups_with(file: pq.ParquetFile, names: Sequence[str]) -> list[int]:
+def _groups_with(file: pq.ParquetFile, footer: Footer, names: Sequence[str]) -> list[int]:
     """The row groups that may hold an action of these names.
 
     Every known action has a field that is required and no list, so a group where all those are null holds none.
@@ -145,39 +156,37 @@ def _groups_with(file: pq.ParquetFile, names: Sequence[str]) -> list[int]:
     leaves = [
         i for i, c in enumerate(columns) if c.max_repetition_level == 0 and c.path.partition(".")[0] in set(names)
     ]
-    return [g for g in range(meta.num_row_groups) if any(not _all_null(meta.row_group(g), i) for i in leaves)]
+    return [g for g, chunks in enumerate(footer) if any(not _all_null(chunks[i]) for i in leaves)]
 
 
-def _all_null(group: pq.RowGroupMetaData, leaf: int) -> bool:
-    """Whether the file's statistics say for sure that a column holds nothing but nulls in a row group."""
-    statistics = group.column(leaf).statistics
-    return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
+def _all_null(chunk: ColumnChunk) -> bool:
+    """Whether the footer says for sure that a column holds nothing but nulls in a row group."""
+    return chunk.null_count == chunk.num_values
 
 
-def _read_actions(file: pq.ParquetFile, kind: str) -> pa.Table:
+def _read_actions(file: pq.ParquetFile, footer: Footer, kind: str) -> pa.Table:
     schema = file.schema_arrow
     empty = _NO_ACTIONS[kind]
     if kind not in schema.names:
         return empty
     fields = schema.field(kind).type
     parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
-    if "stats_parsed" in fields.names and _needs_parsed_stats(file, fields):
+    if "stats_parsed" in fields.names and _needs_parsed_stats(file, footer, fields):
         parts.append(f"{kind}.stats_parsed")
     # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
     batches = file.iter_batches(_BATCH_ROWS, columns=parts, use_threads=True)
     return pa.concat_tables([empty, *(_file_actions(pa.Table.from_batches([b]), kind) for b in batches)])
 
 
-def _needs_parsed_stats(file: pq.ParquetFile, fields: pa.StructType) -> bool:
+def _needs_parsed_stats(file: pq.ParquetFile, footer: Footer, fields: pa.StructType) -> bool:
     """Whether some rows may have their statistics in ``stats_parsed`` only (``writeStatsAsJson=false``)."""
     if "stats" not in fields.names:
         return True
     meta = file.metadata
     leaves = {meta.schema.column(i).path: i for i in range(meta.num_columns)}
-    for group in map(meta.row_group, range(meta.num_row_groups)):
-        text, path = (group.column(leaves[f"add.{name}"]).statistics for name in ("stats", "path"))
-        known = [s is not None and s.has_null_count for s in (text, path)]
-        if not all(known) or text.null_count > path.null_count:  # an add without a text
+    for chunks in footer:
+        text, path = (chunks[leaves[f"add.{name}"]].null_count for name in ("stats", "path"))
+        if text is None or path is None or text > path:  # an add without a text
             return True
     return False
 

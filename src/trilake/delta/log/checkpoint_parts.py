@@ -20,6 +20,7 @@ from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE
 from trilake.expr import engine
+from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
 #: Rows of a row group.
@@ -230,7 +231,7 @@ def _encode(sink: pa.NativeFile, schema: pa.Schema, tables: Iterator[pa.Table]) 
         if kind in schema.names
     ]
     with pq.ParquetWriter(
-        sink, schema, compression="snappy", use_dictionary=dictionary or False, store_schema=False
+        sink, schema, compression="snappy", use_dictionary=dictionary or False, store_schema=False, **PAGE_CHECKSUMS
     ) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=SLICE_ROWS)

@@ -5,7 +5,7 @@ A provider is one function: from a store and a key to batches of file columns, e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import ReadPlan
-from trilake.errors import CorruptFileError, UnsupportedProtocolError
+from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.expr import engine
+from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 
 #: Rows a batch: large enough for vectorised work, small enough to bound memory with wide rows.
@@ -47,7 +48,9 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
         )
     try:
         yield from provider(store, key, plan, threads)
-    except pa.ArrowException as e:
+    except DAMAGE as e:
+        if isinstance(e, TrilakeError):
+            raise
         raise CorruptFileError(
             f"the {plan.provider} file cannot be read: {e}",
             help="restore the file, or read a version of the table without it",
@@ -64,13 +67,18 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
 
 def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
     with store.open_input(key) as source:
-        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
+        file = open_parquet(source)
         schema = file.schema_arrow
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         indexes = needed_file_columns(fields, schema, plan.resolver)
+        refuse_two_of_one_name([schema.names[i] for i in indexes], schema)
+        if len(indexes) < len(fields):
+            checked_footer(source, file)  # a column that is not there may be one whose name was damaged
         groups = _row_groups(file, source, plan)
         counts = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(counts)])
+        if starts[-1] != file.metadata.num_rows:
+            raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {file.metadata.num_rows}")
         if not indexes:
             for g in groups:
                 yield int(starts[g]), no_columns(counts[g])
@@ -81,6 +89,19 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
             for batch in file.iter_batches(BATCH_ROWS, row_groups=run, columns=columns, use_threads=threads):
                 yield position, _with_field_metadata(batch, schema)
                 position += batch.num_rows
+
+
+def refuse_two_of_one_name(wanted: Sequence[str], schema: pa.Schema) -> None:
+    """Raises ``CorruptFileError`` where a file has a wanted column twice: either could be meant."""
+    if len(set(schema.names)) == len(schema.names):
+        return
+    twice = sorted(n for n in set(wanted) if schema.names.count(n) > 1)
+    if twice:
+        raise CorruptFileError(
+            f"the data file has more than one column of the name {twice[0]!r}",
+            help="write the file again with one column of each name",
+            column=twice[0],
+        )
 
 
 def no_columns(rows: int) -> pa.RecordBatch:
@@ -114,6 +135,7 @@ def _row_groups(file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan) -> 
     expression = plan.filter.arrow_superset({n: p for n, p in physical.items() if p in names})
     if expression is None:
         return everything
+    checked_footer(source, file)
     fragment = pads.ParquetFileFormat().make_fragment(source)
     try:
         subset = fragment.subset(filter=expression, schema=file.schema_arrow)

@@ -6,7 +6,7 @@ wanted; as texts, every row would be built first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 
 from trilake.delta.protocol.deletion_vectors import keep_mask, row_indexes
 from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
-from trilake.delta.scan.data_files import BATCH_ROWS, no_columns
+from trilake.delta.scan.data_files import BATCH_ROWS, no_columns, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import FileTask, ReadPlan
-from trilake.errors import CorruptFileError, DeletionVectorError, MissingFileError, ObjectNotFoundError
+from trilake.errors import CorruptFileError, DeletionVectorError, MissingFileError, ObjectNotFoundError, TrilakeError
+from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
 from trilake.storage.base import Store
 
 #: Bytes a value at which a column chunk can hold little but numbers of dictionary entries.
@@ -137,8 +138,11 @@ def _errors(place: Store, key: str, plan: ReadPlan) -> Iterator[None]:
         raise MissingFileError(
             "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
         ) from e
-    except (pa.ArrowException, OSError) as e:
-        if isinstance(e, OSError) and type(e) is not OSError:  # a store's own error says more than this could
+    except (*DAMAGE, OSError) as e:
+        # A store's own error says more than this could.
+        if isinstance(e, TrilakeError) or (
+            isinstance(e, OSError) and not isinstance(e, DAMAGE) and type(e) is not OSError
+        ):
             raise
         raise CorruptFileError(
             f"the Parquet file cannot be read: {e}", file=f"{place.uri}/{key}", version=plan.version
@@ -147,19 +151,18 @@ def _errors(place: Store, key: str, plan: ReadPlan) -> Iterator[None]:
 
 def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -> Iterator[tuple[int, pa.RecordBatch]]:
     with place.open_input(key) as source:
-        metadata = pq.read_metadata(source)
-        file = pq.ParquetFile(
-            source,
-            metadata=metadata,
-            read_dictionary=dictionary_columns(metadata),
-            coerce_int96_timestamp_unit="us",
-            arrow_extensions_enabled=False,
-        )
+        first = open_parquet(source)
+        metadata = first.metadata
+        texts = dictionary_columns(metadata, checked_footer(source, first))
+        file = open_parquet(source, metadata=metadata, read_dictionary=texts)
         schema = file.schema_arrow
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         columns = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+        refuse_two_of_one_name(columns, schema)
         counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(counts)])
+        if starts[-1] != metadata.num_rows:
+            raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {metadata.num_rows}")
         groups = range(len(counts)) if wanted is None else np.flatnonzero(np.diff(np.searchsorted(wanted, starts)))
         for group in groups:
             at = int(starts[group])
@@ -172,17 +175,17 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
                 at += batch.num_rows
 
 
-def dictionary_columns(metadata: pq.FileMetaData) -> list[str]:
+def dictionary_columns(metadata: pq.FileMetaData, footer: Sequence[Sequence[ColumnChunk]]) -> list[str]:
     """The top-level text columns that are stored as dictionaries throughout a file."""
-    if not metadata.num_row_groups:
+    if not footer:
         return []
     out = []
     for i in range(metadata.num_columns):
         column: Any = metadata.schema.column(i)
         if column.physical_type != "BYTE_ARRAY" or column.path != column.name or column.max_repetition_level:
             continue
-        chunks = [metadata.row_group(g).column(i) for g in range(metadata.num_row_groups)]
-        small = sum(c.total_uncompressed_size for c in chunks) <= _NUMBERS_ONLY * sum(c.num_values for c in chunks)
+        chunks = [group[i] for group in footer]
+        small = sum(c.uncompressed_size for c in chunks) <= _NUMBERS_ONLY * sum(c.num_values for c in chunks)
         if small and all(c.has_dictionary_page for c in chunks):
             out.append(column.path)
     return out

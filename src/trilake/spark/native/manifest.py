@@ -146,6 +146,8 @@ def scan_options(options: Mapping[str, str], *, hive: bool) -> dict[str, str]:
     out["recursiveFileLookup"] = str(not hive).lower()
     # What has no note of an old calendar in its footer was written in today's, whatever the session assumes.
     out["datetimeRebaseMode"] = out["int96RebaseMode"] = "CORRECTED"
+    # A page of Parquet that is not what it was when it was written is an error, where the file has checksums of pages.
+    out["parquet.page.verify-checksum.enabled"] = "true"
     return out
 
 

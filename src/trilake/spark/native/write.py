@@ -47,6 +47,8 @@ _OPTIONS = {
     # Files appear in the folder when all tasks have ended well, and only then.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # As Parquet's own default is: a session may have turned it off.
+    "parquet.page.write-checksum.enabled": "true",
 }
 #: Footers that are read at the same time.
 _READERS = 8

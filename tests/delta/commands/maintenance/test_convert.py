@@ -533,7 +533,9 @@ def test_no_file_is_skipped_that_holds_a_match(
             put(place, f"x{i}", table.slice(i * 4, 4), row_group_size=2)
     convert_to_delta(store)
     convert_to_delta(plain, collect_stats=False)
-    assert rows(ArrowDeltaTable(store).to_arrow(filter=filter)) == rows(ArrowDeltaTable(plain).to_arrow(filter=filter))
+    # As texts: a NaN differs from itself.
+    left, right = (rows(ArrowDeltaTable(s).to_arrow(filter=filter)) for s in (store, plain))
+    assert repr(left) == repr(right)
 
 
 # --- with others -----------------------------------------------------------------------------------------------------

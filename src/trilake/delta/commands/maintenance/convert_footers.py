@@ -25,6 +25,7 @@ from trilake.delta.protocol.schema import (
     parse_schema,
 )
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
+from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 
 #: Key of a footer under which Spark keeps the schema of its rows.
@@ -69,13 +70,15 @@ class FooterReader:
         where = f"{self.store.uri}/{key}"
         try:
             with self.store.open_input(key) as source:
-                file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
+                file = open_parquet(source)
+                if self.statistics:
+                    checked_footer(source, file)
                 shape = last if last is not None and last.is_of(file) else _Shape.of(file, where, self.configuration)
                 stats = shape.stats(file.metadata) if self.statistics else None
                 return Footer(key, file.metadata.num_rows, shape.text, stats), shape
         except ObjectNotFoundError as e:
             raise MissingFileError("a file vanished while it was being looked at", file=where) from e
-        except (pa.ArrowException, OSError) as e:
+        except (*DAMAGE, OSError) as e:
             if isinstance(e, TrilakeError):
                 raise
             raise CorruptFileError(

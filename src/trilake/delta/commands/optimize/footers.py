@@ -17,7 +17,8 @@ from trilake.delta.protocol.column_mapping import max_column_id
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.read import locate
-from trilake.errors import ObjectNotFoundError
+from trilake.errors import CorruptFileError, ObjectNotFoundError, TrilakeError
+from trilake.parquet_files import DAMAGE
 from trilake.storage.base import Store
 
 #: Footers that are read at the same time.
@@ -34,6 +35,14 @@ def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bo
                 return test(pq.read_schema(source))
         except ObjectNotFoundError:
             return True
+        except DAMAGE as e:
+            if isinstance(e, TrilakeError):
+                raise
+            raise CorruptFileError(
+                f"the Parquet file cannot be read: {e}",
+                help="restore the file, or read a version of the table without it",
+                file=f"{place.uri}/{key}",
+            ) from e
 
     with ThreadPoolExecutor(_READERS) as pool:
         return np.flatnonzero(list(pool.map(holds, decoded_paths(snapshot.adds["path"]).to_pylist())))

@@ -39,11 +39,13 @@ from trilake.delta.scan.read import Positions, locate
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import (
+    CorruptFileError,
     InvalidArgumentError,
     MissingFileError,
     ObjectNotFoundError,
     TrilakeError,
 )
+from trilake.parquet_files import DAMAGE
 from trilake.progress import track
 from trilake.storage.base import Store
 
@@ -375,13 +377,18 @@ def _by_vectors(
 
 
 def physical_rows(store: Store, file: FileTask) -> int:
-    """The rows that a Parquet file has, deleted ones included, by its footer.  Raises ``MissingFileError``."""
+    """The rows that a Parquet file has, deleted ones included, by its footer.
+
+    Raises ``MissingFileError`` or ``CorruptFileError``.
+    """
     place, key = locate(store, file.path)
     try:
         with place.open_input(key) as source:
             return int(pq.read_metadata(source).num_rows)
     except ObjectNotFoundError as e:
         raise MissingFileError("a data file of the table is missing", file=f"{place.uri}/{key}") from e
+    except DAMAGE as e:
+        raise CorruptFileError(f"the Parquet file cannot be read: {e}", file=f"{place.uri}/{key}") from e
 
 
 def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: int | None = None) -> dict[str, Any]:

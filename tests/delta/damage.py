@@ -1,0 +1,225 @@
+"""Damages one file of a table many times and reads the table each time, in a process of its own.
+
+``python -m tests.delta.damage SEED COUNT KIND...`` prints, as JSON, how often each outcome came and what was wrong:
+an error that is not ours, or rows that differ where the damage could not have changed their meaning.  The process has a
+limit of memory, and dies where something aborts: both are for the caller to see.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import struct
+import sys
+import time
+import traceback
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tests.delta.tables import add, fixed_runtime, lines, metadata, parquet, protocol
+from tests.mutations import mutated, mutated_parquet
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.checksum import of_snapshot, write_checksum
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log_compaction import compact_log
+from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key, compacted_key
+from trilake.delta.protocol.deletion_vectors import serialize, store_vectors, z85_encode
+from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import TrilakeError
+from trilake.storage.memory import MemoryStore
+
+#: Bytes that the process may take.
+MEMORY = 4 << 30
+#: Seconds that one read may take.
+TIME = 10.0
+
+Files = dict[str, bytes]
+Mutate = Callable[[bytes, Random], bytes]
+
+
+def _files(store: MemoryStore) -> Files:
+    return {o.key: bytes(store.read(o.key)) for o in store.list("")}
+
+
+def _rows(files: Files) -> pa.Table:
+    store = MemoryStore()
+    for key, data in files.items():
+        store.put(key, data)
+    table = ArrowDeltaTable(store)
+    rows = table.to_arrow()
+    table.to_arrow(filter="a > 700")
+    assert isinstance(table.count(), int)
+    DeltaLog(store).head()
+    DeltaLog(store).tombstones(table.snapshot)
+    DeltaLog(store).update(table.snapshot)
+    return rows.sort_by([("a", "ascending")])
+
+
+def _plain(conf: dict[str, str] | None = None, *, v2: bool = False) -> MemoryStore:
+    """Three files, one with a vector in a file, one with an inline vector, in two commits."""
+    store = MemoryStore()
+    tables = [pa.table({"a": range(k * 400, k * 400 + 400), "s": [f"s{i % 7}" for i in range(400)]}) for k in range(3)]
+    for k, t in enumerate(tables):
+        store.put(f"f{k}", parquet(t, row_group_size=100, write_page_checksum=True))
+    inline = serialize(BitMap64(range(5, 50)))
+    vectors: list[dict[str, object] | None] = [
+        store_vectors(store, [BitMap64([1, 2, *range(100, 200)])], lambda: "0" * 8 + "-0000-4000-8000-" + "0" * 12)[0],
+        {
+            "storageType": "i",
+            "pathOrInlineDv": z85_encode(inline),
+            "sizeInBytes": len(inline),
+            "cardinality": 45,
+        },
+        None,
+    ]
+    features = ["deletionVectors", *(["v2Checkpoint"] if v2 else [])]
+    meta = metadata(from_arrow(tables[0].schema).json())
+    meta["metaData"]["configuration"] = dict(conf or {})
+    first = [protocol(3, 7, readerFeatures=features, writerFeatures=features), meta]
+    adds = []
+    for k in range(3):
+        stats = {
+            "numRecords": 400,
+            "minValues": {"a": 400 * k, "s": "s0"},
+            "maxValues": {"a": 400 * k + 399, "s": "s6"},
+            "nullCount": {"a": 0, "s": 0},
+        }
+        vector = {"deletionVector": vectors[k]} if vectors[k] else {}
+        adds.append(add(f"f{k}", size=len(bytes(store.read(f"f{k}"))), stats=json.dumps(stats), **vector))
+    store.put(commit_key(0), lines([*first, *adds[:2]]))
+    store.put(commit_key(1), lines([adds[2], {"txn": {"appId": "x", "version": 1}}]))
+    return store
+
+
+def _with_checkpoint(**conf: str) -> MemoryStore:
+    v2 = conf.get("delta.checkpointPolicy") == "v2"
+    store = _plain(conf, v2=v2)
+    log = DeltaLog(store)
+    write_checkpoint(log, log.snapshot(), fixed_runtime())
+    return store
+
+
+def _with_checksum() -> MemoryStore:
+    store = _plain()
+    log = DeltaLog(store)
+    write_checksum(store, 1, of_snapshot(log.snapshot(), {}))
+    return store
+
+
+def _compacted() -> MemoryStore:
+    store = _plain()
+    compact_log(DeltaLog(store), 0, 1)
+    return store
+
+
+def _mutated_vector_file(data: bytes, random: Random) -> bytes:
+    """Damage that a checksum does not show: it is computed anew."""
+    if random.random() < 0.3:
+        return mutated(data, random)
+    bitmap = mutated(data[5:-4], random)
+    return data[:1] + struct.pack(">i", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap))
+
+
+def _mutated_between(mark: bytes, end: bytes) -> Mutate:
+    """Damage of what stands between two marks."""
+
+    def mutate(data: bytes, random: Random) -> bytes:
+        start = data.index(mark) + len(mark)
+        stop = data.index(end, start)
+        return data[:start] + mutated(data[start:stop], random) + data[stop:]
+
+    return mutate
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One file that is damaged; ``exact`` says that every answer must be the right one, where there is any."""
+
+    make: Callable[[], MemoryStore]
+    key: Callable[[Files], str]
+    mutate: Mutate = mutated
+    exact: bool = False
+
+
+def _at(key: str) -> Callable[[Files], str]:
+    return lambda _: key
+
+
+def _found(*words: str) -> Callable[[Files], str]:
+    return lambda files: next(k for k in files if all(w in k for w in words))
+
+
+_V2 = {"delta.checkpointPolicy": "v2"}
+_V2_JSON = {**_V2, "trilake.checkpoint.topLevelFormat": "json"}
+KINDS: dict[str, Kind] = {
+    "commit": Kind(_plain, _at(commit_key(0))),
+    "checkpoint": Kind(_with_checkpoint, _at(checkpoint_key(1)), mutated_parquet, exact=True),
+    "v2-json": Kind(lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json")),
+    "v2-parquet": Kind(
+        lambda: _with_checkpoint(**_V2), _found("01.checkpoint.", ".parquet"), mutated_parquet, exact=True
+    ),
+    "sidecar": Kind(lambda: _with_checkpoint(**_V2), _found(SIDECARS), mutated_parquet, exact=True),
+    "last-checkpoint": Kind(_with_checkpoint, _at(LAST_CHECKPOINT), exact=True),
+    "checksum": Kind(_with_checksum, _at(checksum_key(1)), exact=True),
+    "compacted": Kind(_compacted, _at(compacted_key(0, 1))),
+    "vector-file": Kind(_plain, _found("deletion_vector"), _mutated_vector_file),
+    "inline-vector": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"i", "pathOrInlineDv": "', b'"')),
+    "vector-descriptor": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"deletionVector": {', b"}")),
+    "statistics": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"')),
+    "data": Kind(_plain, _at("f0"), mutated_parquet, exact=True),
+}
+
+
+def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
+    """The outcomes of ``count`` damages, and what was wrong."""
+    kind = KINDS[name]
+    files = _files(kind.make())
+    key = kind.key(files)
+    whole = _rows(files)
+    outcomes: Counter[str] = Counter()
+    wrong: list[str] = []
+    for number in range(seed, seed + count):
+        print(name, number, file=sys.stderr, flush=True)  # what was tried last, where the process dies
+        damaged = {**files, key: kind.mutate(files[key], Random(number))}
+        started = time.monotonic()
+        try:
+            answer = _rows(damaged)
+        except TrilakeError as e:
+            outcomes[type(e).__name__] += 1
+            str(e).encode()
+        except Exception as e:  # noqa: BLE001 - whatever it is, it should not have been
+            at = traceback.extract_tb(e.__traceback__)[-1]
+            wrong.append(f"{name} {number}: {type(e).__name__}: {str(e)[:120]} at {at.filename}:{at.lineno}")
+        else:
+            same = answer.equals(whole)
+            outcomes["the same rows" if same else "other rows"] += 1
+            if kind.exact and not same:
+                wrong.append(f"{name} {number}: {answer.num_rows} rows for {whole.num_rows}, or others")
+        if time.monotonic() - started > TIME:
+            wrong.append(f"{name} {number}: {time.monotonic() - started:.0f} seconds")
+    return outcomes, wrong
+
+
+def main(arguments: list[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    seed, count, names = int(arguments[0]), int(arguments[1]), arguments[2:] or list(KINDS)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report: dict[str, object] = {}
+    problems: list[str] = []
+    for name in names:
+        outcomes, wrong = run(name, seed, count)
+        report[name] = dict(outcomes)
+        problems += wrong
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    print(json.dumps({"outcomes": report, "problems": problems, "grown_mb": grown}, indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
