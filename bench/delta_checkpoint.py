@@ -12,6 +12,7 @@ from bench.harness import Benchmark, Contender
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 
@@ -29,7 +30,7 @@ def _theirs() -> None:
 
 
 def _ours() -> None:
-    log = DeltaLog(open_store(str(scratch("checkpoint-ours"))))
+    log = DeltaLog(open_store(str(scratch("checkpoint-ours"))), standard_engine())
     write_checkpoint(log, log.snapshot(), Runtime())
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from trilake.api import open as open
     from trilake.conversion import Conversion, convert
     from trilake.delta.commands.optimize.optimize import OptimizeResult
-    from trilake.delta.commands.write.optimistic import Transaction
     from trilake.delta.commands.write.write import WriteResult
+    from trilake.engine.transaction import Transaction
     from trilake.errors import TrilakeError
     from trilake.spark.delta.optimize import DeltaOptimizeBuilder
     from trilake.spark.delta.table import DeltaTable
@@ -58,7 +58,7 @@ _HOME = {
     "IdentityGenerator": "trilake.spark.delta.table_builder",
     "OptimizeResult": "trilake.delta.commands.optimize.optimize",
     "Table": "trilake.table",
-    "Transaction": "trilake.delta.commands.write.optimistic",
+    "Transaction": "trilake.engine.transaction",
     "TrilakeError": "trilake.errors",
     "WriteResult": "trilake.delta.commands.write.write",
 }

@@ -19,10 +19,10 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.isolation import parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.format_writes import write_lance, write_trevni
 from trilake.frames import arrow_batches, is_dataframe
-from trilake.spark.delta.providers import install_providers
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from trilake.lance.table import LanceTable
     from trilake.trevni.table import TrevniTable
 
-
-install_providers()
 
 _Uri: TypeAlias = str | PathLike[str]
 _At: TypeAlias = TimestampLike | None
@@ -59,7 +57,7 @@ class Format:
 
 
 def _open_delta(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-    return ArrowDeltaTable(store, version=version, timestamp=timestamp)
+    return ArrowDeltaTable(store, standard_engine(), version=version, timestamp=timestamp)
 
 
 def _is_trevni(store: Store) -> bool:
@@ -96,7 +94,7 @@ _TREVNI = ".trv"
 _LOOK_AT = 10_000
 
 FORMATS: dict[str, Format] = {
-    "delta": Format("delta", lambda store: DeltaLog(store).exists(), _open_delta),
+    "delta": Format("delta", lambda store: DeltaLog(store, standard_engine()).exists(), _open_delta),
     "lance": Format("lance", _is_lance, _open_lance),
     "trevni": Format("trevni", _is_trevni, _open_trevni),
 }
@@ -300,7 +298,7 @@ def write(
         request = WriteRequest(schema=from_spark(data.schema), **common)
         return write_dataframe(data, fspath(uri), options, request, decided=decided)
     schema, batches = arrow_batches(data)
-    log = DeltaLog(open_store(uri, options))
+    log = DeltaLog(open_store(uri, options), standard_engine())
     return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))
 
 
@@ -428,7 +426,9 @@ def create(
         _names(cluster_by) or (),
         data_format=data_format,
     )
-    return create_table(DeltaLog(open_store(uri, dict(storage_options or {}))), description, mode=mode).version
+    return create_table(
+        DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine()), description, mode=mode
+    ).version
 
 
 def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Alter:
@@ -446,7 +446,7 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
     """
     from trilake.delta.commands.alter.alter_table import Alter
 
-    log = DeltaLog(open_store(uri, dict(storage_options or {})))
+    log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
     if not log.exists():
         raise TableNotFoundError("no Delta table to alter", file=log.store.uri)
     return Alter(log)
@@ -482,6 +482,7 @@ def convert_to_delta(
     options = dict(storage_options or {})
     return convert.convert_to_delta(
         open_store(uri, options),
+        standard_engine(),
         partition_by=given_columns(partition_by),
         into=None if target is None else open_store(target, options),
         collect_stats=collect_stats,

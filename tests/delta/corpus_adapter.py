@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 
 def _open(path: str, **kw: Any) -> ArrowDeltaTable:
-    return ArrowDeltaTable(open_store(path), **kw)
+    return ArrowDeltaTable(open_store(path), standard_engine(), **kw)
 
 
 def arrow() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore
 
@@ -68,7 +69,7 @@ def log_of(*commits: Sequence[Action], store: Store | None = None, start: int = 
         if version == 0:
             extra = [a for a in (protocol(), metadata()) if not kinds & set(a)]
         place.put(commit_key(version), lines([*extra, *actions]))
-    return DeltaLog(place)
+    return DeltaLog(place, standard_engine())
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
@@ -102,7 +103,7 @@ def table_of(
     meta["metaData"]["configuration"] = dict(configuration or {})
     first = protocol_action or protocol(3, 7, readerFeatures=[], writerFeatures=[])
     place.put(commit_key(0), lines([first, meta, *adds]))
-    return ArrowDeltaTable(place)
+    return ArrowDeltaTable(place, standard_engine())
 
 
 def fixed_runtime(start_ms: int = 1_600_000_000_000) -> Runtime:

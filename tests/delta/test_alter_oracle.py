@@ -20,6 +20,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 #: Types by name: the Arrow type, and what each may become.
@@ -99,7 +100,7 @@ class Game:
 
     def __init__(self, rng: random.Random, uri: str, *, widening: bool) -> None:
         self.rng, self.uri, self.oracle = rng, uri, Oracle()
-        self.log = DeltaLog(open_store(uri))
+        self.log = DeltaLog(open_store(uri), standard_engine())
         self.alter = Alter(self.log)
         self.expected: dict[int, tuple[pa.Schema, list[str]]] = {}
         o = self.oracle

@@ -12,13 +12,13 @@ import pytest
 
 import trilake
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.optimize import auto_compact
 from trilake.delta.commands.optimize.auto_compact import AutoCompaction
 from trilake.delta.commands.write.write import WriteRequest, plan_write
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 AUTO = {"delta.autoOptimize.autoCompact": "true"}
@@ -28,7 +28,7 @@ AUTO = {"delta.autoOptimize.autoCompact": "true"}
 def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
     """Three files are many; what is in the list counts."""
     current = [AutoCompaction(min_files=3)]
-    monkeypatch.setattr(auto_compact, "settings", [lambda _: current[0]])
+    monkeypatch.setattr("trilake.api.standard_engine", lambda: standard_engine(compaction=lambda _: current[0]))
     return current
 
 
@@ -206,7 +206,7 @@ def test_optimized_writes_make_fewer_files(
     monkeypatch.setattr("trilake.delta.files.write_files._SPLIT_SIZE", 1)
     rows = pa.table({"n": range(300), "p": [i % 100 for i in range(300)]})
     request = WriteRequest("append", from_arrow(rows.schema), ("p",), properties, optimize_write=asked)
-    log = DeltaLog(open_store(new_uri()))
+    log = DeltaLog(open_store(new_uri()), standard_engine())
     plan = plan_write(log, request)
     written = write_files(log.store, replace(plan.files, buffer_size=1), rows.to_batches(max_chunksize=1))
     assert len(written.actions) == files

@@ -11,7 +11,8 @@ import pytest
 from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
 from trilake.delta.commit.partition_predicate import PartitionPredicate
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level

@@ -18,6 +18,7 @@ from trilake.delta.commands.write.write import WriteRequest, write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
 from trilake.delta.protocol.schema import from_arrow
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, PostCommitHookError
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -51,7 +52,7 @@ def expected(log: DeltaLog) -> dict[str, list[str]]:
 
 
 def test_a_table_without_partitions() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2))
     write(log, numbers(3))
     done = generate_manifests(log)
@@ -65,7 +66,7 @@ def test_a_table_without_partitions() -> None:
 
 
 def test_each_partition_has_one_and_those_gone_have_none() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2, 3), partition_by=("p",))
     write(log, numbers(4))
     done = generate_manifests(log)
@@ -81,7 +82,7 @@ def test_each_partition_has_one_and_those_gone_have_none() -> None:
 
 def test_paths_are_absolute_and_not_encoded(tmp_path: Path) -> None:
     place = tmp_path / "a table ü"
-    log = DeltaLog(open_store(str(place)))
+    log = DeltaLog(open_store(str(place)), standard_engine())
     table = pa.table({"n": [1, 2], "p": ["x y/%", "é"]})
     write(log, table, partition_by=("p",))
     generate_manifests(log)
@@ -90,7 +91,7 @@ def test_paths_are_absolute_and_not_encoded(tmp_path: Path) -> None:
     for (line,) in found.values():
         assert line.startswith(f"file:{place}/p=")
         assert pq.read_metadata(line.removeprefix("file:")).num_rows == 1
-    shallow = DeltaLog(open_store(str(tmp_path / "clone")))
+    shallow = DeltaLog(open_store(str(tmp_path / "clone")), standard_engine())
     clone(log.snapshot(), log, shallow, shallow=True)
     generate_manifests(shallow)
     for lines in manifests(shallow.store).values():
@@ -99,13 +100,13 @@ def test_paths_are_absolute_and_not_encoded(tmp_path: Path) -> None:
 
 
 def test_tables_that_others_would_misread() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2, 4), properties={"delta.enableDeletionVectors": "true"})
     generate_manifests(log)
     write(log, numbers(), "overwrite", replace_where="n = 1")
     with pytest.raises(InvalidArgumentError, match="deletion vectors"):
         generate_manifests(log)
-    mapped = DeltaLog(MemoryStore())
+    mapped = DeltaLog(MemoryStore(), standard_engine())
     write(mapped, numbers(1), properties={"delta.columnMapping.mode": "name"})
     with pytest.raises(InvalidArgumentError, match="column mapping"):
         generate_manifests(mapped)
@@ -124,11 +125,13 @@ def test_there_is_one_mode(mode: object) -> None:
 
 
 def test_manifests_follow_every_commit() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2, 3), partition_by=("p",), properties={ENABLED: "true"})
     assert manifests(log.store) == expected(log), "with the first commit already"
     written: list[str] = []
-    watched = DeltaLog(FaultStore(log.store, before=lambda op, key: written.append(key) if op == "put" else None))
+    watched = DeltaLog(
+        FaultStore(log.store, before=lambda op, key: written.append(key) if op == "put" else None), standard_engine()
+    )
     write(watched, numbers(4))
     assert manifests(log.store) == expected(log)
     assert written == [f"{FOLDER}/p=1/manifest"], "only the partition that changed"
@@ -146,7 +149,7 @@ def test_manifests_follow_every_commit() -> None:
 
 
 def test_turning_it_on_makes_them_all() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), partition_by=("p",))
     assert manifests(log.store) == {}
     Alter(log).set_properties({ENABLED: "true"})
@@ -169,10 +172,10 @@ def test_removals_of_unknown_partitions_bring_all_up_to_date() -> None:
 
 @pytest.mark.parametrize("fault", [Fault("put", f"{FOLDER}/*"), Fault("list", FOLDER)])
 def test_a_failure_says_that_the_commit_stands(fault: Fault) -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1), partition_by=("p",), properties={ENABLED: "true"})
     with pytest.raises(PostCommitHookError, match="version 1 succeeded") as caught:
-        write(DeltaLog(FaultStore(log.store, [fault])), numbers(2))
+        write(DeltaLog(FaultStore(log.store, [fault]), standard_engine()), numbers(2))
     assert caught.value.context["version"] == 1
     assert log.snapshot().adds.num_rows == 2
     write(log, numbers(5))
@@ -180,7 +183,7 @@ def test_a_failure_says_that_the_commit_stands(fault: Fault) -> None:
 
 
 def test_vectors_fail_the_hook_and_not_the_commit() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     properties = {ENABLED: "true", "delta.enableDeletionVectors": "true"}
     write(log, numbers(1, 4), partition_by=("p",), properties=properties)
     with pytest.raises(PostCommitHookError, match="deletion vectors"):

@@ -12,6 +12,7 @@ import trilake
 from trilake.delta.log import checkpoint
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.segment import checkpoint_key, commit_key
+from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -29,7 +30,7 @@ def _store(name: str, commits: int) -> Store:
 
 @pytest.mark.parametrize("commits", [1, 5, 11, 14, 21])
 def test_same_as_the_snapshot(commits: int) -> None:
-    log = DeltaLog(_store("same", commits))
+    log = DeltaLog(_store("same", commits), standard_engine())
     for version in {None, 0, commits // 2, commits - 1}:
         head, snapshot = log.head(version), log.snapshot(version)
         assert (head.version, head.protocol, head.metadata) == (snapshot.version, snapshot.protocol, snapshot.metadata)
@@ -46,7 +47,7 @@ def test_transactions_and_domains_of_checkpoint_and_commits() -> None:
         {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
     ]
     store.put(commit_key(10), "\n".join(map(json.dumps, actions)).encode())
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     state = log.head().state
     assert state.txns["a"]["version"] == 7
     assert set(state.domains) == {"d"}
@@ -65,7 +66,7 @@ def test_row_groups_of_files_alone_are_not_read() -> None:
     assert file.metadata.num_row_groups > 5
     assert checkpoint._groups_with(file, ["protocol", "metaData"]) == [0]
     assert checkpoint._groups_with(file, ["add"]) != [0]
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     assert log.head().metadata == log.snapshot().metadata
 
     sink = pa.BufferOutputStream()
@@ -90,15 +91,15 @@ def test_an_append_parses_no_file_action(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_bad_logs_are_refused_as_by_a_snapshot() -> None:
     with pytest.raises(TableNotFoundError):
-        DeltaLog(open_store("memory://head-none")).head()
+        DeltaLog(open_store("memory://head-none"), standard_engine()).head()
     store = _store("corrupt", 2)
     store.put(commit_key(2), b"")
     with pytest.raises(CorruptLogError):
-        DeltaLog(store).head()
+        DeltaLog(store, standard_engine()).head()
     store.put(commit_key(2), b"[1]\n")
     with pytest.raises(CorruptLogError):
-        DeltaLog(store).head()
+        DeltaLog(store, standard_engine()).head()
     bare = open_store("memory://head-bare")
     bare.put(commit_key(0), b'{"add":{"path":"x","size":1,"partitionValues":{}}}\n')
     with pytest.raises(MissingMetadataError):
-        DeltaLog(bare).head()
+        DeltaLog(bare, standard_engine()).head()

@@ -16,6 +16,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.storage.memory import MemoryStore
 
 Row = dict[str, Any]
@@ -125,10 +126,10 @@ def test_any_history(
     properties: Mapping[str, str], partitioned: bool, operations: list[tuple[str, Any]], compacted: bool
 ) -> None:
     history = History(properties, partitioned)
-    follower = DeltaLog(history.store).snapshot()
+    follower = DeltaLog(history.store, standard_engine()).snapshot()
     for operation, argument in operations:
         history.run(operation, argument)
-    log = DeltaLog(history.store)
+    log = DeltaLog(history.store, standard_engine())
     last = len(history.versions) - 1
     if compacted and last >= 3:
         compact_log(log, 1, last - 1)

@@ -19,6 +19,7 @@ from tests.delta.tables import rows
 from tests.delta.test_histories import DATA, KEYS, PARTS, PROPERTIES, History, Row, replay_changes
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 
 FEATURES = {k: v for k, v in PROPERTIES.items() if k != "delta.dataSkippingNumIndexedCols"}
 RANGES = st.tuples(KEYS, st.integers(0, 5))
@@ -165,7 +166,7 @@ def test_any_history_of_commands(
 
 def _compare_with_deltalake(history: CommandHistory) -> None:
     """What deltalake reads of the newest version; it reads no table that asks for more of readers than version 1."""
-    if DeltaLog(history.store).snapshot().protocol.min_reader_version > 1:
+    if DeltaLog(history.store, standard_engine()).snapshot().protocol.min_reader_version > 1:
         return
     with tempfile.TemporaryDirectory() as folder:
         for meta in history.store.list():

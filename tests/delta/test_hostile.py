@@ -17,6 +17,7 @@ from tests.delta.tables import LONG_A, add, log_of, metadata, parquet, protocol,
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, commit_key
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
@@ -35,7 +36,7 @@ def _bounded_memory() -> Iterator[None]:
 
 
 def _opened(*actions: dict[str, Any], schema: str = LONG_A, **conf: str) -> ArrowDeltaTable:
-    return ArrowDeltaTable(log_of([protocol(), metadata(schema, **conf), *actions]).store)
+    return ArrowDeltaTable(log_of([protocol(), metadata(schema, **conf), *actions]).store, standard_engine())
 
 
 def _schema(type_: str) -> str:
@@ -249,7 +250,7 @@ def test_a_very_long_path_on_disk(tmp_path: Path) -> None:
 )
 def test_protocols_out_of_range(action: dict[str, Any]) -> None:
     with pytest.raises((UnsupportedProtocolError, CorruptLogError)):
-        ArrowDeltaTable(log_of([action, metadata()]).store)
+        ArrowDeltaTable(log_of([action, metadata()]).store, standard_engine())
 
 
 @pytest.mark.parametrize("features", ["x", {"a": 1}, [1, None], 5])
@@ -257,7 +258,7 @@ def test_features_that_are_no_names(features: Any) -> None:
     action = protocol(3, 7)
     action["protocol"]["readerFeatures"] = features
     with pytest.raises(TrilakeError):
-        ArrowDeltaTable(log_of([action, metadata()]).store)
+        ArrowDeltaTable(log_of([action, metadata()]).store, standard_engine())
 
 
 def test_properties_that_make_no_sense() -> None:
@@ -280,7 +281,7 @@ def test_providers(provider: str) -> None:
     meta["metaData"]["format"]["provider"] = provider
     store = MemoryStore()
     store.put("f", parquet(pa.table({"a": [1]})))
-    table = ArrowDeltaTable(log_of([protocol(), meta, add("f")], store=store).store)
+    table = ArrowDeltaTable(log_of([protocol(), meta, add("f")], store=store).store, standard_engine())
     if provider.lower() in ("", "parquet"):
         assert table.to_arrow().num_rows == 1
     else:
@@ -292,7 +293,7 @@ def test_a_folder_in_place_of_a_log_file(tmp_path: Path) -> None:
     (tmp_path / LAST_CHECKPOINT).mkdir(parents=True)
     (tmp_path / commit_key(1)).mkdir()
     log_of([add("f")], store=open_store(tmp_path))
-    assert DeltaLog(open_store(tmp_path)).snapshot().version == 0
+    assert DeltaLog(open_store(tmp_path), standard_engine()).snapshot().version == 0
 
 
 def test_the_log_is_a_file(tmp_path: Path) -> None:
@@ -316,4 +317,4 @@ def test_actions_that_repeat_names() -> None:
     first = log_of([protocol(), metadata()], store=store)
     store.put(commit_key(1), twice)
     with suppress(TrilakeError):
-        assert rows(ArrowDeltaTable(first.store).to_arrow()) == [{"a": 1}]
+        assert rows(ArrowDeltaTable(first.store, standard_engine()).to_arrow()) == [{"a": 1}]

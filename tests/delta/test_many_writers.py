@@ -12,6 +12,7 @@ import pytest
 
 import trilake
 from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 
@@ -36,7 +37,7 @@ def _race(uri: str, options: Mapping[str, str], writers: int, each: int) -> None
     assert table.version == total
     found = sorted(table.to_arrow().to_pylist(), key=lambda r: (r["writer"], r["i"]))
     assert found == [{"writer": -1, "i": -1}] + [{"writer": w, "i": i} for w in range(writers) for i in range(each)]
-    log = DeltaLog(open_store(uri, dict(options)))
+    log = DeltaLog(open_store(uri, dict(options)), standard_engine())
     commits = log.commits()
     assert [v for v, _ in commits] == list(range(total + 1))
     tokens = [info["txnId"] for _, info in log.parse(commits).of("commitInfo")]

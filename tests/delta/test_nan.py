@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trilake
+from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import write_files
 from trilake.delta.protocol.schema import from_arrow
@@ -33,7 +34,7 @@ def test_a_column_with_nan_has_no_bounds_in_the_file(tmp_path: Path) -> None:
 
 def test_a_first_nan_begins_another_file(tmp_path: Path) -> None:
     schema = pa.schema([("x", pa.float64())])
-    plan = FilePlan(from_arrow(schema), (), "job", buffer_size=0)
+    plan = FilePlan(from_arrow(schema), (), "job", Engine(), buffer_size=0)
     batches = [pa.record_batch({"x": [v]}) for v in (1.0, 2.0, float("nan"), float("nan"), 3.0)]
     store = open_store(str(tmp_path))
     adds = write_files(store, plan, batches).actions

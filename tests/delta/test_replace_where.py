@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import trilake
 from tests.delta.tables import rows
 from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
 from trilake.errors import ConcurrentAppendError, FilterError, InvalidArgumentError, SchemaMismatchError
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
@@ -38,7 +39,7 @@ def _ids(uri: str) -> list[int]:
 
 
 def _last(uri: str) -> dict[str, list[Any]]:
-    log = DeltaLog(open_store(uri))
+    log = DeltaLog(open_store(uri), standard_engine())
     version = log.snapshot().version
     batch = log.parse(log.commits(version, version))
     return {k: getattr(batch, k).to_pylist() for k in ("add", "remove", "cdc")} | {
@@ -85,7 +86,7 @@ def test_whole_files_go_by_their_statistics(tmp_path: Path) -> None:
 
     new = _rows(5)
     request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id >= 4 and id <= 6")
-    write_arrow(DeltaLog(store), new.schema, new.to_batches(), request)
+    write_arrow(DeltaLog(store, standard_engine()), new.schema, new.to_batches(), request)
     assert _ids(uri) == [1, 2, 3, 5, 7, 8, 9]
     assert store.count("open_input") == 0
 
@@ -120,7 +121,9 @@ def test_an_append_into_the_predicate_conflicts() -> None:
     new = _rows(2)
     request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id = 2")
     with pytest.raises(trilake.TrilakeError) as caught:
-        write_arrow(DeltaLog(FaultStore(inner, before=before)), new.schema, new.to_batches(), request)
+        write_arrow(
+            DeltaLog(FaultStore(inner, before=before), standard_engine()), new.schema, new.to_batches(), request
+        )
     assert isinstance(caught.value, ConcurrentAppendError)
     assert _ids(inner.uri) == [1, 2, 3]
 

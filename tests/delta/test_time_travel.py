@@ -16,6 +16,7 @@ from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.log.log import DeltaLog, timestamp_text
 from trilake.delta.log.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, VersionNotFoundError
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
@@ -145,22 +146,22 @@ def test_a_table_at_a_time_on_disk(tmp_path: Path) -> None:
     log_of([add("a")], [add("b")], [add("c")], store=store)
     for version, seconds in enumerate((1_000, 3_000, 2_000)):  # the last one was copied, say
         os.utime(tmp_path / commit_key(version), (seconds, seconds))
-    assert ArrowDeltaTable(store, timestamp=1_500).version == 0
-    assert ArrowDeltaTable(store, timestamp="1970-01-01T00:50:00").version == 1
-    assert ArrowDeltaTable(store, timestamp=3_000.001).version == 2
+    assert ArrowDeltaTable(store, standard_engine(), timestamp=1_500).version == 0
+    assert ArrowDeltaTable(store, standard_engine(), timestamp="1970-01-01T00:50:00").version == 1
+    assert ArrowDeltaTable(store, standard_engine(), timestamp=3_000.001).version == 2
     with pytest.raises(VersionNotFoundError):
-        ArrowDeltaTable(store, timestamp=999)
+        ArrowDeltaTable(store, standard_engine(), timestamp=999)
 
 
 def test_version_and_timestamp_exclude_each_other() -> None:
     with pytest.raises(InvalidArgumentError, match="exclude"):
-        ArrowDeltaTable(_log([1]).store, version=0, timestamp=1)
+        ArrowDeltaTable(_log([1]).store, standard_engine(), version=0, timestamp=1)
 
 
 @pytest.mark.parametrize("version", [-1, 2, 10**20])
 def test_versions_that_are_not_there(version: int) -> None:
     with pytest.raises(VersionNotFoundError, match="newest version is 1"):
-        ArrowDeltaTable(_log([1, 2]).store, version=version)
+        ArrowDeltaTable(_log([1, 2]).store, standard_engine(), version=version)
 
 
 def test_an_unsupported_newest_protocol_does_not_block_older_versions() -> None:
@@ -170,7 +171,7 @@ def test_an_unsupported_newest_protocol_does_not_block_older_versions() -> None:
     with pytest.raises(TrilakeError, match="teleportation"):
         log.snapshot()
     assert log.snapshot(0).adds.num_rows == 1
-    assert ArrowDeltaTable(log.store, version=0).history().num_rows == 1
-    assert ArrowDeltaTable(log.store, timestamp=1).version == 0
+    assert ArrowDeltaTable(log.store, standard_engine(), version=0).history().num_rows == 1
+    assert ArrowDeltaTable(log.store, standard_engine(), timestamp=1).version == 0
     with pytest.raises(TrilakeError, match="teleportation"):
-        ArrowDeltaTable(log.store, timestamp=2)
+        ArrowDeltaTable(log.store, standard_engine(), timestamp=2)

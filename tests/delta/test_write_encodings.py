@@ -19,6 +19,7 @@ from trilake.delta.files.file_writer import dictionary_columns
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
+from trilake.engine import standard_engine
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -94,7 +95,7 @@ def test_files_have_about_the_size_that_the_table_asks_for() -> None:
     uri = MemoryStore().uri
     rows = pa.table({"x": np.random.default_rng(1).random(400_000)})
     schema, batches = rows.schema, rows.to_batches(max_chunksize=20_000)
-    log = DeltaLog(open_store(uri))
+    log = DeltaLog(open_store(uri), standard_engine())
     request = WriteRequest("error", from_arrow(schema), properties={"delta.targetFileSize": "1mb"})
     plan = plan_write(log, request)
     finish_write(log, plan, [write_files(log.store, replace(plan.files, buffer_size=1 << 19), batches)])

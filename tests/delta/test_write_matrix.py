@@ -17,6 +17,7 @@ import trilake
 from tests.delta.tables import rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
+from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 Row = dict[str, Any]
@@ -175,7 +176,7 @@ def _checkpointed(uri: str) -> None:
 def _compacted(uri: str) -> None:
     for i in range(4):
         trilake.write(_table(_rows(1000 + i, 1, "b")), uri, mode="append")
-    log = DeltaLog(open_store(uri))
+    log = DeltaLog(open_store(uri), standard_engine())
     compact_log(log, 1, log.snapshot().version)
 
 

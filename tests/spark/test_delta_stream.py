@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 
@@ -180,7 +181,7 @@ def _count(lake: Lake, out: str) -> int:
     found = open_store(str(lake.folder / out))
     from trilake.delta.log.log import DeltaLog
 
-    return lake.table(out).count() if DeltaLog(found).exists() else 0
+    return lake.table(out).count() if DeltaLog(found, standard_engine()).exists() else 0
 
 
 def _wait(done: Callable[[], bool], seconds: float = 240) -> None:

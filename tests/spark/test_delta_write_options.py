@@ -16,6 +16,7 @@ from tests.delta.tables import log_of, metadata, protocol, rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
+from trilake.engine import standard_engine
 from trilake.errors import ConstraintViolatedError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
 
@@ -70,7 +71,7 @@ def test_a_write_that_is_repeated_happens_once(session: SparkSession, tmp_path: 
     _save(df, tmp_path, txnAppId="job", txnVersion=6)
     _save(df, tmp_path, txnAppId="job", txnVersion=8, userMetadata="eighth", isolationLevel="serializable")
     assert trilake.open(tmp_path).count() == 9
-    info = DeltaLog(open_store(str(tmp_path))).commit_info(2)
+    info = DeltaLog(open_store(str(tmp_path)), standard_engine()).commit_info(2)
     assert (info["userMetadata"], info["isolationLevel"]) == ("eighth", "Serializable")
     with pytest.raises(PySparkException, match="belong together"):
         _save(df, tmp_path, txnAppId="job")
@@ -137,7 +138,7 @@ def test_variants_are_written_as_spark_reads_them(session: SparkSession, tmp_pat
     df = session.sql("""select id, parse_json(concat('{"a":', id, '}')) as v from range(3)""")
     trilake.write(df, tmp_path)
     _save(df, tmp_path)
-    snapshot = DeltaLog(open_store(str(tmp_path))).snapshot()
+    snapshot = DeltaLog(open_store(str(tmp_path)), standard_engine()).snapshot()
     assert "variantType" in (snapshot.protocol.reader_features or ())
     assert all('"v"' not in stats for stats in snapshot.adds["stats"].to_pylist())
     files = [str(tmp_path / p) for p in snapshot.adds["path"].to_pylist()]

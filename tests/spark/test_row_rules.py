@@ -13,6 +13,7 @@ from tests.delta.tables import log_of, metadata, protocol
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
+from trilake.engine import standard_engine
 from trilake.errors import TrilakeError, UnsupportedExpressionError
 from trilake.storage import open_store
 
@@ -51,7 +52,12 @@ def test_spark_computes_what_the_engine_cannot(spark: SparkSession, table: str) 
     wrong = back.where("h <> hash(`it's a`) OR e <> `it's a` + 1 OR who <> upper(current_user()) OR h IS NULL")
     assert wrong.count() == 0
     assert back.select("id").distinct().count() == 1000
-    mark = DeltaLog(open_store(table, {})).snapshot().schema.fields[0].metadata["delta.identity.highWaterMark"]
+    mark = (
+        DeltaLog(open_store(table, {}), standard_engine())
+        .snapshot()
+        .schema.fields[0]
+        .metadata["delta.identity.highWaterMark"]
+    )
     assert back.agg({"id": "max"}).collect()[0][0] == mark
 
 

@@ -27,6 +27,7 @@ from trilake.delta.stream.offset import Limit
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
+from trilake.engine import standard_engine
 from trilake.spark.session.java import ensure_java
 from trilake.storage import open_store
 
@@ -152,12 +153,12 @@ def test_every_row_once_although_the_process_is_killed(tmp_path: Path, victims: 
 
 def count(table: Path) -> int:
     """Rows of a table that may not be there yet."""
-    return int(trilake.open(table).count()) if DeltaLog(open_store(table)).exists() else 0
+    return int(trilake.open(table).count()) if DeltaLog(open_store(table), standard_engine()).exists() else 0
 
 
 def read_as_stream(table: Path) -> list[int]:
     """What a reader saw that read commit after commit."""
-    log = DeltaLog(open_store(table))
+    log = DeltaLog(open_store(table), standard_engine())
     head = log.head()
     stream = DeltaStream(log, Reading(head.metadata, head.version), StreamOptions(starting_version=0))
     start, out = stream.initial(), []

@@ -25,6 +25,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, metadata_plan
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError
 from trilake.storage.base import Store
 
@@ -141,7 +142,7 @@ class DeltaRows:
         return write_files(self.store, self.plan, (columns.plain(b, self.schema) for b in batches), task=task)
 
     def read_back(self, written: WrittenFiles) -> Iterator[pa.RecordBatch]:
-        plan = metadata_plan(self.metadata, self.store.uri, 0, self.names)
+        plan = metadata_plan(self.metadata, self.plan.engine, self.store.uri, 0, self.names)
         tasks = [FileTask(unquote(str(a["path"])), int(a["size"]), a["partitionValues"]) for a in written.actions]
         for batch in read_tasks(self.store, tasks, plan):
             yield batch.rename_columns(list(self.names))
@@ -179,7 +180,7 @@ def _delta(store: Store, source: Source, wish: Wish, exists: bool) -> DeltaTarge
         properties=wish.options or None,
         data_format=wish.data_format,
     )
-    return DeltaTarget(DeltaLog(store), request, schema)
+    return DeltaTarget(DeltaLog(store, standard_engine()), request, schema)
 
 
 # --- Lance -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import trilake.delta.commands.optimize.auto_compact  # noqa: F401 - commits compact from now on, where they are to
 from trilake.delta.commands.maintenance.clone import CloneResult, clone
 from trilake.delta.commands.maintenance.restore import RestoreResult, restore
 from trilake.delta.commands.maintenance.vacuum import VacuumResult, vacuum
@@ -21,6 +20,7 @@ from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeRe
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.write.delete import delete_rows
 from trilake.delta.commands.write.update import update_rows
+from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail
 from trilake.delta.log.history import history
 from trilake.delta.log.log import DeltaLog, Snapshot
@@ -51,6 +51,7 @@ class ArrowDeltaTable(Table):
     def __init__(
         self,
         store: Store,
+        engine: Engine,
         *,
         version: int | None = None,
         timestamp: TimestampLike | None = None,
@@ -58,7 +59,7 @@ class ArrowDeltaTable(Table):
     ) -> None:
         if version is not None and timestamp is not None:
             raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
-        self.log = DeltaLog(store, user_metadata=user_metadata)
+        self.log = DeltaLog(store, engine, user_metadata=user_metadata)
         self.uri = store.uri
         if timestamp is not None:
             version = self.log.version_at(timestamp_ms(timestamp))
@@ -322,7 +323,7 @@ class ArrowDeltaTable(Table):
             version = self.log.version_at(timestamp_ms(timestamp))
         snapshot = self.snapshot if version is None else self.log.snapshot(version)
         options = self.log.store.options if storage_options is None else storage_options
-        into = DeltaLog(open_store(target, options))
+        into = DeltaLog(open_store(target, options), self.log.engine)
         return clone(snapshot, self.log, into, shallow=shallow, replace_target=replace, properties=properties)
 
     def generate(self, mode: str = "symlink_format_manifest") -> ManifestResult:

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from tests.delta.tables import add, fixed_runtime, log_of, metadata, protocol, rows
-from trilake.delta.commit.after_commit import CHECKSUMS, COMPACTION_INTERVAL, after_commit
+from trilake.delta.commit.after_commit import CHECKSUMS, COMPACTION_INTERVAL, maintain_log
+from trilake.delta.commit.hooks import CommitEvent
+from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.checkpoint_writer import PART_SIZE
 from trilake.delta.log.checksum import differences, read_checksum
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
@@ -29,11 +32,16 @@ def _conf(key: str, value: str) -> dict[str, Any]:
     return {key: value}
 
 
+def _event(log: DeltaLog, base: Head, runtime: Runtime) -> CommitEvent:
+    """The commit on top of ``base``, which is in the log."""
+    return CommitEvent(log, base, CommitPlan("WRITE", {}, []), base.metadata, base.version + 1, runtime)
+
+
 def _upkeep(log: DeltaLog, runtime: Runtime | None = None) -> FaultStore:
     """What follows the newest commit; the store that saw its calls."""
     base = log.head(log.head().version - 1)
     seen = FaultStore(log.store)
-    after_commit(DeltaLog(seen), base, base.version + 1, runtime or fixed_runtime())
+    maintain_log(_event(DeltaLog(seen, standard_engine()), base, runtime or fixed_runtime()))
     return seen
 
 
@@ -113,7 +121,7 @@ def test_death_at_any_call_leaves_the_table_as_it_is(first: Any, conf: dict[str,
         base = log.head(9)
         store = FaultStore(log.store, [Fault(nth=nth, kind=kind, when=when)])
         try:
-            after_commit(DeltaLog(store), base, 10, runtime)
+            maintain_log(_event(DeltaLog(store, standard_engine()), base, runtime))
             assert not store.crashed  # a call that fails by itself, such as a read of no object, has no "after"
         except SimulatedCrash:
             assert kind == "crash"

@@ -14,12 +14,14 @@ from tests.delta.tables import add, log_of, metadata, protocol, remove
 from trilake.delta.commands.write.write import WriteRequest, write_arrow
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import State, empty_state
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, WriteFailedError
 from trilake.storage.base import Store
 from trilake.storage.faults import FaultStore
@@ -32,17 +34,17 @@ TIMED = {"delta.enableInCommitTimestamps": "true"}
 def _append(store: Store, count: int, runtime: Runtime | None = None, **request: Any) -> None:
     rows = pa.table({"a": list(range(count))})
     asked = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
-    write_arrow(DeltaLog(store), rows.schema, rows.to_batches(), asked, runtime)
+    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), asked, runtime)
 
 
 def _ranges(store: Store) -> list[tuple[int, int, int]]:
     """First id, number of rows and version of each file."""
-    adds = DeltaLog(store).snapshot().adds.to_pylist()
+    adds = DeltaLog(store, standard_engine()).snapshot().adds.to_pylist()
     return sorted((a["baseRowId"], json.loads(a["stats"])["numRecords"], a["defaultRowCommitVersion"]) for a in adds)
 
 
 def _mark(store: Store) -> int:
-    return row_tracking.high_water_mark(DeltaLog(store).snapshot().state)
+    return row_tracking.high_water_mark(DeltaLog(store, standard_engine()).snapshot().state)
 
 
 def test_every_file_has_a_range_of_its_own() -> None:
@@ -52,7 +54,7 @@ def test_every_file_has_a_range_of_its_own() -> None:
         _append(store, count)
     assert _ranges(store) == [(0, 3, 0), (3, 2, 1), (5, 4, 2)]
     assert _mark(store) == 8
-    snapshot = DeltaLog(store).snapshot()
+    snapshot = DeltaLog(store, standard_engine()).snapshot()
     assert set(snapshot.protocol.writer_features or ()) >= {"rowTracking", "domainMetadata"}
     assert {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN} <= set(snapshot.metadata.configuration)
 
@@ -78,7 +80,7 @@ def test_rows_that_stay_keep_their_ids(vectors: bool) -> None:
     store = MemoryStore()
     _append(store, 5, properties=properties)
     _append(store, 0, mode="overwrite", replace_where="a = 2")
-    snapshot = DeltaLog(store).snapshot()
+    snapshot = DeltaLog(store, standard_engine()).snapshot()
     (file,) = snapshot.adds.to_pylist()
     names = [snapshot.metadata.configuration[k] for k in (row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)]
     if vectors:
@@ -93,7 +95,7 @@ def test_rows_that_stay_keep_their_ids(vectors: bool) -> None:
     assert trilake.open(store.uri).schema.names == ["a"]
     # And once more: ids come from the column now.
     _append(store, 0, mode="overwrite", replace_where="a = 3")
-    (file,) = DeltaLog(store).snapshot().adds.to_pylist()
+    (file,) = DeltaLog(store, standard_engine()).snapshot().adds.to_pylist()
     assert pq.read_table(pa.BufferReader(store.read(file["path"])))[names[0]].to_pylist() == [0, 1, 4]
 
 
@@ -119,7 +121,7 @@ def test_a_damaged_mark_is_an_error() -> None:
 
 
 def _times(store: Store) -> list[int]:
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     infos = [i for _, i in log.parse(log.commits()).of("commitInfo")]
     return [i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i]
 
@@ -160,7 +162,7 @@ def test_a_winner_between_is_older() -> None:
 def test_turned_on_later_it_says_since_when() -> None:
     store = MemoryStore()
     _append(store, 1)
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     from dataclasses import replace
 
     from trilake.delta.protocol.features import upgraded

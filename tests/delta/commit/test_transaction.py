@@ -15,12 +15,14 @@ import trilake
 from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, rows
 from trilake.delta.commands.write.write import WriteRequest, WriteResult, write_arrow
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import parse_commits
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -44,7 +46,7 @@ ONE = pa.table({"a": [1]})
 
 def _write(store: Store, data: pa.Table = ONE, *, runtime: Runtime | None = None, **request: Any) -> WriteResult:
     asked = WriteRequest(**{"mode": "append", "schema": from_arrow(data.schema), **request})
-    return write_arrow(DeltaLog(store), data.schema, data.to_batches(), asked, runtime or Runtime())
+    return write_arrow(DeltaLog(store, standard_engine()), data.schema, data.to_batches(), asked, runtime or Runtime())
 
 
 def _rows(store: Store) -> int:
@@ -201,7 +203,7 @@ def _all_landed(uri: str, writers: int, each: int) -> None:
         [-1, *(w * 1000 + i for w in range(writers) for i in range(each))]
     )
     assert table.version == writers * each
-    assert DeltaLog(open_store(uri)).snapshot().segment.checkpoint_version is not None
+    assert DeltaLog(open_store(uri), standard_engine()).snapshot().segment.checkpoint_version is not None
 
 
 def test_appends_in_threads_all_land(tmp_path: Path) -> None:
@@ -355,7 +357,12 @@ def test_a_failed_write_leaves_no_commit_and_cleans_up_what_it_can() -> None:
 
     schema = pa.schema([("a", pa.int64())])
     with pytest.raises(RuntimeError, match="source broke"):
-        write_arrow(DeltaLog(inner), schema, batches(), WriteRequest(mode="append", schema=from_arrow(schema)))
+        write_arrow(
+            DeltaLog(inner, standard_engine()),
+            schema,
+            batches(),
+            WriteRequest(mode="append", schema=from_arrow(schema)),
+        )
     assert trilake.open(inner.uri).version == 0
     assert len([o for o in inner.list() if o.key.endswith(".parquet")]) == 1
 
@@ -366,12 +373,12 @@ def test_a_checkpoint_that_failed_is_made_up_for(caplog: pytest.LogCaptureFixtur
         _write(inner)
     assert _write(FaultStore(inner, [Fault("put", "*checkpoint*")])).version == 10
     assert "checkpoint failed" in caplog.text
-    assert not DeltaLog(inner).listing().checkpoints
+    assert not DeltaLog(inner, standard_engine()).listing().checkpoints
     assert _write(inner).version == 11
-    assert [v for v, _ in DeltaLog(inner).listing().checkpoints] == [11]
+    assert [v for v, _ in DeltaLog(inner, standard_engine()).listing().checkpoints] == [11]
     for _ in range(9):
         _write(inner)
-    assert DeltaLog(inner).listing().checkpoints[-1][0] in (20, 21)
+    assert DeltaLog(inner, standard_engine()).listing().checkpoints[-1][0] in (20, 21)
 
 
 # --- reproducible ----------------------------------------------------------------------------------------------------

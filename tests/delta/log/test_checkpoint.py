@@ -20,6 +20,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.statistics import record_counts
+from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError
 from trilake.storage import open_store
 
@@ -323,7 +324,7 @@ def test_deltalake_and_polars_read_a_log_that_starts_at_our_checkpoint(tmp_path:
         data = pa.table({"a": [i, None], "p": [str(i % 3), None]})
         trilake.write(data, path, mode="append", partition_by=["p"] if i == 0 else None)
     trilake.write(pa.table({"a": [99], "p": ["1"]}), path, mode="overwrite", replace_where="p = '1'")
-    log = DeltaLog(open_store(path))
+    log = DeltaLog(open_store(path), standard_engine())
     expected = rows(trilake.open(path).to_arrow())
     for checkpoint in (10, 12):
         if checkpoint == 12:
@@ -343,7 +344,7 @@ def test_we_read_the_checkpoints_of_deltalake(tmp_path: Path) -> None:
     deltalake.write_deltalake(path, pa.table({"a": [3], "p": ["x"]}), mode="append")
     deltalake.DeltaTable(path).delete("a = 2")
     deltalake.DeltaTable(path).create_checkpoint()
-    log = DeltaLog(open_store(path))
+    log = DeltaLog(open_store(path), standard_engine())
     _forget_commits(log, 1)
     assert log.snapshot().segment.checkpoint_version == 2
     assert rows(trilake.open(path).to_arrow()) == [{"a": 1, "p": "x"}, {"a": 3, "p": "x"}]

@@ -26,6 +26,7 @@ from trilake.delta.log.replay import empty_state
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.statistics import StatisticsReader
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 
@@ -279,7 +280,7 @@ def test_deltalake_and_polars_read_them(tmp_path: Path, conf: dict[str, str]) ->
             partition_by=["p"] if i == 0 else None,
         )
     _reconfigure(tmp_path / "t", conf)
-    log = DeltaLog(open_store(path))
+    log = DeltaLog(open_store(path), standard_engine())
     write_checkpoint(log, log.snapshot(), Runtime())
     log.store.delete([commit_key(v) for v in range(3)])
     expected = rows(trilake.open(path).to_arrow())

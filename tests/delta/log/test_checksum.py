@@ -24,6 +24,7 @@ from trilake.delta.log.checksum import (
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import checksum_key, commit_key
 from trilake.delta.protocol.actions import parse_commits
+from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError
 from trilake.storage import open_store
 
@@ -202,7 +203,7 @@ def test_a_damaged_file_is_none(content: bytes) -> None:
     ],
 )
 def test_checksums_of_other_writers_agree_with_our_replay(shared: Path, name: str) -> None:
-    log = DeltaLog(open_store(str(shared / "corpus/delta/golden" / name / "delta")))
+    log = DeltaLog(open_store(str(shared / "corpus/delta/golden" / name / "delta")), standard_engine())
     versions = sorted(log.listing().checksums)
     assert versions
     for version in versions:

@@ -12,11 +12,12 @@ from trilake.delta.commands.write.write import WriteRequest, write_arrow
 from trilake.delta.log.detail import DETAIL, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
+from trilake.engine import standard_engine
 from trilake.storage.memory import MemoryStore
 
 
 def test_everything_that_is_known() -> None:
-    log = DeltaLog(MemoryStore(clock=lambda: 1_700_000_000_123))
+    log = DeltaLog(MemoryStore(clock=lambda: 1_700_000_000_123), standard_engine())
     rows = pa.table({"a.b": [1], "s": pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))})
     described = TableDescription(
         from_arrow(rows.schema),
@@ -48,7 +49,7 @@ def test_everything_that_is_known() -> None:
 
 
 def test_of_an_older_version() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     table = pa.table({"p": [1, 2], "n": [1, 2]})
     for mode in ("append", "overwrite"):
         asked = WriteRequest(mode, from_arrow(table.schema), partition_by=("p",))

@@ -18,6 +18,7 @@ from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log, cutoff_time, expi
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.faults import FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
@@ -36,7 +37,7 @@ class _World:
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(clock=lambda: self.now)
-        self.log = DeltaLog(self.store)
+        self.log = DeltaLog(self.store, standard_engine())
         self.runtime = Runtime(
             clock_ms=lambda: self.now, new_id=lambda: f"{next(self.ids):08d}-0000-4000-8000-000000000000"
         )
@@ -337,7 +338,7 @@ def test_every_version_within_the_retention_reads_as_before(
     needed = _needed(world, before, retention)
     newest = max(before)
     if crash:
-        dying = DeltaLog(_Dying(world.store, after, keep))
+        dying = DeltaLog(_Dying(world.store, after, keep), standard_engine())
         try:
             cleanup_log(dying, world.runtime, retention_ms=retention)
         except SimulatedCrash:

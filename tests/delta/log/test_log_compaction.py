@@ -17,6 +17,7 @@ from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, r
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key, compacted_key
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, VersionNotFoundError
 from trilake.storage import open_store
 
@@ -130,7 +131,7 @@ def test_deltalake_reads_a_compacted_log(tmp_path: Path) -> None:
     for i in range(4):
         trilake.write(pa.table({"a": [i], "p": [str(i)]}), path, mode="append", partition_by=["p"] if i == 0 else None)
     trilake.write(pa.table({"a": [9], "p": ["1"]}), path, mode="overwrite", replace_where="p = '1'")
-    compact_log(DeltaLog(open_store(path)), 1, 4)
+    compact_log(DeltaLog(open_store(path), standard_engine()), 1, 4)
     expected = rows(trilake.open(path).to_arrow())
     assert [r["a"] for r in expected] == [0, 2, 3, 9]
     assert rows(pa.table(deltalake.DeltaTable(path).to_pyarrow_table())) == expected

@@ -11,6 +11,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, LogListing, choose_segment, commit_key, sort_listing
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, LogGapError, TableNotFoundError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta
 from trilake.storage.memory import MemoryStore
@@ -283,4 +284,4 @@ def test_a_log_without_protocol_or_metadata_is_refused() -> None:
         store = MemoryStore()
         store.put(commit_key(0), lines([kept]))
         with pytest.raises(CorruptLogError, match=lacking):
-            DeltaLog(store).snapshot()
+            DeltaLog(store, standard_engine()).snapshot()

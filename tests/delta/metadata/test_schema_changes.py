@@ -15,7 +15,8 @@ import pytest
 
 import trilake
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.metadata import schema_changes as alter
@@ -24,6 +25,7 @@ from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.errors import (
     ConstraintViolatedError,
     ExpressionError,
@@ -56,7 +58,7 @@ class Case:
 
     def __init__(self, *, properties: Mapping[str, str] | None = None, partition_by: str | None = "p") -> None:
         self.uri = f"memory://alter-{uuid4()}"
-        self.log = DeltaLog(open_store(self.uri))
+        self.log = DeltaLog(open_store(self.uri), standard_engine())
         data = pa.Table.from_pylist(ROWS, schema=SCHEMA)
         trilake.write(data, self.uri, partition_by=partition_by, properties=properties)
         self.alter = Alter(self.log)
@@ -271,7 +273,7 @@ def test_types_widen_at_every_depth() -> None:
 def test_bounds_of_widened_floats_are_as_wide_as_their_text() -> None:
     """Other writers print 32-bit bounds in as few digits as tell them apart: 0.7 is 0.699999988 as a double."""
     uri = f"memory://alter-{uuid4()}"
-    log = DeltaLog(open_store(uri))
+    log = DeltaLog(open_store(uri), standard_engine())
     trilake.write(pa.table({"f": pa.array([0.7], pa.float32())}), uri, properties={"delta.enableTypeWidening": "true"})
     add = dict(log.snapshot().adds.to_pylist()[0])
     stats = '{"numRecords":1,"minValues":{"f":0.7},"maxValues":{"f":0.7},"nullCount":{"f":0}}'
@@ -581,4 +583,4 @@ def test_a_missing_column_lists_what_there_is() -> None:
         t.alter.comment("c", "s.z")
     with pytest.raises(InvalidArgumentError, match="no column path"):
         t.alter.comment("c", "s..z")
-    assert mapped(table(StructField("a", LONG))).schema == from_arrow(pa.schema([("a", pa.int64())]))
+    assert mapped(table(StructField("a", LONG)), new_id=str).schema == from_arrow(pa.schema([("a", pa.int64())]))

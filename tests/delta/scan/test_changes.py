@@ -19,13 +19,14 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.deletion_vectors import serialize, z85_encode
 from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import ChangeFeedError, InvalidArgumentError, MissingFileError, VersionNotFoundError
 
 ON = {"delta__enableChangeDataFeed": "true"}
 
 
 def _changes(log: DeltaLog, start: int, end: int | None = None, **kw: Any) -> list[tuple[Any, ...]]:
-    table = ArrowDeltaTable(log.store).changes(start, end, **kw)
+    table = ArrowDeltaTable(log.store, standard_engine()).changes(start, end, **kw)
     return sorted((r["_commit_version"], r["_change_type"], r.get("a")) for r in table.drop_columns([]).to_pylist())
 
 
@@ -94,19 +95,19 @@ def test_removes_that_do_not_say_their_partition() -> None:
     schema = json.dumps({"type": "struct", "fields": fields})
     log = log_of([metadata(schema, ["p"], **ON)], [add("f0", partitionValues={"p": "x"})], [remove("f0")])
     log.store.put("f0", parquet(pa.table({"a": [1]})))
-    table = ArrowDeltaTable(log.store).changes(2)
+    table = ArrowDeltaTable(log.store, standard_engine()).changes(2)
     assert table.select(["a", "p", "_change_type"]).to_pylist() == [{"a": 1, "p": "x", "_change_type": "delete"}]
 
 
 def test_columns_types_and_times() -> None:
     log = _log([add("f0")])
-    table = ArrowDeltaTable(log.store).changes(0, columns=["A"])
+    table = ArrowDeltaTable(log.store, standard_engine()).changes(0, columns=["A"])
     assert table.schema.names == ["a", "_change_type", "_commit_version", "_commit_timestamp"]
     assert table.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
     modified = log.commit_times(log.commits(), log.snapshot().metadata)[1]
     assert set(table["_commit_timestamp"].cast(pa.int64()).to_pylist()) == {modified * 1000}
     with pytest.raises(InvalidArgumentError, match="'b'"):
-        ArrowDeltaTable(log.store).changes(0, columns=["b"])
+        ArrowDeltaTable(log.store, standard_engine()).changes(0, columns=["b"])
 
 
 def test_ranges_that_are_none() -> None:

@@ -23,6 +23,7 @@ from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.sink import BatchId, commit_batch, committed, query_id
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import MetadataChangedError
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
@@ -41,15 +42,15 @@ def request(mode: Any = "append", **fields: Any) -> WriteRequest:
 
 def write_batch(store: Store, batch: BatchId, table: pa.Table, mode: Any = "append", tasks: int = 2) -> int | None:
     """What Spark and the sink do for one batch."""
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     plan = plan_write(log, request(mode)).to_travel()
     half = -(-table.num_rows // tasks) or 1
     parts = [write_files(store, plan.files, table.slice(t * half, half).to_batches(), task=t) for t in range(tasks)]
-    return commit_batch(DeltaLog(store), plan, batch, parts).version
+    return commit_batch(DeltaLog(store, standard_engine()), plan, batch, parts).version
 
 
 def ids(store: Store) -> list[int]:
-    return sorted(ArrowDeltaTable(store).to_arrow(["id"])["id"].to_pylist())
+    return sorted(ArrowDeltaTable(store, standard_engine()).to_arrow(["id"])["id"].to_pylist())
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Checkpoint:
 
 def run(source: Store, target: Store, query: str, checkpoint: Checkpoint, limit: Limit) -> None:
     """Spark's loop over micro-batches, until nothing is left."""
-    log = DeltaLog(source)
+    log = DeltaLog(source, standard_engine())
     head = log.head()
     stream = DeltaStream(log, Reading(head.metadata, head.version), StreamOptions())
     while True:
@@ -95,7 +96,9 @@ def test_a_chain_of_queries_that_die_at_any_request(seed: int) -> None:
         nonlocal written
         for _ in range(random_.randint(1, 3)):
             n = random_.randint(1, 4)
-            write_arrow(DeltaLog(source), SCHEMA, rows(*range(written, written + n)).to_batches(), request())
+            write_arrow(
+                DeltaLog(source, standard_engine()), SCHEMA, rows(*range(written, written + n)).to_batches(), request()
+            )
             written += n
 
     grow()
@@ -109,7 +112,7 @@ def test_a_chain_of_queries_that_die_at_any_request(seed: int) -> None:
             stores[which] = FaultStore(stores[which], [fault])
             if random_.random() < 0.3:
                 grow()
-        if hop == 1 and not DeltaLog(middle).exists():
+        if hop == 1 and not DeltaLog(middle, standard_engine()).exists():
             continue
         try:
             run(stores[0], stores[1], f"query-{hop}", checkpoints[hop], Limit(limit))
@@ -129,7 +132,7 @@ def test_a_batch_that_comes_again_is_not_written_again() -> None:
     assert write_batch(store, batch, rows(1, 2)) == 1  # older than what is there
     assert write_batch(store, BatchId("another", 0), rows(1)) == 2
     assert ids(store) == [1, 1, 2, 3]
-    info = DeltaLog(store).commit_info(1)
+    info = DeltaLog(store, standard_engine()).commit_info(1)
     assert info["operation"] == "STREAMING UPDATE"
     assert info["operationParameters"] == {"outputMode": "Append", "queryId": "q", "epochId": "1"}
 
@@ -137,7 +140,7 @@ def test_a_batch_that_comes_again_is_not_written_again() -> None:
 def test_the_same_files_committed_twice_stay() -> None:
     """The reply to the first commit was lost on its way to Spark, not on its way to us."""
     store = MemoryStore()
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     write_arrow(log, SCHEMA, rows(0).to_batches(), request())
     plan = plan_write(log, request()).to_travel()
     parts = [write_files(store, plan.files, rows(1).to_batches(), task=0)]
@@ -151,7 +154,7 @@ def test_two_runs_of_one_query_race(new: bool) -> None:
     """The old process was thought dead: whoever is second finds its batch there, also where it is the first one."""
     store = MemoryStore()
     if not new:
-        write_arrow(DeltaLog(store), SCHEMA, rows(0).to_batches(), request())
+        write_arrow(DeltaLog(store, standard_engine()), SCHEMA, rows(0).to_batches(), request())
     batch = BatchId("q", 0)
     done: list[int | None] = []
 
@@ -168,18 +171,18 @@ def test_two_runs_of_one_query_race(new: bool) -> None:
 def test_complete_mode_replaces_all_rows_once() -> None:
     store = MemoryStore()
     write_batch(store, BatchId("q", 0), rows(1, 2), "overwrite")
-    write_arrow(DeltaLog(store), SCHEMA, rows(9).to_batches(), request())
+    write_arrow(DeltaLog(store, standard_engine()), SCHEMA, rows(9).to_batches(), request())
     write_batch(store, BatchId("q", 1), rows(1, 2, 3), "overwrite")
     write_batch(store, BatchId("q", 1), rows(7), "overwrite")
     assert ids(store) == [1, 2, 3]
     write_batch(store, BatchId("q", 2), rows(), "overwrite")
     assert ids(store) == []
-    assert committed(DeltaLog(store), BatchId("q", 2))
+    assert committed(DeltaLog(store, standard_engine()), BatchId("q", 2))
 
 
 def test_complete_mode_replaces_rows_that_others_add_meanwhile() -> None:
     store = MemoryStore()
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     write_arrow(log, SCHEMA, rows(1).to_batches(), request())
     plan = plan_write(log, request("overwrite")).to_travel()
     parts = [write_files(store, plan.files, rows(5).to_batches(), task=0)]
@@ -193,7 +196,7 @@ def test_a_batch_without_rows_makes_no_version() -> None:
     assert write_batch(store, BatchId("q", 0), rows()) == 0  # but it makes the table
     assert write_batch(store, BatchId("q", 1), rows()) == 0
     wider = replace(request(schema_mode="merge"), schema=from_arrow(SCHEMA.append(pa.field("n", pa.int64()))))
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     assert commit_batch(log, plan_write(log, wider), BatchId("q", 2), []).version == 1  # and it adds columns
     assert log.head().schema.names == ["id", "p", "n"]
 
@@ -211,22 +214,22 @@ def test_the_query_is_known_by_its_checkpoint() -> None:
 
 def test_two_queries_make_one_table() -> None:
     store = MemoryStore()
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     plans = [plan_write(log, request(partition_by=("p",))) for _ in range(2)]
     for number, plan in enumerate(plans):
         parts = [write_files(store, plan.files, rows(number).to_batches(), task=0)]
         assert commit_batch(log, plan, BatchId(f"q{number}", 0), parts).version == number
     assert ids(store) == [0, 1]
     other = MemoryStore()
-    plan = plan_write(DeltaLog(other), request())
+    plan = plan_write(DeltaLog(other, standard_engine()), request())
     parts = [write_files(other, plan.files, rows(5).to_batches(), task=0)]
     write_batch(other, BatchId("a", 0), rows(1))
-    commit_batch(DeltaLog(other), plan, BatchId("b", 0), parts)
+    commit_batch(DeltaLog(other, standard_engine()), plan, BatchId("b", 0), parts)
     mapped = MemoryStore()
-    plan = plan_write(DeltaLog(mapped), request())
+    plan = plan_write(DeltaLog(mapped, standard_engine()), request())
     parts = [write_files(mapped, plan.files, rows(5).to_batches(), task=0)]
     with_names = request(properties={"delta.columnMapping.mode": "name"})
-    write_arrow(DeltaLog(mapped), SCHEMA, rows(1).to_batches(), with_names)
+    write_arrow(DeltaLog(mapped, standard_engine()), SCHEMA, rows(1).to_batches(), with_names)
     with pytest.raises(MetadataChangedError, match="other columns"):
-        commit_batch(DeltaLog(mapped), plan, BatchId("b", 0), parts)
+        commit_batch(DeltaLog(mapped, standard_engine()), plan, BatchId("b", 0), parts)
     assert (ids(other), ids(mapped)) == ([1, 5], [1])

@@ -19,6 +19,7 @@ import trilake
 from trilake import DeltaTable
 from trilake.delta.commands.maintenance.vacuum_files import LISTING
 from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, MissingFileError, TableExistsError
 from trilake.spark.delta.maintenance import ManyRunner
 from trilake.storage import open_store
@@ -106,7 +107,7 @@ def test_restore_returns_its_metrics(spark: SparkSession, tmp_path: Path) -> Non
     (row,) = done.collect()
     assert (row.num_of_files_after_restore, row.num_removed_files, row.num_restored_files) == (1, 1, 1)
     assert numbers(table.toDF()) == [1]
-    log = DeltaLog(open_store(str(tmp_path / "t")))
+    log = DeltaLog(open_store(str(tmp_path / "t")), standard_engine())
     for version, hours in enumerate((30, 20, 10, 5)):
         at = 1_700_000_000 - hours * 3600
         os.utime(tmp_path / "t" / "_delta_log" / f"{version:020d}.json", (at, at))

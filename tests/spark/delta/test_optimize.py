@@ -20,6 +20,7 @@ import trilake
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commit import row_tracking
 from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.optimize import RESULT, conjuncts, explained, shown_predicates
 from trilake.spark.delta.optimize_shuffle import OptimizeRunner
@@ -152,7 +153,7 @@ def test_a_large_set_is_put_in_order_by_a_shuffle(
     size = sum(trilake.open(path).files()["size"].to_pylist())
     monkeypatch.setattr("trilake.spark.delta.optimize_shuffle._READ_BYTES", 1)
     run = OptimizeRunner(spark, large=1)
-    log = DeltaLog(open_store(path))
+    log = DeltaLog(open_store(path), standard_engine())
     request = OptimizeRequest(zorder_by=("`x y`",), target_size=size // 4, memory=20_000)
     done = optimize(log, request, run=run)
     assert (done.files_removed, done.files_added) == (3, 4)

@@ -18,6 +18,7 @@ from tests.delta.test_alter_oracle import Game, texts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Protocol
+from trilake.engine import standard_engine
 from trilake.errors import (
     ConstraintViolatedError,
     FeatureInUseError,
@@ -47,7 +48,7 @@ def database(spark: SparkSession) -> Iterator[str]:
 
 
 def log(path: str) -> DeltaLog:
-    return DeltaLog(open_store(path))
+    return DeltaLog(open_store(path), standard_engine())
 
 
 def test_a_table_column_by_column(spark: SparkSession, path: str) -> None:

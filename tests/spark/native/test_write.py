@@ -18,6 +18,7 @@ from tests.spark.native_files import settings
 from trilake.delta.commands.write.write import WriteRequest, plan_write
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
 from trilake.errors import ConstraintViolatedError
 from trilake.spark.delta import write as delta_write
 from trilake.spark.native.write import native_write_refusal
@@ -39,7 +40,7 @@ def job(df: DataFrame) -> DataFrame:
 
 
 def refusal(df: DataFrame, path: Path, **request: Any) -> str | None:
-    log = DeltaLog(open_store(str(path)))
+    log = DeltaLog(open_store(str(path)), standard_engine())
     plan = plan_write(log, WriteRequest("append", from_spark(df.schema), **request), spark=True)
     return native_write_refusal(df, log.store, plan.files)
 
@@ -206,7 +207,9 @@ def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert "parts of column s" in str(refusal(inside, tmp_path / "nested"))
     with settings(spark, {"spark.master": "spark://host:7077"}):
         assert "disks of their own" in str(refusal(df, tmp_path / "t"))
-    memory = plan_write(DeltaLog(open_store("memory://x")), WriteRequest("append", from_spark(df.schema)))
+    memory = plan_write(
+        DeltaLog(open_store("memory://x"), standard_engine()), WriteRequest("append", from_spark(df.schema))
+    )
     assert isinstance(memory.files, FilePlan)
     assert "local disks" in str(native_write_refusal(df, open_store("memory://x"), memory.files))
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from trilake.delta.log import checksum
+from trilake.delta.commit.hooks import CommitEvent
+from trilake.delta.log import checksum, symlink_manifest
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.log_cleanup import cleanup_log, expired
@@ -37,11 +38,12 @@ COMPACTION_INTERVAL = "trilake.logCompactionInterval"
 _LITTLE_LOG = 256 * 1024
 
 
-def after_commit(log: DeltaLog, base: Head | None, version: int, runtime: Runtime) -> Snapshot | None:
-    """Do what is due after ``version`` was committed on top of ``base``; the snapshot of ``version`` where it was made.
+def maintain_log(event: CommitEvent) -> Snapshot | None:
+    """Does what is due of the log after a commit; gives the snapshot of its version where it was made.
 
-    Never raises because of the upkeep itself: the commit stands.
+    Never raises because of that: the commit stands.
     """
+    log, base, version, runtime = event.log, event.base, event.version, event.runtime
     if base is None:
         return None
     current: list[Snapshot] = []
@@ -58,6 +60,14 @@ def after_commit(log: DeltaLog, base: Head | None, version: int, runtime: Runtim
         if COMPACTION_INTERVAL in base.metadata.configuration:
             _try(log, version, "log compaction", lambda: _compact(log, base, version))
     return current[0] if current else None
+
+
+def update_manifests(event: CommitEvent) -> None:
+    """Brings the symlink manifests up to date after a commit, where the table wants that.
+
+    Raises ``PostCommitHookError``, which says that the commit stands.
+    """
+    symlink_manifest.update_manifests(event.log, event.base, event.metadata, event.plan.file_actions, event.version)
 
 
 def _try(log: DeltaLog, version: int, what: str, step: Callable[[], object]) -> bool:

@@ -18,21 +18,20 @@ ids, in-commit timestamps) is computed for each attempt, on the state that the w
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from trilake.delta.commit import row_tracking
-from trilake.delta.commit.after_commit import after_commit
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
-from trilake.delta.log import symlink_manifest
+from trilake.delta.commit.hooks import CommitEvent
+from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol import in_commit_timestamps
-from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.runtime import Runtime
 from trilake.errors import (
@@ -45,46 +44,8 @@ from trilake.errors import (
 )
 from trilake.version import __version__
 
-#: What else follows a commit: called with the log, the plan, the metadata in force, the version and the runtime.  A
-#: module that needs commits itself puts its function in; it must not raise, since the commit stands.
-AFTER_COMMIT: list[Callable[[DeltaLog, CommitPlan, Metadata, int, Runtime], None]] = []
 #: Attempts before a transaction gives up against ever new winners.
 MAX_ATTEMPTS = 1000
-
-
-@dataclass(frozen=True)
-class CommitPlan:
-    """Everything a commit says, apart from its version.
-
-    ``file_actions`` are whole action objects, one key each, such as ``{"add": {...}}``; ``txns`` the versions of
-    applications that the commit stands for, and ``domains`` the configuration of metadata domains (``None`` removes
-    one).
-    """
-
-    operation: str
-    parameters: Mapping[str, Any]
-    file_actions: Sequence[Mapping[str, Any]]
-    metadata: Metadata | None = None
-    protocol: Protocol | None = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    user_metadata: str | None = None
-    read: ReadSet = field(default_factory=ReadSet)
-    txns: Mapping[str, int] = field(default_factory=dict)
-    domains: Mapping[str, str | None] = field(default_factory=dict)
-    #: Makes the plan anew when identity columns moved on under it; see
-    #: :class:`~trilake.delta.commit.conflicts.ReadSet`.
-    rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
-
-    @property
-    def complete_read(self) -> ReadSet:
-        """The read set, with what the plan itself says of it."""
-        return replace(
-            self.read,
-            app_ids=self.read.app_ids | set(self.txns),
-            domains=self.read.domains | set(self.domains),
-            changes_metadata=self.read.changes_metadata or self.metadata is not None,
-            rebases_identity=self.rebase is not None,
-        )
 
 
 @dataclass(frozen=True)
@@ -113,20 +74,18 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     written to, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed, ``PostCommitHookError``
     where the commit stands and the table's symlink manifests could not follow.
     """
-    runtime = runtime or Runtime()
+    runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
     ground = _Ground(-1, empty_state()) if base is None else _Ground(base.version, base.state)
     for attempt in range(MAX_ATTEMPTS):
         version = ground.version + 1
         data = _content(log, base, ground, plan, token, runtime)
         if _try_put(log, version, data, token):
-            made = after_commit(log, base, version, runtime)
             metadata = plan.metadata or ground.state.metadata
             assert metadata is not None
-            for follow in AFTER_COMMIT:
-                follow(log, plan, metadata, version, runtime)
-            symlink_manifest.after_commit(log, base, metadata, plan.file_actions, version)
-            return Committed(version, made)
+            event = CommitEvent(log, base, plan, metadata, version, runtime)
+            snapshots = [hook(event) for hook in hooks]
+            return Committed(version, next((s for s in snapshots if s is not None), None))
         if base is None:
             raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
         ground = _past_winners(log, plan.complete_read, ground)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from trilake.delta.engine import Engine, FileFormat
 from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.properties import size_bytes
@@ -17,7 +18,6 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowRules
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
-from trilake.storage.base import Store
 
 #: Bytes of a data file, where the table does not say.
 _TARGET_SIZE = 256 << 20
@@ -36,6 +36,8 @@ class FilePlan:
     schema: StructType
     partition_columns: tuple[str, ...]
     job_id: str
+    #: Formats of files, and clock and ids of the tasks.
+    engine: Engine
     configuration: Mapping[str, str] = field(default_factory=dict)
     buffer_size: int = 128 << 20
     compression: str = "snappy"
@@ -59,6 +61,14 @@ class FilePlan:
         """The size in bytes at which a file is closed."""
         text = self.configuration.get("delta.targetFileSize")
         return _TARGET_SIZE if text is None else size_bytes(text)
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of files that are not Parquet.  Raises ``InvalidArgumentError`` where the engine lacks it."""
+        known = self.engine.format(self.provider)
+        if known is None:
+            raise not_written(self.engine, self.provider, "")
+        return known
 
     @property
     def mode(self) -> str:
@@ -98,41 +108,22 @@ def encode_path(path: str) -> str:
     return quote(path, safe=_PATH_SAFE)
 
 
-class RowFile(Protocol):
-    """One file of a format other than Parquet, while it is being written."""
-
-    @property
-    def size(self) -> int:
-        """About how many bytes have been written."""
-
-    def write(self, batch: pa.Table) -> None:
-        """Add rows."""
-
-    def close(self) -> None:
-        """Finish the file: it appears whole."""
-
-    def discard(self) -> None:
-        """Give it up: nothing appears."""
-
-
-#: Writers of other formats by name: from a store, a key, the schema of the rows and the plan to a file that takes rows.
-#: A layer that knows formats which this one must not know adds theirs.
-WRITERS: dict[str, Callable[[Store, str, pa.Schema, FilePlan], RowFile]] = {}
-#: Of those, what raises ``SchemaMismatchError`` for a table whose columns the format does not have.
-CHECKS: dict[str, Callable[[pa.Schema], None]] = {}
-
-
-def check_provider(provider: str, schema: StructType, uri: str) -> None:
+def check_provider(engine: Engine, provider: str, schema: StructType, uri: str) -> None:
     """See whether a table's files can be written in a format.
 
     Raises ``InvalidArgumentError`` for one that is not written, and ``SchemaMismatchError`` for a type that it lacks.
     """
-    known = {"parquet", *WRITERS}
-    if provider not in known:
-        raise InvalidArgumentError(
-            f"the table's files are {provider!r}, and no such files are written",
-            help=f"written are {', '.join(sorted(known))}",
-            file=uri,
-        )
-    if provider in CHECKS:
-        CHECKS[provider](schema.to_arrow_schema())
+    if provider not in engine.written:
+        raise not_written(engine, provider, uri)
+    known = engine.format(provider)
+    if known is not None and known.check is not None:
+        known.check(schema.to_arrow_schema())
+
+
+def not_written(engine: Engine, provider: str, uri: str) -> InvalidArgumentError:
+    """The error for a table of files that are not written here."""
+    return InvalidArgumentError(
+        f"the table's files are {provider!r}, and no such files are written",
+        help=f"written are {', '.join(sorted(engine.written))}",
+        file=uri or None,
+    )

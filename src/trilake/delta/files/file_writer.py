@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.delta.files.file_plan import WRITERS, FilePlan, encode_path
+from trilake.delta.files.file_plan import FilePlan, encode_path
 from trilake.delta.files.file_statistics import file_statistics, leaf_paths
 from trilake.delta.files.row_statistics import RowStatistics
 from trilake.errors import SchemaMismatchError
@@ -123,7 +123,7 @@ class OtherFile:
         self, store: Store, key: str, partition: Mapping[str, str | None], schema: pa.Schema, plan: FilePlan
     ) -> None:
         self.store, self.key, self.partition, self.plan = store, key, partition, plan
-        self.file = WRITERS[plan.provider](store, key, schema, plan)
+        self.file = plan.format.write(store, key, schema, plan)
         self.statistics = RowStatistics(schema, plan.statistics)
 
     @property

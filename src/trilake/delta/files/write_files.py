@@ -48,7 +48,7 @@ def write_files(
     break them.
     """
     pipeline = None if plan.rules is None else plan.rules.start(task, tasks=tasks)
-    with TaskWriter(store, plan, task, runtime or Runtime()) as writer:
+    with TaskWriter(store, plan, task, runtime or plan.engine.runtime) as writer:
         rows = pipeline.run(batches) if pipeline is not None else (assign_batch(b, plan.schema) for b in batches)
         for batch in rows:
             if plan.required is not None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from trilake.delta.engine import Engine
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
 from trilake.delta.log.replay import State, apply, without_touched
@@ -51,6 +52,7 @@ class Head:
     version: int
     state: State
     segment: LogSegment
+    engine: Engine
 
     @property
     def protocol(self) -> Protocol:
@@ -90,11 +92,12 @@ _H = TypeVar("_H", bound=Head)
 class DeltaLog:
     """Reads the log of the table at the root of ``store``.
 
+    ``engine`` is what commits and files of other formats need; without one, the log is only read.
     ``user_metadata`` is a text that commits through this object carry where they have none of their own.
     """
 
-    def __init__(self, store: Store, *, user_metadata: str | None = None) -> None:
-        self.store, self.user_metadata = store, user_metadata
+    def __init__(self, store: Store, engine: Engine | None = None, *, user_metadata: str | None = None) -> None:
+        self.store, self.engine, self.user_metadata = store, engine or Engine(), user_metadata
 
     # --- listing -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +140,7 @@ class DeltaLog:
         """
         segment = self.segment(version)
         state = apply(read_checkpoint(self.store, segment), self._parse(segment.commits))
-        return self._checked(Snapshot(self.store.uri, segment.version, state, segment))
+        return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def head(self, version: int | None = None) -> Head:
         """The table at ``version``, or at its newest, without its files.
@@ -146,7 +149,7 @@ class DeltaLog:
         """
         segment = self.segment(version)
         state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
-        return self._checked(Head(self.store.uri, segment.version, state, segment))
+        return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def update(self, old: Snapshot) -> Snapshot:
         """The newest version, by replaying on ``old`` only the commits that came after it."""
@@ -161,7 +164,7 @@ class DeltaLog:
         commits = tuple((v, v, found.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))
         segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
-        return self._checked(Snapshot(self.store.uri, segment.version, state, segment))
+        return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         return parse_commits(self._contents(commits))
@@ -238,7 +241,7 @@ class DeltaLog:
         # Which version was newest at a time is for the log to say, whether or not its newest version can be read.
         segment = self.segment()
         state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
-        newest = Head(self.store.uri, segment.version, state, segment)
+        newest = Head(self.store.uri, segment.version, state, segment, self.engine)
         _check_complete(newest)
         return commits, self.commit_times(commits, newest.metadata)
 

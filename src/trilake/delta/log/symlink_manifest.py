@@ -64,7 +64,7 @@ def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> Manif
     return _bring(log.store, manifests, stale)
 
 
-def after_commit(
+def update_manifests(
     log: DeltaLog, base: Head | None, metadata: Metadata, actions: Sequence[Mapping[str, Any]], version: int
 ) -> None:
     """Bring the manifests up to date after a commit with these actions, where the table wants that.

@@ -23,7 +23,6 @@ from trilake.delta.protocol.features import has_feature, required, upgrade_proto
 from trilake.delta.protocol.properties import FEATURE, column_list, parse_keys, parse_properties
 from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
 from trilake.delta.rules.constraints import PREFIX, parse_check
-from trilake.delta.runtime import Runtime
 from trilake.errors import InvalidArgumentError
 
 #: Columns that the change data feed adds to the table's own.
@@ -45,7 +44,7 @@ def set_properties(
     metadata: Metadata,
     properties: Mapping[str, object],
     *,
-    new_id: Callable[[], str] | None = None,
+    new_id: Callable[[], str],
 ) -> Change:
     """Set table properties; features that they need come along.
 
@@ -67,7 +66,9 @@ def set_properties(
     return Change(with_required(protocol, new), new, "SET TBLPROPERTIES", {"properties": _json(log)})
 
 
-def unset_properties(protocol: Protocol, metadata: Metadata, keys: Iterable[str], *, if_exists: bool = False) -> Change:
+def unset_properties(
+    protocol: Protocol, metadata: Metadata, keys: Iterable[str], *, new_id: Callable[[], str], if_exists: bool = False
+) -> Change:
     """Remove table properties, so that their defaults hold.
 
     Raises ``InvalidArgumentError`` for a property that is not set, unless ``if_exists``.
@@ -80,12 +81,12 @@ def unset_properties(protocol: Protocol, metadata: Metadata, keys: Iterable[str]
         )
     left = {k: v for k, v in metadata.configuration.items() if k not in found}
     description = None if _COMMENT in found else metadata.description
-    new = prepared(metadata, replace(metadata, configuration=left, description=description))
+    new = prepared(metadata, replace(metadata, configuration=left, description=description), new_id=new_id)
     parameters = {"properties": _json(found), "ifExists": _json(if_exists)}
     return Change(with_required(protocol, new), new, "UNSET TBLPROPERTIES", parameters)
 
 
-def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], str] | None = None) -> Metadata:
+def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:
     """Metadata with everything that its properties bring along; ``before`` is the table's, ``None`` for a new one.
 
     Raises ``InvalidArgumentError`` for properties that do not fit the schema or the table's files.
@@ -93,8 +94,7 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     _check_stats_columns(after)
     _check_change_columns(after)
     if after.configuration.get(row_tracking.ENABLED, "false").lower() == "true":
-        fresh = new_id or Runtime().new_id
-        names = {k: f"{prefix}{fresh()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
+        names = {k: f"{prefix}{new_id()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
         after = replace(after, configuration={**after.configuration, **names})
     return after if before is None else change_mode(before, after, new_id=new_id)
 
@@ -124,11 +124,11 @@ def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:
     return upgraded(protocol, metadata)
 
 
-def set_description(protocol: Protocol, metadata: Metadata, text: str | None) -> Change:
+def set_description(protocol: Protocol, metadata: Metadata, text: str | None, *, new_id: Callable[[], str]) -> Change:
     """Set or, with ``None``, remove the table's description (``COMMENT ON TABLE``)."""
     if text is None:
-        return unset_properties(protocol, metadata, [_COMMENT], if_exists=True)
-    return set_properties(protocol, metadata, {_COMMENT: text})
+        return unset_properties(protocol, metadata, [_COMMENT], new_id=new_id, if_exists=True)
+    return set_properties(protocol, metadata, {_COMMENT: text}, new_id=new_id)
 
 
 def cluster_by(
@@ -196,9 +196,9 @@ def _constraint_key(name: str) -> str:
 # --- protocol --------------------------------------------------------------------------------------------------------
 
 
-def add_feature(protocol: Protocol, metadata: Metadata, name: str) -> Change:
+def add_feature(protocol: Protocol, metadata: Metadata, name: str, *, new_id: Callable[[], str]) -> Change:
     """Add a table feature, without turning on what it offers.  Raises ``UnsupportedProtocolError``."""
-    return set_properties(protocol, metadata, {f"{FEATURE}{name}": "supported"})
+    return set_properties(protocol, metadata, {f"{FEATURE}{name}": "supported"}, new_id=new_id)
 
 
 def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> Change:

@@ -98,8 +98,13 @@ def with_schema(
     features: Sequence[str] = (),
     **more: Any,
 ) -> Change:
-    """The change to another schema: new columns are mapped, and the protocol has what the schema needs."""
-    new = mapped(replace(metadata, schema_string=schema.json(), **more), new_id=new_id)
+    """The change to another schema: new columns are mapped, and the protocol has what the schema needs.
+
+    ``new_id`` names new columns; it is left out where the change brings none.
+    """
+    new = replace(metadata, schema_string=schema.json(), **more)
+    if new_id is not None:
+        new = mapped(new, new_id=new_id)
     return Change(upgraded(protocol, new, features), new, operation, parameters)
 
 
@@ -189,7 +194,7 @@ def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | Non
 
 
 def add_columns(
-    protocol: Protocol, metadata: Metadata, columns: Sequence[NewColumn], *, new_id: Callable[[], str] | None = None
+    protocol: Protocol, metadata: Metadata, columns: Sequence[NewColumn], *, new_id: Callable[[], str]
 ) -> Change:
     """Add columns, which rows that are there read as null.
 

@@ -24,7 +24,6 @@ from trilake.delta.protocol.schema import (
     StructType,
     nested_fields,
 )
-from trilake.delta.runtime import Runtime
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
 MODE = "delta.columnMapping.mode"
@@ -65,7 +64,7 @@ def assign(
     mode: str,
     max_id: int = 0,
     existing: bool = False,
-    new_id: Callable[[], str] | None = None,
+    new_id: Callable[[], str],
 ) -> tuple[StructType, int]:
     """Give every column that lacks one an id and a physical name; the schema, and the highest id by now.
 
@@ -85,7 +84,7 @@ def assign(
     """
     if parse_mode(mode) == "none":
         return schema, max_id
-    fresh = new_id or Runtime().new_id
+
     top = max([max_id, *(f.column_id or 0 for f in nested_fields(schema))])
 
     def give(field: StructField) -> StructField:
@@ -95,7 +94,7 @@ def assign(
             top += 1
             metadata[COLUMN_ID] = top
         if not isinstance(metadata.get(PHYSICAL_NAME), str):
-            metadata[PHYSICAL_NAME] = field.name if existing else f"col-{fresh()}"
+            metadata[PHYSICAL_NAME] = field.name if existing else f"col-{new_id()}"
         return replace(field, metadata=metadata)
 
     mapped = _each_field(schema, give)
@@ -161,7 +160,7 @@ def strip(schema: StructType) -> StructType:
     return stripped
 
 
-def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], str] | None = None) -> Metadata:
+def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], str]) -> Metadata:
     """The metadata with every column mapped as its mode asks, and ``delta.columnMapping.maxColumnId`` kept.
 
     ``existing`` says that columns without a mapping have data under their display names, as when column mapping is
@@ -205,7 +204,7 @@ def _reuse_type(new: DataType, old: DataType) -> DataType:
 # --- what a mode allows ----------------------------------------------------------------------------------------------
 
 
-def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str] | None = None) -> Metadata:
+def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:
     """``after`` with the consequences of what it changes of the mapping mode of ``before``, for a table with data.
 
     Raises ``InvalidArgumentError`` for a change that would leave existing files unreadable.

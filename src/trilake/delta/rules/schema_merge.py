@@ -126,7 +126,7 @@ def merged_metadata(
     *,
     version: int,
     uri: str | None = None,
-    new_id: Callable[[], str] | None = None,
+    new_id: Callable[[], str],
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after rows of schema ``rows`` are written with ``mergeSchema``.
 
@@ -151,7 +151,7 @@ def overwritten_metadata(
     *,
     partition_columns: Sequence[str] | None = None,
     uri: str | None = None,
-    new_id: Callable[[], str] | None = None,
+    new_id: Callable[[], str],
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table whose rows and schema are replaced (``overwriteSchema``).
 

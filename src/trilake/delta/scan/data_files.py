@@ -5,7 +5,7 @@ A provider is one function: from a store and a key to batches of file columns, e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.json as pajson
 import pyarrow.orc as paorc
 import pyarrow.parquet as pq
 
+from trilake.delta.engine import FileBatches
 from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import ReadPlan
@@ -27,8 +28,6 @@ from trilake.storage.base import Store
 #: Rows a batch: large enough for vectorised work, small enough to bound memory with wide rows.
 BATCH_ROWS = 64 * 1024
 
-#: ``(index of the first row in the file, rows)``
-FileBatches = Iterator[tuple[int, pa.RecordBatch]]
 Provider = Callable[[Store, str, ReadPlan, bool], FileBatches]
 
 
@@ -38,11 +37,12 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     Raises ``ObjectNotFoundError`` where it is missing, ``CorruptFileError`` where it is damaged,
     ``UnsupportedProtocolError`` for a provider that is not known.
     """
-    provider = PROVIDERS.get(plan.provider)
+    known = plan.engine.format(plan.provider)
+    provider = known.read if known is not None else READERS.get(plan.provider)
     if provider is None:
         raise UnsupportedProtocolError(
             f"the table's files are {plan.provider!r}",
-            help=f"readable are {', '.join(sorted(PROVIDERS))}",
+            help=f"readable are {', '.join(sorted({*READERS, *plan.engine.written}))}",
             file=plan.uri,
             version=plan.version,
         )
@@ -256,5 +256,5 @@ def _decompressed(source: pa.NativeFile, key: str) -> pa.NativeFile:
     return pa.CompressedInputStream(source, codec) if codec else source
 
 
-#: Readers by the name of their format.  A layer that knows formats which this one must not know adds theirs.
-PROVIDERS: dict[str, Provider] = {"parquet": _parquet, "orc": _orc, "csv": _csv, "json": _json, "text": _text}
+#: The formats that this room reads itself; the plan's engine has the others.
+READERS: Mapping[str, Provider] = {"parquet": _parquet, "orc": _orc, "csv": _csv, "json": _json, "text": _text}

@@ -13,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.engine import Engine
 from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import Metadata
@@ -55,6 +56,8 @@ class ReadPlan:
     format_options: Mapping[str, str]
     #: All columns of the table that files hold: formats without column names need them in order.
     file_fields: tuple[StructField, ...]
+    #: Formats of files.
+    engine: Engine
     filter: Filter | None = None
 
     @cached_property
@@ -133,11 +136,16 @@ def plan_scan(
 
 def read_plan(snapshot: Snapshot, columns: Sequence[str] | None, filter: Filter | None) -> ReadPlan:
     """The plan alone, without choosing files."""
-    return metadata_plan(snapshot.metadata, snapshot.uri, snapshot.version, columns, filter)
+    return metadata_plan(snapshot.metadata, snapshot.engine, snapshot.uri, snapshot.version, columns, filter)
 
 
 def metadata_plan(
-    metadata: Metadata, uri: str, version: int, columns: Sequence[str] | None = None, filter: Filter | None = None
+    metadata: Metadata,
+    engine: Engine,
+    uri: str,
+    version: int,
+    columns: Sequence[str] | None = None,
+    filter: Filter | None = None,
 ) -> ReadPlan:
     """How to read files of a table with this metadata, also those that no version names yet."""
     schema = read_schema(metadata.schema)
@@ -154,6 +162,7 @@ def metadata_plan(
         provider=metadata.provider.lower(),
         format_options=dict(metadata.format_options),
         file_fields=tuple(f for f in schema.fields if f.name not in partition),
+        engine=engine.for_tasks(),
         filter=filter,
     )
 

@@ -74,7 +74,7 @@ class DeltaStream:
     """
 
     def __init__(self, log: DeltaLog, reading: Reading, options: StreamOptions, runtime: Runtime | None = None) -> None:
-        self.log, self.reading, self.options, self.runtime = log, reading, options, runtime or Runtime()
+        self.log, self.reading, self.options, self.runtime = log, reading, options, runtime or log.engine.runtime
         self.uri = log.store.uri
         self._initial: StreamOffset | None = None
         self._until: int | None = None
@@ -240,7 +240,7 @@ class DeltaStream:
         extra = {f.name for f in CHANGE_FIELDS} if self.options.read_change_feed else set()
         columns = self.reading.columns
         names = None if columns is None else [c for c in columns if c not in extra]
-        return metadata_plan(self.reading.metadata, self.uri, self.reading.version, names)
+        return metadata_plan(self.reading.metadata, self.log.engine, self.uri, self.reading.version, names)
 
     def _snapshot_tasks(self, units: Units, version: int) -> list[StreamTask]:
         files = file_tasks(units)

@@ -27,6 +27,7 @@ from trilake.spark.delta.maintenance import (
     session_time_ms,
 )
 from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.storage import is_absolute, open_store
 
@@ -142,6 +143,7 @@ def _convert(
     zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
     convert_to_delta(
         store,
+        spark_engine(),
         partition_by=fields,
         collect_stats=collect_stats,
         properties=default_properties(spark),
@@ -187,7 +189,7 @@ def _convert_named(
         schema = spark.table(quoted(name)).schema
         fields = list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
     _convert(spark, path, fields, collect_stats, options)
-    head = DeltaLog(open_store(path, dict(options or {}))).head()
+    head = DeltaLog(open_store(path, dict(options or {})), spark_engine()).head()
     _rename(spark, name, path, head)
     return path
 

@@ -19,7 +19,7 @@ def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str])
     :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
 
     def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
-        table = ArrowDeltaTable(open_store(path, dict(options)), version=snapshot.version)
+        table = ArrowDeltaTable(open_store(path, dict(options)), snapshot.engine, version=snapshot.version)
         rows = read_dataframe(spark, table, options=options).where(f"NOT coalesce(({condition}\n), false)").take(1)
         return rows[0].asDict(recursive=True) if rows else None
 

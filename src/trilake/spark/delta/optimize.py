@@ -20,15 +20,12 @@ from trilake.delta.commands.optimize.footers import purgeable
 from trilake.delta.commands.optimize.metrics import OptimizeMetrics, as_row, camel
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.log.log import DeltaLog
-from trilake.spark.delta.optimize_settings import integer, setting
 from trilake.spark.delta.optimize_shuffle import OptimizeRunner
-from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.settings import session_log
 from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.optimize_settings import integer, setting
 from trilake.storage import open_store
-
-install_providers()
 
 
 @raises_for_spark

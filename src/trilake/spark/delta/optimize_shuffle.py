@@ -28,12 +28,8 @@ from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, Ranges, sampl
 from trilake.delta.commands.optimize.rewrite import Bin, Rewrite, Rewritten
 from trilake.delta.commands.rows.row_changes import TouchedFile
 from trilake.delta.files.write_files import TaskWriter
-from trilake.delta.runtime import Runtime
-from trilake.spark.delta.providers import install_providers
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.runner import SparkRunner
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 #: Bytes of files that one task reads.
 _READ_BYTES = 256 << 20
@@ -165,7 +161,7 @@ class _Write:
             _stored(file), plan.curve, count=rows, sample=lambda: _sampled(file, rows), memory=plan.memory
         )
         files = replace(plan.files, unbounded=self.work.unbounded)
-        with TaskWriter(self.job.store, files, stretch, Runtime()) as writer:
+        with TaskWriter(self.job.store, files, stretch, files.engine.runtime) as writer:
             for table in ordered:
                 writer.write_partition(self.work.partition, table)
             return writer.close()

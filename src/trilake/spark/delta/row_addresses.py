@@ -25,15 +25,12 @@ from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema, resolve_columns
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
-from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.read import load_vectors, native_files, refuse_native
 from trilake.spark.native.scan import NativeScanError, native_frame
 from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.runner import task_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 _log = logging.getLogger("trilake.spark")
 

@@ -18,6 +18,7 @@ from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.engine import spark_engine
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
@@ -212,7 +213,7 @@ def session_log(spark: SparkSession, store: Store) -> DeltaLog:
     """
     given = delta_settings(spark)
     check_settings(given)
-    return DeltaLog(store, user_metadata=given.get(USER_METADATA))
+    return DeltaLog(store, spark_engine(), user_metadata=given.get(USER_METADATA))
 
 
 def default_properties(spark: SparkSession) -> dict[str, str]:

@@ -27,9 +27,9 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.catalogue import location_in
-from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.stream.sink import DeltaStreamWriter
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.filters import push_filters
 from trilake.spark.session.options import Options, change_range, ending_version, open_log, table_path, wanted_version
 from trilake.spark.session.packing import pack_files
@@ -48,8 +48,6 @@ from trilake.spark.session.source_api import (
 )
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 _log = logging.getLogger("trilake.spark")
 
@@ -245,7 +243,7 @@ class ChangeReader(DataSourceReader):
 
     def _scan(self) -> Any:
         extra = {f.name for f in CHANGE_FIELDS}
-        log = DeltaLog(open_store(self.path, dict(self.store)))
+        log = DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
         return plan_changes(log, self.start, self.end, columns=[c for c in self.columns if c not in extra])
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -273,7 +271,7 @@ class DeltaWriter(DataSourceArrowWriter):
         self.plan = plan_write(self._log(), request).to_travel()
 
     def _log(self) -> DeltaLog:
-        return DeltaLog(open_store(self.path, dict(self.store)))
+        return DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> AddedFiles:
         context = TaskContext.get()

@@ -33,6 +33,7 @@ from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.delta.update import update_rows
 from trilake.spark.native.columns import assignment_columns, checked_condition
 from trilake.spark.session.analysis_errors import raises_for_spark
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.runner import SparkRunner
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
@@ -139,18 +140,18 @@ class DeltaTable:
         cls, sparkSession: SparkSession, identifier: str, hadoopConf: Mapping[str, str] | None = None
     ) -> bool:
         """Whether the path holds a Delta table."""
-        return DeltaLog(open_store(identifier, dict(hadoopConf or {}))).exists()
+        return DeltaLog(open_store(identifier, dict(hadoopConf or {})), spark_engine()).exists()
 
     def _log(self) -> DeltaLog:
         return session_log(self._spark, open_store(self._path, self._options))
 
     def _open(self) -> ArrowDeltaTable:
-        return ArrowDeltaTable(open_store(self._path, self._options))
+        return ArrowDeltaTable(open_store(self._path, self._options), spark_engine())
 
     def _open_to_change(self) -> ArrowDeltaTable:
         """The newest version, whose commits carry what the session says."""
         log = self._log()
-        return ArrowDeltaTable(log.store, user_metadata=log.user_metadata)
+        return ArrowDeltaTable(log.store, log.engine, user_metadata=log.user_metadata)
 
     def toDF(self) -> DataFrame:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible."""

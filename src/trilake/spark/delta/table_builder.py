@@ -20,6 +20,7 @@ from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFound
 from trilake.spark.delta.catalogue import add_name, default_location, location_of
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.storage import open_store
 
@@ -173,7 +174,11 @@ class DeltaTableBuilder:
                 f"{self._name} is a table at {known}, and the location says {self._location}",
                 help="leave one of the two out, or drop the name from the catalogue first",
             )
-        if known is not None and self._mode == "create" and not DeltaLog(open_store(known, self._options)).exists():
+        if (
+            known is not None
+            and self._mode == "create"
+            and not DeltaLog(open_store(known, self._options), spark_engine()).exists()
+        ):
             return known
         if self._location is not None:
             return self._location

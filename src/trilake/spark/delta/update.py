@@ -34,15 +34,12 @@ from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError, WriteFailedError
-from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows, bitmaps
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import read_condition, without_qualifier
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 #: What a row was before, by the number of its column.
 _OLD = "__trilake_old_"

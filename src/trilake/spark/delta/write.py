@@ -26,15 +26,12 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import TrilakeError
-from trilake.spark.delta.optimize_settings import rebalance_wanted, rebalanced, right_sizes
-from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.native.local_rows import few_rows
 from trilake.spark.native.write import native_write_refusal, write_natively
+from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.runner import SparkRunner
 from trilake.storage import open_store
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 _log = logging.getLogger("trilake.spark")
 

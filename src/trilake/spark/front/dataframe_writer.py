@@ -28,6 +28,7 @@ from trilake.spark.front.chains import (
 )
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
+from trilake.spark.session.engine import spark_engine
 from trilake.storage import open_store
 
 R = TypeVar("R")
@@ -186,14 +187,14 @@ def save_as_table(request: SaveRequest, name: str) -> None:
 def rename(spark: SparkSession, name: str, place: str) -> None:
     """Let the catalogue know the table's columns as they are now."""
     if not name.lower().startswith("delta.`"):
-        head = DeltaLog(open_store(place)).head()
+        head = DeltaLog(open_store(place), spark_engine()).head()
         add_name(spark, name, place, head.schema, comment=head.metadata.description)
 
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
     """Columns by position, as SQL's INSERT INTO takes them."""
     place = known_location(spark, name)
-    columns = DeltaLog(open_store(place)).head().schema.names
+    columns = DeltaLog(open_store(place), spark_engine()).head().schema.names
     if len(columns) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(columns)} columns, the data {len(request.df.columns)}",

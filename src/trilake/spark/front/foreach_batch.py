@@ -32,6 +32,7 @@ from trilake.spark.delta.source import write_request
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.storage import open_store
@@ -85,7 +86,7 @@ class WriteBatch:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, unless the table has it."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
-        if committed(DeltaLog(open_store(self.path, dict(self.store))), batch):
+        if committed(DeltaLog(open_store(self.path, dict(self.store)), spark_engine()), batch):
             return
         request = batch_request(WriteRequest(mode=self.mode, schema=from_spark(df.schema), **self.fields), batch)
 
@@ -134,7 +135,7 @@ class MergeBatch:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Merge a batch, unless the table has it; where another commit gets in the way, on the table as it is then."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
-        log = DeltaLog(open_store(self.path, dict(self.store)))
+        log = DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
         if not committed(log, batch):
             with_rows(df, lambda rows: self._merge(rows, log, batch))
 

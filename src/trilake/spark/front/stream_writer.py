@@ -28,6 +28,7 @@ from trilake.spark.front.chains import classes, frame_of, is_connect_class, opti
 from trilake.spark.front.dataframe_writer import our_location, record_option, rename, translated
 from trilake.spark.front.foreach_batch import sink_batches
 from trilake.spark.front.recorder import Action, Record, patch, record_of
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
@@ -195,7 +196,7 @@ def _made(request: _Request, name: str) -> str:
     place = default_location(spark, name)
     schema = from_spark(request.df.schema)
     asked = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
-    write_arrow(DeltaLog(open_store(place)), schema.to_arrow_schema(), [], asked)
+    write_arrow(DeltaLog(open_store(place), spark_engine()), schema.to_arrow_schema(), [], asked)
     rename(spark, name, place)
     return place
 

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.front.foreach_batch import foreach_batch
+from trilake.spark.session.engine import spark_engine
 from trilake.storage import open_store
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def stream_lag(
     newest: int | None = None
     wanted: str | None = None
     if path is not None:
-        head = DeltaLog(open_store(path, dict(storage_options or {}))).head()
+        head = DeltaLog(open_store(path, dict(storage_options or {})), spark_engine()).head()
         newest, wanted = head.version, head.metadata.id
     return [
         lag

@@ -20,6 +20,7 @@ from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS, SaveRequest, our_location, rename, translated
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.columns import column_sql, read_condition
+from trilake.spark.session.engine import spark_engine
 from trilake.storage import open_store
 
 
@@ -90,7 +91,7 @@ def _append(request: _Request) -> None:
 
 def _overwrite(request: _Request, condition: Any) -> None:
     known = _known(request)
-    schema = DeltaLog(open_store(known)).head().schema
+    schema = DeltaLog(open_store(known), spark_engine()).head().schema
     filter = read_condition(request.df.sparkSession, condition, schema).filter
     if filter is None:
         raise InvalidArgumentError(

@@ -112,7 +112,7 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
     with folder, held(df.sparkSession, _SETTINGS):
         writer = _physical(df, plan).write.options(**_OPTIONS)
         writer.option("compression", plan.compression).parquet(f"file://{folder.path}")
-        return _publish(folder, store, plan, runtime or Runtime())
+        return _publish(folder, store, plan, runtime or plan.engine.runtime)
 
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:

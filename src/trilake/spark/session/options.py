@@ -11,6 +11,7 @@ from typing import Any
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, UnknownOptionError
+from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
 from trilake.timestamps import timestamp_ms
 
@@ -88,7 +89,7 @@ def table_path(options: Mapping[str, str]) -> str:
 
 def open_log(options: Mapping[str, str], store: Mapping[str, str]) -> DeltaLog:
     """The log of the table that the options name."""
-    return DeltaLog(open_store(table_path(options), dict(store)))
+    return DeltaLog(open_store(table_path(options), dict(store)), spark_engine())
 
 
 def wanted_version(log: DeltaLog, options: Options) -> int | None:

@@ -16,7 +16,8 @@ from tests.delta.tables import rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.alter.feature_removal import REMOVALS, history_trace, oldest_version
 from trilake.delta.commands.rows.row_changes import run_here
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
@@ -24,6 +25,7 @@ from trilake.delta.log.log_cleanup import DAY_MS
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.features import REGISTRY, has_feature
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.errors import FeatureInUseError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.storage import open_store
 
@@ -33,7 +35,7 @@ class Case:
 
     def __init__(self, data: pa.Table | None = None, **properties: str) -> None:
         self.uri = f"memory://removal-{uuid4()}"
-        self.log = DeltaLog(open_store(self.uri))
+        self.log = DeltaLog(open_store(self.uri), standard_engine())
         data = pa.table({"id": [1, 2], "p": ["u", "v"]}) if data is None else data
         trilake.write(data, self.uri, properties={f"delta.{k.replace('__', '.')}": v for k, v in properties.items()})
         self.alter = Alter(self.log)

@@ -26,6 +26,7 @@ from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
     CorruptFileError,
@@ -51,12 +52,12 @@ def numbers(*values: int) -> pa.Table:
 
 
 def read(log: DeltaLog, version: int | None = None) -> list[int]:
-    return sorted(ArrowDeltaTable(log.store, version=version).to_arrow()["n"].to_pylist())
+    return sorted(ArrowDeltaTable(log.store, standard_engine(), version=version).to_arrow()["n"].to_pylist())
 
 
 def source(**properties: str) -> DeltaLog:
     """A partitioned table; with deletion vectors where the properties say so."""
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2, 3, 4), properties=properties, partition_by=("p",))
     write(log, numbers(5, 6))
     write(log, numbers(), "overwrite", replace_where="n = 1 OR n = 6")
@@ -64,7 +65,7 @@ def source(**properties: str) -> DeltaLog:
 
 
 def target() -> DeltaLog:
-    return DeltaLog(MemoryStore())
+    return DeltaLog(MemoryStore(), standard_engine())
 
 
 def files(log: DeltaLog) -> dict[str, bytes]:
@@ -156,7 +157,7 @@ def test_a_repeated_deep_clone_copies_what_is_new() -> None:
 
 
 def test_a_copy_takes_no_other_files_place() -> None:
-    log, into = DeltaLog(MemoryStore()), target()
+    log, into = DeltaLog(MemoryStore(), standard_engine()), target()
     for place, n in (log, 1), (into, 2):
         write(place, numbers(n), partition_by=("p",))
     (mine,), (theirs,) = (p.snapshot().adds["path"].to_pylist() for p in (into, log))
@@ -214,7 +215,7 @@ def test_properties_and_features_come_along_and_can_be_overridden() -> None:
 
 @pytest.mark.parametrize("shallow", [True, False])
 def test_rules_of_columns_come_along(shallow: bool) -> None:
-    log, into = DeltaLog(MemoryStore()), target()
+    log, into = DeltaLog(MemoryStore(), standard_engine()), target()
     columns = {"id": "bigint", "n": "bigint", "half": "bigint", "double": "bigint"}
     schema = with_rules(columns, {"double": "half * 2"}, ["id"], {"half": "21"})
     create_table(log, TableDescription(schema, properties={"delta.columnMapping.mode": "name"}, cluster_by=("n",)))
@@ -222,7 +223,7 @@ def test_rules_of_columns_come_along(shallow: bool) -> None:
     Alter(log).rename_column("n", "m")
     run(log, into, shallow=shallow)
     write(into, pa.table({"m": [5]}))
-    found = rows(ArrowDeltaTable(into.store).to_arrow())
+    found = rows(ArrowDeltaTable(into.store, standard_engine()).to_arrow())
     assert sorted((r["id"], r["m"], r["double"]) for r in found) == [(1, 1, 42), (2, 2, 42), (3, 5, 42)]
     assert clustering_columns(into.head()) == [("m",)]
 
@@ -272,7 +273,7 @@ def test_a_target_is_replaced_only_if_asked() -> None:
     assert head.metadata.id == before.metadata.id
     assert "deletionVectors" in features_of(head.protocol)
     assert read(into) == read(log)
-    entry = ArrowDeltaTable(into.store).history(1).to_pylist()[0]
+    entry = ArrowDeltaTable(into.store, standard_engine()).history(1).to_pylist()[0]
     assert entry["operation"] == "CLONE"
     assert dict(entry["operationParameters"]) == {
         "source": f"delta.`{log.store.uri}`",
@@ -289,7 +290,7 @@ def test_a_target_is_replaced_only_if_asked() -> None:
         "sourceTableSize",
     ]
     restore(into, version=0)
-    assert ArrowDeltaTable(into.store).to_arrow()["x"].to_pylist() == ["a"]
+    assert ArrowDeltaTable(into.store, standard_engine()).to_arrow()["x"].to_pylist() == ["a"]
 
 
 def test_an_append_only_target_stays() -> None:
@@ -301,10 +302,10 @@ def test_an_append_only_target_stays() -> None:
 
 @pytest.mark.parametrize("place", ["", "/inside", "/.."])
 def test_places_that_two_tables_cannot_share(tmp_path: Path, place: str) -> None:
-    log = DeltaLog(open_store(str(tmp_path / "a" / "t")))
+    log = DeltaLog(open_store(str(tmp_path / "a" / "t")), standard_engine())
     write(log, numbers(1))
     with pytest.raises(InvalidArgumentError, match="cloned into"):
-        run(log, DeltaLog(open_store(f"{tmp_path}/a/t{place}")))
+        run(log, DeltaLog(open_store(f"{tmp_path}/a/t{place}"), standard_engine()))
 
 
 def test_a_faster_writer_wins_and_no_copy_is_left() -> None:
@@ -315,7 +316,7 @@ def test_a_faster_writer_wins_and_no_copy_is_left() -> None:
         if op == "put_if_absent" and key == commit_key(1):
             write(into, numbers(100))
 
-    racing = DeltaLog(FaultStore(into.store, before=other))
+    racing = DeltaLog(FaultStore(into.store, before=other), standard_engine())
     with pytest.raises(ConcurrentAppendError):
         run(log, racing, replace_target=True)
     assert len(files(into)) == 1
@@ -330,7 +331,7 @@ def test_a_crash_at_any_call_leaves_the_table_before_or_after() -> None:
         write(into, numbers(77))
         store = FaultStore(into.store, [Fault(nth=nth, kind="crash")])
         try:
-            run(log, DeltaLog(store), replace_target=True)
+            run(log, DeltaLog(store, standard_engine()), replace_target=True)
             crashed = False
         except SimulatedCrash:
             pass
@@ -367,11 +368,11 @@ def test_clones_follow_their_source(steps: list[tuple[str, int]], vectors: bool)
 
 
 def test_other_readers_see_both_kinds(tmp_path: Path) -> None:
-    log = DeltaLog(open_store(str(tmp_path / "a table ü")))
+    log = DeltaLog(open_store(str(tmp_path / "a table ü")), standard_engine())
     write(log, numbers(1, 2, 3), partition_by=("p",))
     for name, shallow in (("deep", False), ("shallow", True)):
-        run(log, DeltaLog(open_store(str(tmp_path / name))), shallow=shallow)
-        assert read(DeltaLog(open_store(str(tmp_path / name)))) == [1, 2, 3]
+        run(log, DeltaLog(open_store(str(tmp_path / name)), standard_engine()), shallow=shallow)
+        assert read(DeltaLog(open_store(str(tmp_path / name)), standard_engine())) == [1, 2, 3]
     assert sorted(OtherTable(str(tmp_path / "deep")).to_pyarrow_table()["n"].to_pylist()) == [1, 2, 3]
     # deltalake reads no file outside of its table's folder: it is asked for what the log says instead.
     uris = OtherTable(str(tmp_path / "shallow")).file_uris()
@@ -381,7 +382,7 @@ def test_other_readers_see_both_kinds(tmp_path: Path) -> None:
 def test_an_empty_table() -> None:
     log, into = log_of([]), target()
     assert run(log, into).source_num_of_files == 0
-    assert ArrowDeltaTable(into.store).count() == 0
+    assert ArrowDeltaTable(into.store, standard_engine()).count() == 0
 
 
 def test_odd_paths_are_copied() -> None:
@@ -413,18 +414,18 @@ REAL = [
 @pytest.mark.parametrize("name", REAL)
 def test_real_tables(shared: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(shared / "corpus" / "delta" / "golden" / name / "delta", tmp_path / "t")
-    log = DeltaLog(open_store(str(tmp_path / "t")))
+    log = DeltaLog(open_store(str(tmp_path / "t")), standard_engine())
     before = {p: p.stat().st_size for p in tmp_path.rglob("*")}
     try:
-        expected = rows(ArrowDeltaTable(log.store).to_arrow())
+        expected = rows(ArrowDeltaTable(log.store, standard_engine()).to_arrow())
     except MissingFileError:
         with pytest.raises(MissingFileError):
-            run(log, DeltaLog(open_store(str(tmp_path / "deep"))))
+            run(log, DeltaLog(open_store(str(tmp_path / "deep")), standard_engine()))
         return
     for kind in "shallow", "deep":
-        into = DeltaLog(open_store(str(tmp_path / kind)))
+        into = DeltaLog(open_store(str(tmp_path / kind)), standard_engine())
         run(log, into, shallow=kind == "shallow")
-        assert rows(ArrowDeltaTable(into.store).to_arrow()) == expected
+        assert rows(ArrowDeltaTable(into.store, standard_engine()).to_arrow()) == expected
     assert {p: p.stat().st_size for p in before} == before
     vacuum(log, retention_hours=0, enforce_retention=False, dry_run=True)
-    assert rows(ArrowDeltaTable(log.store).to_arrow()) == expected
+    assert rows(ArrowDeltaTable(log.store, standard_engine()).to_arrow()) == expected

@@ -28,6 +28,7 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import (
     CorruptFileError,
     InvalidArgumentError,
@@ -57,11 +58,11 @@ def folder(*keys: str) -> MemoryStore:
 
 
 def read(store: Store, **options: Any) -> list[dict[str, Any]]:
-    return rows(ArrowDeltaTable(store).to_arrow(**options))
+    return rows(ArrowDeltaTable(store, standard_engine()).to_arrow(**options))
 
 
 def types(store: Store) -> dict[str, str]:
-    return {f.name: str(f.type) for f in ArrowDeltaTable(store).snapshot.schema.fields}
+    return {f.name: str(f.type) for f in ArrowDeltaTable(store, standard_engine()).snapshot.schema.fields}
 
 
 # --- the conversion --------------------------------------------------------------------------------------------------
@@ -70,15 +71,15 @@ def types(store: Store) -> dict[str, str]:
 def test_files_stay_as_they_are() -> None:
     store = folder("a.parquet", "sub/b.parquet", "c with %20 and ü.parquet")
     before = {o.key: bytes(store.read(o.key)) for o in store.list()}
-    done = convert_to_delta(store)
+    done = convert_to_delta(store, standard_engine())
     size = sum(len(v) for v in before.values())
     assert done == ConvertResult(0, True, 3, 3, size)
     assert read(store) == [{"n": 0}, {"n": 1}, {"n": 2}]
     after = {o.key: bytes(store.read(o.key)) for o in store.list() if not o.key.startswith("_delta_log/")}
     assert after == before
-    assert vacuum(DeltaLog(store), retention_hours=0, enforce_retention=False).paths == []
-    assert convert_to_delta(store) == ConvertResult(2, False, 3), "nothing is to do the second time"
-    (entry,) = ArrowDeltaTable(store, version=0).history().to_pylist()
+    assert vacuum(DeltaLog(store, standard_engine()), retention_hours=0, enforce_retention=False).paths == []
+    assert convert_to_delta(store, standard_engine()) == ConvertResult(2, False, 3), "nothing is to do the second time"
+    (entry,) = ArrowDeltaTable(store, standard_engine(), version=0).history().to_pylist()
     assert entry["operation"] == "CONVERT"
     assert dict(entry["operationParameters"]) == {
         "numFiles": "3",
@@ -102,9 +103,9 @@ def test_hidden_files_are_no_data() -> None:
         "d._COPYING_",
     ):
         store.put(key, b"no parquet")
-    assert convert_to_delta(store).num_files == 1
+    assert convert_to_delta(store, standard_engine()).num_files == 1
     store = folder("_p=1/x.parquet", "_p=2/x.parquet")
-    assert convert_to_delta(store).num_files == 2
+    assert convert_to_delta(store, standard_engine()).num_files == 2
     assert read(store) == [{"n": 0, "_p": 1}, {"n": 1, "_p": 2}]
 
 
@@ -112,7 +113,7 @@ def test_nothing_to_convert() -> None:
     store = MemoryStore()
     store.put("_x", b"")
     with pytest.raises(TableNotFoundError, match="no file"):
-        convert_to_delta(store)
+        convert_to_delta(store, standard_engine())
     assert [o.key for o in store.list()] == ["_x"]
 
 
@@ -120,7 +121,7 @@ def test_a_table_inside_is_no_folder_of_files() -> None:
     store = folder("x.parquet", "sub/y.parquet")
     store.put("sub/_delta_log/00000000000000000000.json", b"{}")
     with pytest.raises(InvalidArgumentError, match="'sub' is a Delta table"):
-        convert_to_delta(store)
+        convert_to_delta(store, standard_engine())
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PAR1PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1"])
@@ -128,9 +129,9 @@ def test_what_is_not_parquet_is_named(content: bytes) -> None:
     store = folder("a.parquet")
     store.put("notes.txt", content)
     with pytest.raises(CorruptFileError) as caught:
-        convert_to_delta(store)
+        convert_to_delta(store, standard_engine())
     assert "notes.txt" in str(caught.value)
-    assert not DeltaLog(store).exists()
+    assert not DeltaLog(store, standard_engine()).exists()
 
 
 def test_a_file_that_vanishes_is_an_error() -> None:
@@ -141,45 +142,48 @@ def test_a_file_that_vanishes_is_an_error() -> None:
             store.delete([key])
 
     with pytest.raises(MissingFileError):
-        convert_to_delta(FaultStore(store, before=vanish))
+        convert_to_delta(FaultStore(store, before=vanish), standard_engine())
 
 
 def test_somebody_else_is_faster() -> None:
     store = folder("a.parquet")
 
     def other(op: str, key: str) -> None:
-        if op == "put_if_absent" and key == commit_key(0) and not DeltaLog(store).exists():
-            convert_to_delta(store)
+        if op == "put_if_absent" and key == commit_key(0) and not DeltaLog(store, standard_engine()).exists():
+            convert_to_delta(store, standard_engine())
 
-    done = convert_to_delta(FaultStore(store, before=other))
+    done = convert_to_delta(FaultStore(store, before=other), standard_engine())
     assert done == ConvertResult(0, False, 1)
 
 
 def test_properties_and_writes_afterwards() -> None:
     store = folder("p=1/a.parquet")
-    convert_to_delta(store, properties={"delta.enableRowTracking": "true", "owner": "me"})
-    assert DeltaLog(store).head().metadata.configuration["owner"] == "me"
+    convert_to_delta(store, standard_engine(), properties={"delta.enableRowTracking": "true", "owner": "me"})
+    assert DeltaLog(store, standard_engine()).head().metadata.configuration["owner"] == "me"
     table = pa.table({"n": [7], "p": pa.array([2], pa.int32())})
     write_arrow(
-        DeltaLog(store), table.schema, iter(table.to_batches()), WriteRequest("append", from_arrow(table.schema))
+        DeltaLog(store, standard_engine()),
+        table.schema,
+        iter(table.to_batches()),
+        WriteRequest("append", from_arrow(table.schema)),
     )
     assert read(store) == [{"n": 0, "p": 1}, {"n": 7, "p": 2}]
-    assert DeltaLog(store).snapshot().adds["baseRowId"].null_count == 0
+    assert DeltaLog(store, standard_engine()).snapshot().adds["baseRowId"].null_count == 0
     with pytest.raises(InvalidArgumentError, match="column mapping"):
-        convert_to_delta(folder("a.parquet"), properties={"delta.columnMapping.mode": "name"})
+        convert_to_delta(folder("a.parquet"), standard_engine(), properties={"delta.columnMapping.mode": "name"})
     bad = MemoryStore()
     put(bad, "x", pa.table({"a b": [1]}))
     with pytest.raises(InvalidArgumentError, match="names in Parquet"):
-        convert_to_delta(bad)
+        convert_to_delta(bad, standard_engine())
 
 
 def test_the_log_may_lie_elsewhere() -> None:
     store, into = folder("p=a b/x%y.parquet"), MemoryStore()
-    convert_to_delta(store, into=into)
-    assert not DeltaLog(store).exists()
+    convert_to_delta(store, standard_engine(), into=into)
+    assert not DeltaLog(store, standard_engine()).exists()
     assert read(into) == [{"n": 0, "p": "a b"}]
     assert [o.key for o in into.list()] == [commit_key(0)]
-    assert convert_to_delta(store, into=store).converted
+    assert convert_to_delta(store, standard_engine(), into=store).converted
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
@@ -187,7 +191,7 @@ def test_the_log_may_lie_elsewhere() -> None:
 
 def test_partition_columns_come_from_folders() -> None:
     store = folder("d=2024-01-31/s=x%2Fy %3D/a", "d=2024-02-01/s=__HIVE_DEFAULT_PARTITION__/a", "d=2024-02-01/s=é/b")
-    convert_to_delta(store)
+    convert_to_delta(store, standard_engine())
     assert types(store) == {"n": "long", "d": "date", "s": "string"}
     assert read(store) == [
         {"n": 0, "d": dt.date(2024, 1, 31), "s": "x/y ="},
@@ -195,7 +199,7 @@ def test_partition_columns_come_from_folders() -> None:
         {"n": 2, "d": dt.date(2024, 2, 1), "s": "é"},
     ]
     assert len(read(store, filter="d = DATE'2024-02-01' AND s IS NULL")) == 1
-    assert ArrowDeltaTable(store).files("s = 'é'").num_rows == 1
+    assert ArrowDeltaTable(store, standard_engine()).files("s = 'é'").num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -228,8 +232,8 @@ def test_partition_columns_come_from_folders() -> None:
 )
 def test_types_are_inferred_as_spark_does(values: list[str], expected: tuple[str, list[Any]]) -> None:
     store = folder(*(f"v={v}/f{i}" for i, v in enumerate(values)))
-    convert_to_delta(store)
-    found = ArrowDeltaTable(store).to_arrow().sort_by("n")
+    convert_to_delta(store, standard_engine())
+    found = ArrowDeltaTable(store, standard_engine()).to_arrow().sort_by("n")
     assert (types(store)["v"], [repr(v) for v in found["v"].to_pylist()]) == (
         expected[0],
         [repr(v) for v in expected[1]] if expected[0] != "timestamp" else [repr(v) for v in found["v"].to_pylist()],
@@ -241,11 +245,11 @@ def test_types_are_inferred_as_spark_does(values: list[str], expected: tuple[str
 def test_types_that_are_given_hold() -> None:
     store = folder("a=1/b=x/f", "a=007/b=__HIVE_DEFAULT_PARTITION__/f")
     asked: list[str | StructField] = [StructField("A", PrimitiveType("string")), "b"]
-    convert_to_delta(store, partition_by=asked)
+    convert_to_delta(store, standard_engine(), partition_by=asked)
     assert types(store) == {"n": "long", "A": "string", "b": "string"}
     assert [r["A"] for r in read(store)] == ["1", "007"]
     store = folder("a=1/f", "a=2/f")
-    convert_to_delta(store, partition_by=[StructField("a", PrimitiveType("decimal(5,2)"))])
+    convert_to_delta(store, standard_engine(), partition_by=[StructField("a", PrimitiveType("decimal(5,2)"))])
     assert sorted(r["a"] for r in read(store)) == [decimal.Decimal("1.00"), decimal.Decimal("2.00")]
 
 
@@ -273,8 +277,8 @@ def test_types_that_are_given_hold() -> None:
 def test_folders_that_make_no_table(keys: list[str], partition_by: Any, what: str) -> None:
     store = folder(*keys)
     with pytest.raises(InvalidArgumentError, match=what):
-        convert_to_delta(store, partition_by=partition_by)
-    assert not DeltaLog(store).exists()
+        convert_to_delta(store, standard_engine(), partition_by=partition_by)
+    assert not DeltaLog(store, standard_engine()).exists()
 
 
 def test_timestamps_of_folders_are_of_a_zone() -> None:
@@ -289,13 +293,13 @@ def test_timestamps_of_folders_are_of_a_zone() -> None:
 def test_a_partition_column_may_be_in_the_files_too() -> None:
     store = MemoryStore()
     put(store, "p=1/x", pa.table({"a": [1], "p": ["other"], "b": [2]}))
-    convert_to_delta(store)
-    assert ArrowDeltaTable(store).schema.names == ["a", "p", "b"]
+    convert_to_delta(store, standard_engine())
+    assert ArrowDeltaTable(store, standard_engine()).schema.names == ["a", "p", "b"]
     assert read(store) == [{"a": 1, "p": 1, "b": 2}]
     store = MemoryStore()
     put(store, "p=1/x", pa.table({"p": [1]}))
     with pytest.raises(SchemaMismatchError, match="no column besides"):
-        convert_to_delta(store)
+        convert_to_delta(store, standard_engine())
 
 
 @settings(max_examples=40)
@@ -345,10 +349,10 @@ def test_the_schemas_of_all_files_become_one() -> None:
     )
     put(store, "2", pa.table({"B": [2.5], "A": [2], "s": pa.array([{"x": 1, "y": "z"}], wider), "v": pa.nulls(1)}))
     put(store, "3", pa.table({"v": ["late"]}))
-    convert_to_delta(store)
+    convert_to_delta(store, standard_engine())
     assert types(store) == {"a": "long", "s": "struct<x:integer,y:string>", "B": "double", "v": "string"}
-    assert all(f.nullable for f in ArrowDeltaTable(store).snapshot.schema.fields)
-    assert rows(ArrowDeltaTable(store).to_arrow()) == rows(
+    assert all(f.nullable for f in ArrowDeltaTable(store, standard_engine()).snapshot.schema.fields)
+    assert rows(ArrowDeltaTable(store, standard_engine()).to_arrow()) == rows(
         pa.Table.from_pylist(
             [
                 {"a": 1, "s": {"x": 1, "y": None}, "B": None, "v": None},
@@ -381,7 +385,7 @@ def test_files_that_cannot_be_one_table(other: dict[str, pa.Array]) -> None:
     put(store, "1", pa.table(first))
     put(store, "2", pa.table(other))
     with pytest.raises(SchemaMismatchError, match="cannot become one table") as caught:
-        convert_to_delta(store)
+        convert_to_delta(store, standard_engine())
     assert next(iter(other)) in str(caught.value)
     assert "2" in caught.value.context["file"]
 
@@ -398,7 +402,7 @@ def test_types_that_no_table_has(column: pa.Array) -> None:
     store = MemoryStore()
     put(store, "x", pa.table({"c": column}), version="2.6")
     with pytest.raises(SchemaMismatchError) as caught:
-        convert_to_delta(store)
+        convert_to_delta(store, standard_engine())
     assert "x" in str(caught.value.context["file"])
 
 
@@ -406,7 +410,7 @@ def test_columns_that_differ_by_case_alone() -> None:
     store = MemoryStore()
     put(store, "x", pa.table({"s": pa.array([{"a": 1, "A": 2}])}))
     with pytest.raises(SchemaMismatchError, match="differ by case"):
-        convert_to_delta(store)
+        convert_to_delta(store, standard_engine())
 
 
 def test_old_timestamps_are_instants() -> None:
@@ -414,7 +418,7 @@ def test_old_timestamps_are_instants() -> None:
     at = dt.datetime(2020, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
     table = pa.table({"t": pa.array([at], pa.timestamp("us", "UTC")), "s": pa.array([{"n": 1, "u": at}])})
     put(store, "x", table, use_deprecated_int96_timestamps=True)
-    convert_to_delta(store)
+    convert_to_delta(store, standard_engine())
     assert types(store) == {"t": "timestamp", "s": "struct<n:long,u:timestamp>"}
     assert read(store)[0]["t"] == at
 
@@ -425,8 +429,8 @@ def test_what_spark_noted_is_believed_where_it_fits() -> None:
         store = MemoryStore()
         schema = pa.schema([("n", pa.int64())], metadata={"org.apache.spark.sql.parquet.row.metadata": text})
         put(store, "x", pa.table({"n": [1]}, schema=schema))
-        convert_to_delta(store)
-        (f,) = ArrowDeltaTable(store).snapshot.schema.fields
+        convert_to_delta(store, standard_engine())
+        (f,) = ArrowDeltaTable(store, standard_engine()).snapshot.schema.fields
         assert (f.metadata.get("comment"), f.nullable) == (comment, True)
 
 
@@ -440,7 +444,7 @@ def test_merging_is_by_position_of_the_first_file() -> None:
 
 
 def stats(store: Store) -> list[dict[str, Any]]:
-    return [orjson.loads(s) for s in DeltaLog(store).snapshot().adds["stats"].to_pylist()]
+    return [orjson.loads(s) for s in DeltaLog(store, standard_engine()).snapshot().adds["stats"].to_pylist()]
 
 
 def test_statistics_are_those_of_the_footers() -> None:
@@ -469,7 +473,7 @@ def test_statistics_are_those_of_the_footers() -> None:
         }
     )
     put(store, "x", table, row_group_size=2, store_decimal_as_integer=True)
-    convert_to_delta(store)
+    convert_to_delta(store, standard_engine())
     (found,) = stats(store)
     assert found["numRecords"] == 3
     low, high, nulls = found["minValues"], found["maxValues"], found["nullCount"]
@@ -495,20 +499,20 @@ def test_statistics_are_those_of_the_footers() -> None:
         "dict = 'q'": 1,
         "t > TIMESTAMP'1970-01-01 00:00:01'": 1,
     }.items():
-        assert ArrowDeltaTable(store).count(predicate) == count, predicate
+        assert ArrowDeltaTable(store, standard_engine()).count(predicate) == count, predicate
 
 
 def test_statistics_as_asked() -> None:
     store = folder("a", "b")
-    convert_to_delta(store, collect_stats=False)
-    assert DeltaLog(store).snapshot().adds["stats"].to_pylist() == [None, None]
+    convert_to_delta(store, standard_engine(), collect_stats=False)
+    assert DeltaLog(store, standard_engine()).snapshot().adds["stats"].to_pylist() == [None, None]
     store = MemoryStore()
     put(store, "x", pa.table({"a": [1], "b": [2]}))
-    convert_to_delta(store, properties={"delta.dataSkippingStatsColumns": "b"})
+    convert_to_delta(store, standard_engine(), properties={"delta.dataSkippingStatsColumns": "b"})
     assert stats(store)[0]["minValues"] == {"b": 2}
     store = MemoryStore()
     put(store, "x", pa.table({"a": [1], "b": [2]}), write_statistics=False)
-    convert_to_delta(store)
+    convert_to_delta(store, standard_engine())
     assert stats(store) == [{"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}]
 
 
@@ -531,10 +535,10 @@ def test_no_file_is_skipped_that_holds_a_match(
     for i in range(2):
         for place in (store, plain):
             put(place, f"x{i}", table.slice(i * 4, 4), row_group_size=2)
-    convert_to_delta(store)
-    convert_to_delta(plain, collect_stats=False)
+    convert_to_delta(store, standard_engine())
+    convert_to_delta(plain, standard_engine(), collect_stats=False)
     # As texts: a NaN differs from itself.
-    left, right = (rows(ArrowDeltaTable(s).to_arrow(filter=filter)) for s in (store, plain))
+    left, right = (rows(ArrowDeltaTable(s, standard_engine()).to_arrow(filter=filter)) for s in (store, plain))
     assert repr(left) == repr(right)
 
 
@@ -545,7 +549,7 @@ def test_other_readers_see_the_table(tmp_path: Path) -> None:
     table = pa.table({"p": ["a b", None, "ü/%"], "d": [dt.date(2024, 1, 1)] * 3, "n": [1, 2, 3]})
     pq.write_to_dataset(table, tmp_path / "t", partition_cols=["p", "d"])
     store = open_store(str(tmp_path / "t"))
-    done = convert_to_delta(store, partition_by=[StructField("p", PrimitiveType("string")), "d"])
+    done = convert_to_delta(store, standard_engine(), partition_by=[StructField("p", PrimitiveType("string")), "d"])
     assert done.num_files == 3
     expected = rows(table.select(["n", "p", "d"]))
     assert read(store) == expected
@@ -560,4 +564,4 @@ def test_hostile_files_give_typed_errors() -> None:
     for cut in range(0, len(content) - 1, 37):
         store.put("bad.parquet", bytes(content[:cut]))
         with pytest.raises(TrilakeError):
-            convert_to_delta(store)
+            convert_to_delta(store, standard_engine())

@@ -30,6 +30,7 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
     InvalidArgumentError,
@@ -52,11 +53,11 @@ def numbers(*values: int) -> pa.Table:
 
 
 def read(log: DeltaLog, version: int | None = None) -> list[dict[str, Any]]:
-    return rows(ArrowDeltaTable(log.store, version=version).to_arrow())
+    return rows(ArrowDeltaTable(log.store, standard_engine(), version=version).to_arrow())
 
 
 def three_versions(store: Any = None, **properties: str) -> DeltaLog:
-    log = DeltaLog(store or MemoryStore())
+    log = DeltaLog(store or MemoryStore(), standard_engine())
     write(log, numbers(1, 2), properties=properties)
     write(log, numbers(3))
     write(log, numbers(9), "overwrite")
@@ -76,7 +77,7 @@ def test_rows_and_metrics() -> None:
         newest,
         sum(sizes),
     )
-    (entry,) = ArrowDeltaTable(log.store).history(1).to_pylist()
+    (entry,) = ArrowDeltaTable(log.store, standard_engine()).history(1).to_pylist()
     assert (entry["operation"], entry["readVersion"], entry["isBlindAppend"]) == ("RESTORE", 2, False)
     assert dict(entry["operationParameters"]) == {"version": "1"}
     assert entry["isolationLevel"] == "Serializable"
@@ -93,7 +94,7 @@ def test_rows_and_metrics() -> None:
 
 
 def test_files_that_both_versions_have_are_not_touched() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1))
     write(log, numbers(2))
     done = restore(log, version=0)
@@ -106,13 +107,13 @@ def test_files_that_both_versions_have_are_not_touched() -> None:
 
 def test_by_time() -> None:
     now = [10_000]
-    log = DeltaLog(MemoryStore(clock=lambda: now[0]))
+    log = DeltaLog(MemoryStore(clock=lambda: now[0]), standard_engine())
     for n in range(3):
         write(log, numbers(n), "overwrite")
         now[0] += 10_000
     assert restore(log, timestamp_ms=20_500).restored_version == 1
     assert read(log) == [{"n": 1}]
-    (entry,) = ArrowDeltaTable(log.store).history(1).to_pylist()
+    (entry,) = ArrowDeltaTable(log.store, standard_engine()).history(1).to_pylist()
     assert dict(entry["operationParameters"]) == {"timestamp": "1970-01-01 00:00:20.500Z"}
     with pytest.raises(VersionNotFoundError):
         restore(log, timestamp_ms=9_999)
@@ -199,7 +200,7 @@ def test_the_protocol_keeps_its_features() -> None:
 
 
 def test_identity_columns_go_on() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     schema = with_rules({"id": "bigint", "down": "bigint", "n": "bigint"}, {}, {"id": (1, 1), "down": (0, -10)}, {})
     create_table(log, TableDescription(schema))
     write(log, numbers(1))
@@ -213,7 +214,7 @@ def test_identity_columns_go_on() -> None:
 
 
 def test_row_ids_and_their_mark_stay() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), properties={"delta.enableRowTracking": "true"})
     write(log, numbers(3), "overwrite")
     ids = log.snapshot(0).adds["baseRowId"].to_pylist()
@@ -227,7 +228,7 @@ def test_row_ids_and_their_mark_stay() -> None:
 
 
 def test_column_ids_are_not_given_out_twice() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1), properties={"delta.columnMapping.mode": "name"})
     Alter(log).add_columns({"m": "string"})
     Alter(log).drop_columns(["m"])
@@ -253,7 +254,7 @@ def test_times_and_protected_checkpoints_are_those_of_now() -> None:
 
 
 def test_clustering_is_as_it_was() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     create_table(log, TableDescription(from_arrow(numbers().schema), cluster_by=("n",)))
     Alter(log).cluster_by()
     assert clustering_columns(log.head()) == []
@@ -264,7 +265,7 @@ def test_clustering_is_as_it_was() -> None:
 
 
 def test_an_append_only_table_loses_no_row() -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1))
     write(log, numbers(2))
     Alter(log).set_properties({"delta.appendOnly": "true"})
@@ -290,7 +291,7 @@ def test_a_change_meanwhile_is_a_conflict() -> None:
         if op == "put_if_absent" and key == commit_key(3):
             write(log, numbers(100))
 
-    racing = DeltaLog(FaultStore(log.store, before=other))
+    racing = DeltaLog(FaultStore(log.store, before=other), standard_engine())
     with pytest.raises(ConcurrentAppendError):
         restore(racing, version=0)
     assert read(log) == [{"n": 100}, {"n": 9}]
@@ -299,7 +300,7 @@ def test_a_change_meanwhile_is_a_conflict() -> None:
 def test_the_change_feed_tells_of_it() -> None:
     log = three_versions(**{"delta.enableChangeDataFeed": "true"})
     restore(log, version=0)
-    changes = ArrowDeltaTable(log.store).changes(3).select(["n", "_change_type"])
+    changes = ArrowDeltaTable(log.store, standard_engine()).changes(3).select(["n", "_change_type"])
     assert rows(changes) == [
         {"n": 1, "_change_type": "insert"},
         {"n": 2, "_change_type": "insert"},
@@ -336,7 +337,7 @@ STEPS = st.lists(
 @settings(max_examples=20)
 @given(STEPS, st.booleans())
 def test_histories_with_restores_equal_an_oracle(steps: list[tuple[str, int]], vectors: bool) -> None:
-    log = DeltaLog(MemoryStore())
+    log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(0, 1, 2), properties={"delta.enableDeletionVectors": str(vectors).lower()})
     oracle = [[0, 1, 2]]
     for kind, n in steps:
@@ -378,7 +379,7 @@ def test_real_tables_go_back_to_every_version(shared: Path, tmp_path: Path, name
     if not source.is_dir():
         pytest.fail(f"the corpus has no table {name}")
     shutil.copytree(source, tmp_path / "t")
-    log = DeltaLog(open_store(str(tmp_path / "t")))
+    log = DeltaLog(open_store(str(tmp_path / "t")), standard_engine())
     newest, refused = log.head().version, 0
     for version in range(newest):
         try:

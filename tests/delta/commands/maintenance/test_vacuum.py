@@ -29,6 +29,7 @@ from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z8
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import (
     InvalidArgumentError,
     MissingFileError,
@@ -58,7 +59,7 @@ class _World:
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(clock=lambda: self.now)
-        self.log = DeltaLog(self.store)
+        self.log = DeltaLog(self.store, standard_engine())
         self.runtime = Runtime(
             clock_ms=lambda: self.now, new_id=lambda: str(uuid.UUID(int=next(self.ids))), sleep=lambda _: None
         )
@@ -79,7 +80,7 @@ class _World:
             self.versions[v] = rows(self.read(v))
 
     def read(self, version: int | None = None) -> pa.Table:
-        return ArrowDeltaTable(self.store, version=version).to_arrow()
+        return ArrowDeltaTable(self.store, standard_engine(), version=version).to_arrow()
 
     def vacuum(self, **options: Any) -> VacuumResult:
         done = vacuum(self.log, runtime=self.runtime, **options)
@@ -127,7 +128,7 @@ def test_the_history_tells_of_a_vacuum() -> None:
     world.write([(1, 2)], "overwrite")
     world.now += 2 * WEEK * HOUR
     done = world.vacuum(retention_hours=200)
-    history = ArrowDeltaTable(world.store).history(2).to_pylist()
+    history = ArrowDeltaTable(world.store, standard_engine()).history(2).to_pylist()
     assert done.version == 3
     assert [h["operation"] for h in history] == ["VACUUM END", "VACUUM START"]
     assert dict(history[0]["operationParameters"]) == {"status": "COMPLETED"}
@@ -251,7 +252,7 @@ def test_a_short_retention_is_refused_unless_somebody_insists() -> None:
     assert "retentionDurationCheck.enabled" in str(caught.value)
     assert world.there("x")
     assert world.vacuum(retention_hours=0, enforce_retention=False).paths == ["x"]
-    start = ArrowDeltaTable(world.store).history(2).to_pylist()[1]
+    start = ArrowDeltaTable(world.store, standard_engine()).history(2).to_pylist()[1]
     assert dict(start["operationParameters"])["retentionCheckEnabled"] == "false"
 
 
@@ -440,7 +441,7 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     (root / "linked").symlink_to(outside)
     (root / "a link").symlink_to(outside / "precious")
     runtime = Runtime(clock_ms=lambda: 1_000_000 * HOUR)
-    done = vacuum(DeltaLog(store), runtime=runtime)
+    done = vacuum(DeltaLog(store, standard_engine()), runtime=runtime)
     assert {"old/deep/er/x", "odd %2F +ü\n'\"/x", "half/x"} <= set(done.paths)
     assert set(done.folders) == {"old/deep/er", "old/deep", "old", "odd %2F +ü\n'\"", "empty/er", "empty"}
     left = {str(p.relative_to(root)) for p in root.iterdir()}
@@ -466,10 +467,12 @@ def test_what_a_dead_job_staged_goes_when_it_is_old(tmp_path: Path) -> None:
     (staged,) = tmp_path.glob(".trilake-*")
     now = next(iter(store.unfinished())).modified_ms
     runtime = Runtime(clock_ms=lambda: now + (WEEK - 1) * HOUR)
-    assert vacuum(DeltaLog(store), runtime=runtime).paths == []
+    assert vacuum(DeltaLog(store, standard_engine()), runtime=runtime).paths == []
     assert staged.exists()
     runtime = Runtime(clock_ms=lambda: now + (WEEK + 1) * HOUR)
-    assert vacuum(DeltaLog(store), runtime=runtime).paths == [f"{staged.name}/files/_temporary/0/part-0.parquet"]
+    assert vacuum(DeltaLog(store, standard_engine()), runtime=runtime).paths == [
+        f"{staged.name}/files/_temporary/0/part-0.parquet"
+    ]
     assert not staged.exists()
     assert len(list((tmp_path / "_hidden").rglob("part-0.parquet"))) == 1, "what is hidden is none of its business"
 
@@ -483,10 +486,10 @@ def test_what_a_dead_writer_left_goes_when_it_is_old(tmp_path: Path) -> None:
     (log_file,) = [*store.list("_delta_log")]
     now = left.modified_ms
     runtime = Runtime(clock_ms=lambda: now + (WEEK - 1) * HOUR)
-    assert vacuum(DeltaLog(store), dry_run=True, runtime=runtime).paths == []
+    assert vacuum(DeltaLog(store, standard_engine()), dry_run=True, runtime=runtime).paths == []
     runtime = Runtime(clock_ms=lambda: now + (WEEK + 1) * HOUR)
     assert log_file.size
-    assert vacuum(DeltaLog(store), record=False, runtime=runtime).paths == [left.key]
+    assert vacuum(DeltaLog(store, standard_engine()), record=False, runtime=runtime).paths == [left.key]
     assert [*store.unfinished()] == []
     output.__exit__(ValueError, ValueError(), None)
 
@@ -510,7 +513,7 @@ def test_a_crash_at_any_call_leaves_a_sound_table() -> None:
         world = prepared()
         store = FaultStore(world.store, [Fault(nth=nth, kind="crash")])
         try:
-            vacuum(DeltaLog(store), runtime=world.runtime)
+            vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
             crashed = False
         except SimulatedCrash:
             pass
@@ -531,8 +534,8 @@ def test_a_failed_delete_is_told_in_the_history() -> None:
     world.now += (WEEK + 1) * HOUR
     store = FaultStore(world.store, [Fault("delete")])
     with pytest.raises(StorageError):
-        vacuum(DeltaLog(store), runtime=world.runtime)
-    end = ArrowDeltaTable(world.store).history(1).to_pylist()[0]
+        vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
+    end = ArrowDeltaTable(world.store, standard_engine()).history(1).to_pylist()[0]
     assert (end["operation"], dict(end["operationParameters"])) == ("VACUUM END", {"status": "FAILED"})
     assert len(world.vacuum().paths) == 1
 
@@ -550,7 +553,7 @@ def test_a_file_that_came_back_meanwhile_is_spared() -> None:
             world.store.put_if_absent(key, lines([{"commitInfo": {}}, {"add": action}]))
 
     store = FaultStore(world.store, before=restore)
-    done = vacuum(DeltaLog(store), runtime=world.runtime)
+    done = vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
     assert done.paths == []
     assert rows(world.read()) == [{"p": 1, "n": 1}, {"p": 1, "n": 2}]
 
@@ -619,7 +622,7 @@ def test_every_version_within_the_retention_reads_as_before(
 
 
 def _changes(world: _World, version: int) -> pa.Table:
-    return ArrowDeltaTable(world.store).changes(version, version).drop_columns(["_commit_timestamp"])
+    return ArrowDeltaTable(world.store, standard_engine()).changes(version, version).drop_columns(["_commit_timestamp"])
 
 
 # --- tables of other writers -----------------------------------------------------------------------------------------
@@ -643,10 +646,10 @@ REAL = [
 @pytest.mark.parametrize("name", REAL)
 def test_no_live_file_of_a_real_table_goes(shared: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(shared / "corpus" / "delta" / "golden" / name / "delta", tmp_path / "t")
-    log = DeltaLog(open_store(str(tmp_path / "t")))
+    log = DeltaLog(open_store(str(tmp_path / "t")), standard_engine())
     before = {o.key for o in log.store.list()}
     try:
-        expected = rows(ArrowDeltaTable(log.store).to_arrow())
+        expected = rows(ArrowDeltaTable(log.store, standard_engine()).to_arrow())
     except MissingFileError:
         expected = []
     everything = Runtime(clock_ms=lambda: 10**14)
@@ -655,14 +658,14 @@ def test_no_live_file_of_a_real_table_goes(shared: Path, tmp_path: Path, name: s
     assert {o.key for o in log.store.list()} == before - set(done.paths) | {LAST_VACUUM}
     assert not set(done.paths) & set(decoded_paths(log.snapshot().adds["path"]).to_pylist())
     if expected:
-        assert rows(ArrowDeltaTable(log.store).to_arrow()) == expected
+        assert rows(ArrowDeltaTable(log.store, standard_engine()).to_arrow()) == expected
     assert vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything).paths == []
 
 
 def test_an_object_store(s3_options: Mapping[str, str]) -> None:
     store = open_store("s3://lake/maintained table", dict(s3_options))
     table = pa.table({"p": [1, 2], "n": [1, 2]}, schema=SCHEMA)
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     modes: tuple[Any, ...] = ("append", "overwrite")
     for mode in modes:
         request = WriteRequest(mode, from_arrow(SCHEMA), partition_by=("p",))
@@ -672,10 +675,12 @@ def test_an_object_store(s3_options: Mapping[str, str]) -> None:
     done = vacuum(log, runtime=later)
     assert (len(done.paths), done.folders) == (3, ())
     assert [o.key for o in store.list("p=9")] == []
-    assert rows(ArrowDeltaTable(store).to_arrow()) == rows(table)
-    copy = DeltaLog(open_store("s3://lake/a copy", dict(s3_options)))
+    assert rows(ArrowDeltaTable(store, standard_engine()).to_arrow()) == rows(table)
+    copy = DeltaLog(open_store("s3://lake/a copy", dict(s3_options)), standard_engine())
     assert clone(log.snapshot(), log, copy).num_copied_files == 2
-    shallow = DeltaLog(open_store("s3://lake/a reference", dict(s3_options)))
+    shallow = DeltaLog(open_store("s3://lake/a reference", dict(s3_options)), standard_engine())
     clone(log.snapshot(), log, shallow, shallow=True)
     for place in (copy, shallow):
-        assert rows(ArrowDeltaTable(place.store).to_arrow()) == rows(ArrowDeltaTable(store).to_arrow())
+        assert rows(ArrowDeltaTable(place.store, standard_engine()).to_arrow()) == rows(
+            ArrowDeltaTable(store, standard_engine()).to_arrow()
+        )

@@ -26,9 +26,11 @@ from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFileError, InvalidArgumentError
 from trilake.progress import progress
 from trilake.storage import open_store
@@ -454,7 +456,7 @@ def test_what_they_optimized_is_read(tmp_path: Any) -> None:
 
 def meanwhile(uri: str, other: Callable[[], None], request: OptimizeRequest | None = None) -> Any:
     """Optimize, while another writer commits after the files were read."""
-    log = DeltaLog(open_store(uri))
+    log = DeltaLog(open_store(uri), standard_engine())
 
     def run(function: Any, tasks: Any) -> Any:
         found = list(run_here(function, tasks))

@@ -28,6 +28,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import read_positions
+from trilake.engine import standard_engine
 from trilake.errors import ConcurrentDeleteDeleteError, CorruptFileError, InvalidArgumentError
 from trilake.storage.memory import MemoryStore
 
@@ -124,7 +125,7 @@ def test_a_file_without_statistics_gets_the_count_that_a_vector_needs(tmp_path: 
         for line in lines:
             line.get("add", {}).pop("stats", None)
         commit.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-    log = DeltaLog(log.store)
+    log = DeltaLog(log.store, standard_engine())
     snapshot = log.snapshot()
     taken = take_rows(log, snapshot, {0: BitMap64([1]), 1: BitMap64(range(4))}, job_id="job", runtime=RUNTIME)
     (add,) = [a["add"] for a in taken.actions if "add" in a]

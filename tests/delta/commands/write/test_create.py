@@ -18,6 +18,7 @@ from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
 from trilake.delta.runtime import Runtime
+from trilake.engine import standard_engine
 from trilake.errors import ExpressionError, InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.storage import open_store
 
@@ -26,7 +27,7 @@ PLAIN = TableDescription(StructType((StructField("id", LONG), StructField("p", T
 
 
 def new_log() -> DeltaLog:
-    return DeltaLog(open_store(f"memory://create-{uuid4()}"))
+    return DeltaLog(open_store(f"memory://create-{uuid4()}"), standard_engine())
 
 
 def test_a_table_with_everything() -> None:

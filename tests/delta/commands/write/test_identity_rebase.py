@@ -17,6 +17,7 @@ from trilake.delta.commands.write.write import WriteRequest, write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
+from trilake.engine import standard_engine
 from trilake.errors import MetadataChangedError
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -37,7 +38,7 @@ def _table(store: Store, partition: tuple[str, ...] = (), **identity: Any) -> St
 def _write(store: Store, values: list[str], **request: Any) -> None:
     rows = pa.table({"v": values, "p": ["x"] * len(values)})
     asked = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
-    write_arrow(DeltaLog(store), rows.schema, rows.to_batches(), asked)
+    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), asked)
 
 
 def _rows(store: Store) -> list[tuple[int, str]]:
@@ -45,7 +46,7 @@ def _rows(store: Store) -> list[tuple[int, str]]:
 
 
 def _mark(store: Store) -> int | None:
-    field: StructField = DeltaLog(store).snapshot().schema.field("id")
+    field: StructField = DeltaLog(store, standard_engine()).snapshot().schema.field("id")
     mark: int | None = field.metadata.get("delta.identity.highWaterMark")
     return mark
 
@@ -82,10 +83,11 @@ def test_another_change_of_the_metadata_is_still_a_conflict() -> None:
     def before(op: str, key: str) -> None:
         if op == "put_if_absent" and not done:
             done.append(1)
-            log = DeltaLog(inner)
+            log = DeltaLog(inner, standard_engine())
             changed = replace(log.snapshot().metadata, configuration={"a": "b"})
             from trilake.delta.commit.conflicts import ReadSet
-            from trilake.delta.commit.transaction import CommitPlan, commit
+            from trilake.delta.commit.plan import CommitPlan
+            from trilake.delta.commit.transaction import commit
 
             commit(log, log.snapshot(), CommitPlan("SET", {}, [], metadata=changed, read=ReadSet()))
 
@@ -122,7 +124,9 @@ def test_explicit_values_conflict_instead_of_moving() -> None:
     given = pa.table({"id": [7], "v": ["mine"], "p": ["x"]})
     request = WriteRequest("append", from_arrow(given.schema))
     try:
-        write_arrow(DeltaLog(FaultStore(inner, before=before)), given.schema, given.to_batches(), request)
+        write_arrow(
+            DeltaLog(FaultStore(inner, before=before), standard_engine()), given.schema, given.to_batches(), request
+        )
     except MetadataChangedError:
         assert _rows(inner) == [(1, "w")]
     else:

@@ -12,6 +12,7 @@ import trilake
 from tests.delta.tables import fixed_runtime, rows
 from trilake import Transaction
 from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteReadError,
@@ -32,7 +33,7 @@ def _table(**options: Any) -> MemoryStore:
 
 
 def _actions(store: MemoryStore, version: int) -> dict[str, list[Any]]:
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     batch = log.parse(log.commits(version, version))
     found: dict[str, list[Any]] = {"add": batch.add.to_pylist(), "remove": batch.remove.to_pylist()}
     for _, name, data in batch.rare:

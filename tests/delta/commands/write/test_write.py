@@ -18,6 +18,7 @@ import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, rows, table_of
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
+from trilake.engine import standard_engine
 from trilake.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -113,7 +114,7 @@ PARTS = pa.table({"n": [1, 2, 3, 4], "p": ["x", "y", "x", None], "d": [dt.date(2
 def test_partitioned(uri: str) -> None:
     trilake.write(PARTS, uri, partition_by=["P", "d"])
     assert _check(uri) == rows(PARTS)
-    log = DeltaLog(open_store(uri))
+    log = DeltaLog(open_store(uri), standard_engine())
     assert log.snapshot().metadata.partition_columns == ("p", "d")
     files = trilake.open(uri).files()
     assert {tuple(v) for v in files["partition_values"].to_pylist()} == {
@@ -215,7 +216,7 @@ def test_every_type_agrees_with_deltalake(uri: str) -> None:
 def test_timestamps_without_a_zone_need_a_feature(uri: str) -> None:
     data = pa.table({"t": pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us"))})
     trilake.write(data, uri)
-    found = DeltaLog(open_store(uri)).snapshot().protocol
+    found = DeltaLog(open_store(uri), standard_engine()).snapshot().protocol
     assert "timestampNtz" in (found.reader_features or ())
     assert _check(uri) == rows(data)
 
@@ -240,7 +241,7 @@ def test_other_arrow_types(array: pa.Array, type_: str) -> None:
     uri = MemoryStore().uri
     trilake.write(pa.table({"a": array}), uri)
     table = trilake.open(uri)
-    assert str(DeltaLog(open_store(uri)).snapshot().schema.fields[0].type) == type_
+    assert str(DeltaLog(open_store(uri), standard_engine()).snapshot().schema.fields[0].type) == type_
     assert table.to_arrow().num_rows == 1
     assert table.to_arrow()["a"].null_count == 0
 
@@ -372,7 +373,7 @@ def test_batches_of_different_schemas_do_not_lose_columns() -> None:
 def test_properties() -> None:
     uri = MemoryStore().uri
     trilake.write(AB, uri, properties={"delta.appendonly": "true", "my.own": "x"})
-    conf = DeltaLog(open_store(uri)).snapshot().metadata.configuration
+    conf = DeltaLog(open_store(uri), standard_engine()).snapshot().metadata.configuration
     assert conf == {"delta.appendOnly": "true", "my.own": "x"}
     trilake.write(AB, uri, mode="append", properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidArgumentError, match="append-only"):
@@ -400,7 +401,7 @@ def test_properties_that_cannot_be_are_refused(key: str, error: type[TrilakeErro
 
 def test_the_change_feed_and_deletion_vectors_raise_the_protocol(uri: str) -> None:
     trilake.write(AB, uri, properties={"delta.enableChangeDataFeed": "true"})
-    assert DeltaLog(open_store(uri)).snapshot().protocol.min_writer_version == 4
+    assert DeltaLog(open_store(uri), standard_engine()).snapshot().protocol.min_writer_version == 4
     assert _check(uri) == rows(AB)
 
 
@@ -478,7 +479,7 @@ def test_a_checkpoint_every_ten_commits(uri: str) -> None:
     store = open_store(uri)
     found = [o.key for o in store.list("_delta_log") if "checkpoint.parquet" in o.key]
     assert [int(k[11:31]) for k in found] == [10, 20]
-    assert DeltaLog(store).snapshot().segment.checkpoint_version == 20
+    assert DeltaLog(store, standard_engine()).snapshot().segment.checkpoint_version == 20
     assert len(_check(uri)) == 22
 
 
@@ -486,4 +487,4 @@ def test_the_interval_is_a_property() -> None:
     uri = MemoryStore().uri
     for i in range(5):
         trilake.write(AB, uri, mode="append", properties={"delta.checkpointInterval": "2"} if i == 0 else None)
-    assert [v for v, _ in DeltaLog(open_store(uri)).listing().checkpoints] == [2, 4]
+    assert [v for v, _ in DeltaLog(open_store(uri), standard_engine()).listing().checkpoints] == [2, 4]

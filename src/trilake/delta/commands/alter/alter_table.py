@@ -22,7 +22,8 @@ from trilake.delta.commands.alter import feature_removal
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
@@ -68,10 +69,11 @@ class Alter:
     be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
 
     >>> import pyarrow as pa, trilake
+    >>> from trilake.engine import standard_engine
     >>> from trilake.storage import open_store
     >>> trilake.write(pa.table({"n": [1, 2]}), "memory://doc-alter", mode="overwrite").version
     0
-    >>> table = Alter(DeltaLog(open_store("memory://doc-alter")))
+    >>> table = Alter(DeltaLog(open_store("memory://doc-alter"), standard_engine()))
     >>> table.add_columns({"note": "string"}), table.add_constraint("positive", "n > 0")
     (1, 2)
     """
@@ -84,7 +86,7 @@ class Alter:
         find_violation: FindViolation | None = None,
         run: Runner = run_here,
     ) -> None:
-        self.log, self.runtime, self.find_violation, self.run = log, runtime or Runtime(), find_violation, run
+        self.log, self.runtime, self.find_violation, self.run = log, runtime or log.engine.runtime, find_violation, run
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
@@ -147,7 +149,9 @@ class Alter:
     def comment(self, comment: str | None, path: PathLike | None = None) -> int:
         """Describe a column, or the table where no column is named; ``None`` removes the text."""
         if path is None:
-            return self._run(lambda h: alter_properties.set_description(h.protocol, h.metadata, comment))
+            return self._run(
+                lambda h: alter_properties.set_description(h.protocol, h.metadata, comment, new_id=self.runtime.new_id)
+            )
         return self._run(lambda h: alter.comment_column(h.protocol, h.metadata, path, comment))
 
     def set_default(self, column: PathLike, expression: str) -> int:
@@ -195,7 +199,11 @@ class Alter:
 
     def unset_properties(self, *keys: str, if_exists: bool = False) -> int:
         """Remove table properties.  Raises ``InvalidArgumentError`` for one that is not set."""
-        return self._run(lambda h: alter_properties.unset_properties(h.protocol, h.metadata, keys, if_exists=if_exists))
+        return self._run(
+            lambda h: alter_properties.unset_properties(
+                h.protocol, h.metadata, keys, new_id=self.runtime.new_id, if_exists=if_exists
+            )
+        )
 
     def add_constraint(self, name: str, expression: str) -> int:
         """Add a CHECK constraint.
@@ -214,7 +222,9 @@ class Alter:
 
     def add_feature(self, name: str) -> int:
         """Add a table feature and those it needs.  Raises ``UnsupportedProtocolError`` for an unknown one."""
-        return self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, name))
+        return self._run(
+            lambda h: alter_properties.add_feature(h.protocol, h.metadata, name, new_id=self.runtime.new_id)
+        )
 
     def upgrade_protocol(self, reader: int, writer: int) -> int:
         """Raise the protocol's versions.  Raises ``InvalidArgumentError`` for versions that do not exist."""
@@ -356,7 +366,11 @@ class Alter:
 
     def _give_row_ids(self) -> None:
         """Make the table one whose files all have row ids, as the property promises: feature first, then the files."""
-        self._run(lambda h: alter_properties.add_feature(h.protocol, h.metadata, row_tracking.FEATURE))
+        self._run(
+            lambda h: alter_properties.add_feature(
+                h.protocol, h.metadata, row_tracking.FEATURE, new_id=self.runtime.new_id
+            )
+        )
         self._again(self._backfill)
 
     def _backfill(self) -> int:

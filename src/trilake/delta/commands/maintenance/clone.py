@@ -17,7 +17,8 @@ from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.metadata.property_changes import prepared
@@ -76,16 +77,17 @@ def clone(
     share with another, ``ConflictError`` where another writer changed the target meanwhile.
 
     >>> import pyarrow as pa, trilake
+    >>> from trilake.engine import standard_engine
     >>> from trilake.storage import open_store
     >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-clone", mode="overwrite")
-    >>> log = DeltaLog(open_store("memory://doc-clone"))
-    >>> copy = DeltaLog(open_store("memory://doc-clone-copy"))
+    >>> log = DeltaLog(open_store("memory://doc-clone"), standard_engine())
+    >>> copy = DeltaLog(open_store("memory://doc-clone-copy"), standard_engine())
     >>> clone(log.snapshot(), log, copy, replace_target=True).num_copied_files
     1
     >>> trilake.open("memory://doc-clone-copy").count()
     2
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or into.engine.runtime
     _check_places(source.uri, into.store.uri)
     base = _target(into, replace_target)
     asked = parse_properties(properties or {})

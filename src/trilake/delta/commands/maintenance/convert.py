@@ -24,7 +24,9 @@ from trilake.delta.commands.maintenance.convert_partitions import Partitions, di
 from trilake.delta.commands.maintenance.vacuum_files import nested_tables
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
+from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import encode_path
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
@@ -59,6 +61,7 @@ class ConvertResult:
 
 def convert_to_delta(
     store: Store,
+    engine: Engine,
     *,
     partition_by: Sequence[str | StructField] | None = None,
     into: Store | None = None,
@@ -74,6 +77,7 @@ def convert_to_delta(
     Parameters
     ----------
     store: where the files are.
+    engine: of the table that is made.
     partition_by: the partition columns, in the order of the folders: fields, or names whose types are inferred.  All is
         inferred where it is left out.
     into: another place for the log, whose table then names the files where they are.
@@ -89,20 +93,21 @@ def convert_to_delta(
     ``InvalidArgumentError`` for folders that contradict each other.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq, trilake
+    >>> from trilake.engine import standard_engine
     >>> from trilake.storage import open_store
     >>> store = open_store("memory://doc-convert")
     >>> for p in 1, 2:
     ...     with store.open_output(f"p={p}/x.parquet") as out:
     ...         pq.write_table(pa.table({"n": [p * 10]}), out)
-    >>> convert_to_delta(store).num_files
+    >>> convert_to_delta(store, standard_engine()).num_files
     2
     >>> trilake.open("memory://doc-convert").to_arrow(filter="p = 2").to_pylist()
     [{'n': 20, 'p': 2}]
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or engine.runtime
     if into is not None and into.uri == store.uri:
         into = None
-    log = DeltaLog(into or store, user_metadata=user_metadata)
+    log = DeltaLog(into or store, engine, user_metadata=user_metadata)
     if (found := _already(log)) is not None:
         return found
     files = _data_files(store)

@@ -19,7 +19,8 @@ from trilake.delta.commands.maintenance.carried_files import (
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.log import DeltaLog, Snapshot, timestamp_text
 from trilake.delta.protocol import in_commit_timestamps
@@ -79,15 +80,16 @@ def restore(
     that would lose rows, ``ConflictError`` where another writer changed the table meanwhile.
 
     >>> import pyarrow as pa, trilake
+    >>> from trilake.engine import standard_engine
     >>> from trilake.storage import open_store
     >>> for n in 1, 2:
     ...     _ = trilake.write(pa.table({"n": [n]}), "memory://doc-restore", mode="overwrite")
-    >>> restore(DeltaLog(open_store("memory://doc-restore")), version=0).version
+    >>> restore(DeltaLog(open_store("memory://doc-restore"), standard_engine()), version=0).version
     2
     >>> trilake.open("memory://doc-restore").to_arrow()["n"].to_pylist()
     [1]
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     if (version is None) == (timestamp_ms is None):
         raise InvalidArgumentError("either the version or the timestamp to restore must be given")
     wanted = version if version is not None else log.version_at(_given(timestamp_ms))

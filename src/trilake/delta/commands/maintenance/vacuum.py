@@ -43,7 +43,8 @@ from trilake.delta.commands.maintenance.vacuum_listing import (
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.segment import LOG
 from trilake.delta.protocol.features import check_writable
@@ -142,12 +143,13 @@ def vacuum(
     reading the log raises.
 
     >>> import pyarrow as pa, trilake
+    >>> from trilake.engine import standard_engine
     >>> from trilake.storage import open_store
     >>> _ = trilake.write(pa.table({"n": [1]}), "memory://doc-vacuum", mode="overwrite")
-    >>> vacuum(DeltaLog(open_store("memory://doc-vacuum")), dry_run=True).paths
+    >>> vacuum(DeltaLog(open_store("memory://doc-vacuum"), standard_engine()), dry_run=True).paths
     []
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     head = log.snapshot() if known is None else log.update(known)
     check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
     default = duration_ms(head.property(RETENTION, "interval 1 week"))

@@ -112,6 +112,7 @@ def merge_files(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan
         schema,
         tuple(schema.field(c).name for c in metadata.partition_columns),
         job_id,
+        snapshot.engine.for_tasks(),
         metadata.configuration,
         provider=metadata.provider.lower(),
         extra=tuple(pa.field(f.name, pa.int64()) for f in row_columns(snapshot)),

@@ -77,7 +77,7 @@ def merge(log: DeltaLog, source: Any, request: MergeRequest, runtime: Runtime | 
     ``AmbiguousMergeError`` where several source rows would change one row, what the table's rules raise for new rows
     that break them, and a ``ConflictError`` where another commit got in the way.
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     started = runtime.clock_ms()
     check_clauses(request.clauses)
     snapshot = log.snapshot()

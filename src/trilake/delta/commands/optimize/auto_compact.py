@@ -1,11 +1,9 @@
 """Automatic compaction: small files are put together after the commit that made them too many.
 
-On where the table says so (``delta.autoOptimize.autoCompact``), or whoever writes (:data:`settings`).  Only the
-partitions that the commit added files to are looked at, and of them only those that have enough small files.  The
+On where the table says so (``delta.autoOptimize.autoCompact``), or whoever writes does (``CompactionSettings``).  Only
+the partitions that the commit added files to are looked at, and of them only those that have enough small files.  The
 commit that comes before it stands whatever happens here: a compaction that fails is a warning, and a later one tries
 again.
-
-Importing this module is what makes commits do so; everything that writes to tables through this package imports it.
 """
 
 from __future__ import annotations
@@ -23,7 +21,8 @@ import pyarrow.compute as pc
 from trilake.delta.commands.optimize.bins import Numbers, partition_codes, sizes_of
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commit.transaction import AFTER_COMMIT, CommitPlan
+from trilake.delta.commit.hooks import CommitEvent
+from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.runtime import Runtime
@@ -66,25 +65,34 @@ class AutoCompaction:
 _ON = ("true", "auto", "legacy")
 
 
-def _default(_: Metadata) -> AutoCompaction:
+#: Says of a table's metadata how it is compacted after a commit.
+CompactionSettings = Callable[[Metadata], AutoCompaction]
+
+
+def table_compaction(metadata: Metadata) -> AutoCompaction:
+    """As the table's own properties say, whatever they are."""
+    del metadata
     return AutoCompaction()
 
 
-#: Asked after each commit how to compact a table with this metadata: the last of these.  A layer that has settings of
-#: its own puts its function in.
-settings: list[Callable[[Metadata], AutoCompaction]] = [_default]
+@dataclass(frozen=True)
+class AutoCompact:
+    """The hook that compacts after a commit; ``settings`` is asked how."""
 
+    settings: CompactionSettings = table_compaction
 
-def compact_after(log: DeltaLog, plan: CommitPlan, metadata: Metadata, version: int, runtime: Runtime) -> None:
-    """Compact what the commit of ``version`` made too many small files of.  Never raises because of that."""
-    try:
-        chosen = settings[-1](metadata)
-        if chosen.wanted(metadata):
-            partitions = _added_to(plan)
-            if partitions:
-                _compact(log, metadata, partitions, chosen, runtime)
-    except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
-        _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, log.store.uri, e)
+    def __call__(self, event: CommitEvent) -> None:
+        """Compacts what the commit made too many small files of.  Never raises because of that."""
+        log = event.log
+        try:
+            chosen = self.settings(event.metadata)
+            if chosen.wanted(event.metadata):
+                partitions = _added_to(event.plan)
+                if partitions:
+                    _compact(log, event.metadata, partitions, chosen, event.runtime)
+        except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
+            uri, version = log.store.uri, event.version
+            _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)
 
 
 def _added_to(plan: CommitPlan) -> set[str]:
@@ -123,6 +131,3 @@ def due(snapshot: Snapshot, partitions: set[str], how: AutoCompaction) -> Number
     texts = adds["partitionValues"].take(pa.array(small[first[enough]])).to_pylist()
     wanted = [code for code, v in zip(distinct[enough], texts, strict=True) if _key(dict(v or ())) in partitions]
     return small[np.isin(codes, wanted)]
-
-
-AFTER_COMMIT.append(compact_after)

@@ -137,7 +137,7 @@ def optimize(
     fit the table, a ``ConflictError`` where other writers removed every file that was optimized, and whatever reading
     and writing raise.
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     started = runtime.clock_ms()
     snapshot = snapshot or log.snapshot()
     check_changeable(snapshot, "OPTIMIZE", removes=False)
@@ -166,7 +166,7 @@ def purge(
 
     Raises as :func:`optimize` does.
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     started, snapshot = runtime.clock_ms(), log.snapshot()
     check_changeable(snapshot, "REORG", removes=False)
     request = OptimizeRequest(where=where, target_size=target_size, predicates=predicates)

@@ -23,7 +23,6 @@ from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, sample_indexe
 from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import ReadPlan
 from trilake.storage.base import Store
@@ -89,7 +88,7 @@ class Rewrite:
 
     def __call__(self, work: Bin) -> Rewritten:
         """Write the files of a bin again.  Where that fails, its new files are gone."""
-        runtime, plan = Runtime(), self.plan
+        runtime, plan = self.plan.files.engine.runtime, self.plan
         files = replace(plan.files, unbounded=work.unbounded)
         with TaskWriter(self.store, files, work.number, runtime) as writer:
             batches = self.rows(work.files)

@@ -34,7 +34,8 @@ from trilake.delta.commands.rows.row_changes import (
 )
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import file_keys
@@ -129,7 +130,7 @@ def _plan(snapshot: Snapshot, work: Work, bins: int, runtime: Runtime) -> Rewrit
     )
     files = rewrite_plan(snapshot, runtime.new_id())
     if work.metadata is not None:
-        after = metadata_plan(work.metadata, snapshot.uri, snapshot.version)
+        after = metadata_plan(work.metadata, snapshot.engine, snapshot.uri, snapshot.version)
         files = replace(files, schema=replace(files.schema, fields=after.fields))
         files = replace(files, configuration=work.metadata.configuration)
     # Bins and rows per file have decided on the sizes; this is for data that grow when they are written again.

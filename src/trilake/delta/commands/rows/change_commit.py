@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, Committed, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import Committed, commit
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.isolation import DEFAULT_LEVEL, parse_level
 from trilake.delta.runtime import Runtime

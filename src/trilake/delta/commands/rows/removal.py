@@ -128,7 +128,7 @@ def remove_rows(
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:
     """Change files that say the rows of new data files were inserted: for a commit that has change files at all."""
-    with TaskWriter(store, change_file_plan(files), 0, Runtime()) as feed:
+    with TaskWriter(store, change_file_plan(files), 0, files.engine.runtime) as feed:
         for task in tasks:
             for batch in read_task(store, task, snapshot_plan):
                 feed.write(with_change_type(batch, "insert"))

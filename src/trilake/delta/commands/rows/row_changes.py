@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 from trilake.delta.commands.rows.change_commit import discard
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.transaction import remove_action
-from trilake.delta.files.file_plan import WRITERS, FilePlan
+from trilake.delta.files.file_plan import FilePlan, not_written
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
@@ -73,7 +73,7 @@ def uses_vectors(snapshot: Snapshot) -> bool:
     metadata = snapshot.metadata
     named = "deletionVectors" in (snapshot.protocol.writer_features or ())
     # Files that are not written here (ORC, CSV, ...) never get one, whatever the property says.
-    return named and _on(metadata.configuration, VECTORS) and metadata.provider.lower() in {"parquet", *WRITERS}
+    return named and _on(metadata.configuration, VECTORS) and metadata.provider.lower() in snapshot.engine.written
 
 
 def records_changes(snapshot: Snapshot) -> bool:
@@ -100,12 +100,8 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
             file=uri,
         )
     provider = metadata.provider.lower()
-    if provider not in {"parquet", *WRITERS}:
-        raise InvalidArgumentError(
-            f"the table's files are {provider!r}, and no such files are written",
-            help=f"written are {', '.join(sorted({'parquet', *WRITERS}))}",
-            file=uri,
-        )
+    if provider not in snapshot.engine.written:
+        raise not_written(snapshot.engine, provider, uri)
 
 
 def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:
@@ -130,6 +126,7 @@ def rewrite_plan(snapshot: Snapshot, job_id: str) -> FilePlan:
         read_schema(snapshot.schema),  # as rows are read: a file may lack a column that must not be null
         tuple(snapshot.schema.field(c).name for c in metadata.partition_columns),
         job_id,
+        snapshot.engine.for_tasks(),
         metadata.configuration,
         provider=metadata.provider.lower(),
         extra=tuple(pa.field(f.name, pa.int64()) for f in row_columns(snapshot)),
@@ -445,7 +442,7 @@ class _CopyJob:
             return _Copied(task.source.number, error=e)
 
     def _copy(self, task: _Copy) -> _Copied:
-        runtime, source, kept = Runtime(), task.source, 0
+        runtime, source, kept = self.files.engine.runtime, task.source, 0
         gone = None if task.taken is None else row_indexes(BitMap64.deserialize(task.taken))
         with (
             TaskWriter(self.store, self.files, source.number, runtime) as rest,

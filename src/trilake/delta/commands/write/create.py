@@ -14,7 +14,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import check_provider
 from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.log import DeltaLog, Snapshot
@@ -126,15 +128,16 @@ def create_table(
     ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType, StructField
+    >>> from trilake.engine import standard_engine
     >>> from trilake.storage import open_store
-    >>> log = DeltaLog(open_store("memory://doc-create"))
+    >>> log = DeltaLog(open_store("memory://doc-create"), standard_engine())
     >>> columns = StructType((StructField("id", PrimitiveType("long"), False),))
     >>> create_table(log, TableDescription(columns, comment="numbers"), mode="create_or_replace")
     CreateResult(version=0, created=True)
     """
     if mode not in MODES:
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help=f"modes are {', '.join(MODES)}")
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     try:
         base: Snapshot | None = log.snapshot()
     except TableNotFoundError:
@@ -164,7 +167,7 @@ def create_table(
 
 
 def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode: CreateMode, runtime: Runtime) -> int:
-    protocol, metadata = described(table, base, runtime)
+    protocol, metadata = described(table, base, log.engine, runtime)
     domains = _clustering(table, metadata.schema, base)
     check_writable(protocol, metadata, uri=log.store.uri, version=0 if base is None else base.version + 1)
     now = runtime.clock_ms()
@@ -193,7 +196,9 @@ def _paths(adds: pa.Table) -> frozenset[str]:
     return frozenset(adds["path"].to_pylist())
 
 
-def described(table: TableDescription, base: Snapshot | None, runtime: Runtime) -> tuple[Protocol, Metadata]:
+def described(
+    table: TableDescription, base: Snapshot | None, engine: Engine, runtime: Runtime
+) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a described table, which takes the place of ``base`` where that is there.
 
     Raises as :func:`create_table` does.
@@ -204,7 +209,7 @@ def described(table: TableDescription, base: Snapshot | None, runtime: Runtime) 
         schema,
         partition_by=table.partition_by,
         properties=table.properties,
-        provider=_provider(table, base),
+        provider=_provider(engine, table, base),
         runtime=runtime,
         description=table.comment,
     )
@@ -221,12 +226,12 @@ def described(table: TableDescription, base: Snapshot | None, runtime: Runtime) 
     return upgraded(protocol, metadata, named), metadata
 
 
-def _provider(table: TableDescription, base: Snapshot | None) -> str:
+def _provider(engine: Engine, table: TableDescription, base: Snapshot | None) -> str:
     """The format of the data files.  Raises ``InvalidArgumentError`` or ``SchemaMismatchError``."""
     provider = "parquet" if base is None else base.metadata.provider
     if table.data_format is not None:
         provider = table.data_format.lower()
-        check_provider(provider, table.schema, "" if base is None else base.uri)
+        check_provider(engine, provider, table.schema, "" if base is None else base.uri)
     return provider
 
 

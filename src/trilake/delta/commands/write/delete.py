@@ -132,7 +132,7 @@ def delete_rows(
     ``FilterError`` where the predicate fails on a row, a ``ConflictError`` where another commit excludes this one.
     """
     predicate = "true" if filter is None else filter.text
-    command = Deletion(log, snapshot, predicate, filter, runtime or Runtime())
+    command = Deletion(log, snapshot, predicate, filter, runtime or log.engine.runtime)
     command.check()
     found = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter, run=run)
     return command.finish(found, run, user_metadata)

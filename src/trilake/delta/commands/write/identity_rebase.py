@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from trilake.delta.commit.transaction import CommitPlan
+from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
@@ -65,7 +65,7 @@ class IdentityRebase:
         return replace(plan, file_actions=actions, metadata=metadata, read=replace(plan.read, metadata=newest))
 
     def _moved(self, adds: Sequence[Mapping[str, Any]], by: Mapping[str, int]) -> list[dict[str, Any]]:
-        plan = metadata_plan(self.standing, self.log.store.uri, 0)
+        plan = metadata_plan(self.standing, self.log.engine, self.log.store.uri, 0)
         files = replace(self.files, schema=read_schema(self.files.schema), rules=None, required=None)
         with TaskWriter(self.log.store, files, 0, self.runtime) as writer:
             for add in adds:

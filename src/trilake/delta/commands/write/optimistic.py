@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog, Snapshot
@@ -29,11 +30,10 @@ from trilake.delta.runtime import Runtime
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.scan.skipping import skip_files
 from trilake.errors import InvalidArgumentError
-from trilake.storage.base import Store
 from trilake.table import FilterLike
 
 
-class Transaction:
+class OptimisticTransaction:
     """An optimistic transaction on the newest version of a table (or on ``version``).
 
     Nothing is locked and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as well
@@ -41,34 +41,22 @@ class Transaction:
 
     Parameters
     ----------
-    store: the table's place, see :func:`trilake.storage.open_store`.
+    log: the table's log, with an engine that commits.
     version: the version to stand on; the newest by default.
     isolation: ``"Serializable"``, ``"WriteSerializable"`` or ``"SnapshotIsolation"``; the table's own level by default.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``UnsupportedProtocolError``.
-
-    >>> import pyarrow as pa, trilake
-    >>> from trilake.storage import open_store
-    >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-transaction", mode="overwrite")
-    >>> tx = Transaction(open_store("memory://doc-transaction"))
-    >>> old = tx.read("n < 3")
-    >>> tx.remove(old)
-    >>> tx.write(pa.table({"n": [3, 4]}))
-    >>> tx.commit("REWRITE")
-    1
-    >>> sorted(trilake.open("memory://doc-transaction").to_arrow()["n"].to_pylist())
-    [3, 4]
     """
 
     def __init__(
         self,
-        store: Store,
+        log: DeltaLog,
         *,
         version: int | None = None,
         isolation: str | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        self.log, self.runtime = DeltaLog(store), runtime or Runtime()
+        self.log, self.runtime = log, runtime or log.engine.runtime
         self._version = version
         self._isolation = None if isolation is None else parse_level(isolation)
         self._reads = ReadSet()
@@ -122,6 +110,7 @@ class Transaction:
             metadata.schema,
             metadata.partition_columns,
             self.runtime.new_id(),
+            self.log.engine.for_tasks(),
             metadata.configuration,
             provider=metadata.provider.lower(),
             rules=RowRules.of(metadata, source, uri=self.log.store.uri, now_ms=now),

@@ -95,7 +95,7 @@ def _matching(
     removal = remove_rows(log, base, where, files.job_id, runtime=runtime, run=run)
     actions = [*removal.taken.actions]
     if removal.taken.change_files:
-        plan = metadata_plan(metadata, base.uri, base.version)
+        plan = metadata_plan(metadata, base.engine, base.uri, base.version)
         new = [FileTask(unquote(a["path"]), a["size"], a["partitionValues"]) for a in adds]
         actions += write_inserts(log.store, plan, files, new)
     metrics = {"numRemovedFiles": len(removal.taken.removed), "numCopiedRows": removal.taken.copied}

@@ -181,7 +181,7 @@ class NewRows:
     """
 
     def __init__(self, store: Store, files: FilePlan, rules: RowRules, task: int, *, feed: bool) -> None:
-        runtime = Runtime()
+        runtime = files.engine.runtime
         self.files, self.feed, self.updated = files, feed, 0
         self.pipeline: RowPipeline = rules.start(task)
         self.writer = TaskWriter(store, files, task, runtime)
@@ -341,7 +341,7 @@ def update_rows(
     ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``ExpressionError`` for an expression that is
     wrong or fails on a row, a ``ConflictError`` where another commit excludes this one.
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     command = Update(log, snapshot, "true" if filter is None else filter.text, filter, runtime)
     command.check()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())

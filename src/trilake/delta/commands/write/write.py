@@ -17,7 +17,8 @@ import pyarrow as pa
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
@@ -148,7 +149,10 @@ class WritePlan:
         if not isinstance(self.base, Snapshot):
             return self
         base = self.base
-        return replace(self, base=Head(base.uri, base.version, replace(base.state, **_NO_FILES), base.segment))
+        return replace(
+            self,
+            base=Head(base.uri, base.version, replace(base.state, **_NO_FILES), base.segment, base.engine.for_tasks()),
+        )
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ def plan_write(
     ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot.
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     uri = log.store.uri
     try:
         # Only a write that replaces files needs to know them.
@@ -214,18 +218,19 @@ def plan_write(
             raise TableExistsError("a Delta table is there already", file=uri, version=base.version)
         protocol, metadata, version = base.protocol, base.metadata, base.version
         if request.mode == "ignore" or _seen(base, request):
-            files = FilePlan(base.schema, metadata.partition_columns, runtime.new_id())
+            files = FilePlan(base.schema, metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
             return WritePlan(request, files, metadata, protocol, base, nothing=True)
         check_writable(protocol, metadata, uri=uri, version=version)
         request = _dynamic(base, request, uri)
         _check_existing(base, request, uri)
         protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
         protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
-    check_provider(metadata.provider.lower(), metadata.schema, uri)
+    check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
     files = FilePlan(
         metadata.schema,
         metadata.partition_columns,
         runtime.new_id(),
+        log.engine.for_tasks(),
         metadata.configuration,
         provider=metadata.provider.lower(),
         rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark),
@@ -317,7 +322,7 @@ def finish_write(
     adds = [a for part in parts for a in part.actions]
     new: list[Mapping[str, Any]] = [{"add": a} for a in adds]
     try:
-        runtime = runtime or Runtime()
+        runtime = runtime or log.engine.runtime
         replaced = _replaced(log, plan, adds, runtime, run)
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
@@ -432,7 +437,7 @@ def write_arrow(
     runtime: Runtime | None = None,
 ) -> WriteResult:
     """Write Arrow rows from this process: all three steps."""
-    runtime = runtime or Runtime()
+    runtime = runtime or log.engine.runtime
     plan = plan_write(log, request, runtime)
     if plan.nothing:
         return finish_write(log, plan, [], runtime)

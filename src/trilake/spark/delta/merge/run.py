@@ -49,7 +49,6 @@ from trilake.delta.commands.rows.change_commit import discard
 from trilake.delta.commands.rows.row_changes import check_changeable, records_changes, row_columns, take_rows
 from trilake.delta.commands.write.write import files_of_job
 from trilake.delta.commit import row_tracking
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError, WriteFailedError
 from trilake.expr import Filter
@@ -138,7 +137,7 @@ class _Job:
 
     def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
         self.spark, self.table, self.request = spark, table, request
-        self.snapshot, self.log, self.runtime = table.snapshot, table.log, Runtime()
+        self.snapshot, self.log, self.runtime = table.snapshot, table.log, table.log.engine.runtime
         self.started = self.runtime.clock_ms()
         self.job_id = self.runtime.new_id()
         snapshot, given = self.snapshot, from_spark(request.source.schema)

@@ -24,14 +24,10 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.rules.store_assignment import assign_batch
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import TrilakeError
-from trilake.spark.delta.providers import install_providers
 from trilake.spark.delta.row_addresses import FILE, ROW, RowOrigins
 from trilake.storage.base import Store
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 #: The number of a row of the source, and the number of the clause that a row gets, null for none.
 SOURCE, CLAUSE = "__trilake_source", "__trilake_clause"
@@ -108,7 +104,7 @@ class _Pass:
 
     def __init__(self, job: MergeTask, task: int, tasks: int | None) -> None:
         self.job = job
-        runtime = Runtime()
+        runtime = job.files.engine.runtime
         self.writer = TaskWriter(job.store, job.files, task, runtime)
         self.changes = TaskWriter(job.store, change_file_plan(job.files), task, runtime)
         count = len(job.clauses)

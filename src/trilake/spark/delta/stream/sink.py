@@ -20,13 +20,11 @@ from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.sink import BatchId, commit_batch, query_id
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.providers import install_providers
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.source_api import DataSourceStreamArrowWriter, WriterCommitMessage
 from trilake.spark.session.stream_options import checkpoint_of
 from trilake.storage import open_store
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 _log = logging.getLogger("trilake.spark")
 
@@ -58,7 +56,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         self.plan = plan_write(self._log(), request).to_travel()
 
     def _log(self) -> DeltaLog:
-        return DeltaLog(open_store(self.path, self.store))
+        return DeltaLog(open_store(self.path, self.store), spark_engine())
 
     @cached_property
     def query(self) -> str:

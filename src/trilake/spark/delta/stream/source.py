@@ -26,7 +26,7 @@ from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.errors import InvalidArgumentError, MissingFileError
-from trilake.spark.delta.providers import install_providers
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.packing import pack_files
 from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark
@@ -40,8 +40,6 @@ from trilake.spark.session.source_api import (
     SupportsTriggerAvailableNow,
 )
 from trilake.storage import open_store
-
-install_providers()  # here, because Spark's tasks import this module and nothing to its right
 
 #: Options that limit a batch.
 STREAM_LIMITS = {"maxFilesPerTrigger", "maxBytesPerTrigger"}
@@ -87,7 +85,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stream(self) -> DeltaStream:
         """The stream itself, opened when it is first asked for."""
         if self._opened is None:
-            log = DeltaLog(open_store(self.path, self.store))
+            log = DeltaLog(open_store(self.path, self.store), spark_engine())
             if self.analysed is not None:
                 reading = Reading(self.analysed.metadata, self.analysed.version)
             else:

@@ -1,17 +1,13 @@
-"""Data files of Delta tables that are of another format of this library: ``metaData.format.provider`` ``lance`` or
-``trevni``.
-
-Formats do not know each other, so the two meet here, in a layer that may know both.  Nothing of Spark is
-imported: tables that are read without it need this too.
-"""
+"""Lance as a format of a Delta table's data files: ``metaData.format.provider`` ``lance``."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from trilake.delta.files.file_plan import CHECKS, WRITERS, FilePlan, RowFile
+from trilake.delta.engine import FileBatches, FileFormat, RowFile
+from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.scan.conform import needed_file_columns
-from trilake.delta.scan.data_files import PROVIDERS, FileBatches, no_columns
+from trilake.delta.scan.data_files import no_columns
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
 from trilake.storage.base import Store
@@ -19,48 +15,6 @@ from trilake.storage.base import Store
 #: Rows of a Lance file's row group: the unit in which it is read, and larger than that of a dataset, whose rows are
 #: taken one by one.
 _GROUP = 1 << 14
-
-
-def install_providers() -> None:
-    """Let Delta tables have Lance and Trevni files.  Calling it again changes nothing."""
-    PROVIDERS["trevni"] = _read_trevni
-    WRITERS["trevni"] = _write_trevni
-    PROVIDERS["lance"] = _read_lance
-    WRITERS["lance"] = _write_lance
-    CHECKS["lance"] = _check_lance
-
-
-# --- Trevni ----------------------------------------------------------------------------------------------------------
-
-
-def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    from trilake.trevni.file import TrevniFile  # late: its kernels take time to load
-
-    if plan.mode == "id":
-        raise UnsupportedProtocolError(
-            "columns are mapped by id, and Trevni files have no ids of columns", file=plan.uri, version=plan.version
-        )
-    file = TrevniFile((store, key))
-    schema = file.schema
-    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-    names = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
-    if not names:
-        yield 0, no_columns(file.row_count)
-        return
-    position = 0
-    for batch in file.batches(names):
-        yield position, batch
-        position += batch.num_rows
-
-
-def _write_trevni(store: Store, key: str, schema: pa.Schema, plan: FilePlan) -> RowFile:
-    from trilake.trevni.writer import TrevniWriter
-
-    # Files of many partitions may be open at once; what exceeds this waits on disk.
-    return TrevniWriter((store, key), schema, codec=plan.compression, checksum="crc32", memory=1 << 24)
-
-
-# --- Lance -----------------------------------------------------------------------------------------------------------
 
 
 def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
@@ -162,3 +116,6 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
         f = kind.value_field
         return pa.list_(pa.field(f.name, _without_nulls(f.type), False, f.metadata))
     return kind
+
+
+LANCE = FileFormat("lance", _read_lance, _write_lance, _check_lance)

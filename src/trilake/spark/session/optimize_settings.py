@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trilake.delta.commands.optimize import auto_compact
 from trilake.delta.commands.optimize.auto_compact import AutoCompaction
 from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.protocol.actions import Metadata
@@ -71,10 +70,6 @@ def session_compaction(metadata: Metadata) -> AutoCompaction:
         min_size=integer(spark, "autoCompact.minFileSize", max(1, size // 2)),
         run=chosen.run,
     )
-
-
-if session_compaction not in auto_compact.settings:
-    auto_compact.settings.append(session_compaction)
 
 
 # --- writes ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,45 @@
+"""``CommitPlan``: everything a commit says, apart from its version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.protocol.actions import Metadata, Protocol
+
+
+@dataclass(frozen=True)
+class CommitPlan:
+    """Everything a commit says, apart from its version.
+
+    ``file_actions`` are whole action objects, one key each, such as ``{"add": {...}}``; ``txns`` the versions of
+    applications that the commit stands for, and ``domains`` the configuration of metadata domains (``None`` removes
+    one).
+    """
+
+    operation: str
+    parameters: Mapping[str, Any]
+    file_actions: Sequence[Mapping[str, Any]]
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    user_metadata: str | None = None
+    read: ReadSet = field(default_factory=ReadSet)
+    txns: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+    #: Makes the plan anew when identity columns moved on under it; see
+    #: :class:`~trilake.delta.commit.conflicts.ReadSet`.
+    rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
+
+    @property
+    def complete_read(self) -> ReadSet:
+        """The read set, with what the plan itself says of it."""
+        return replace(
+            self.read,
+            app_ids=self.read.app_ids | set(self.txns),
+            domains=self.read.domains | set(self.domains),
+            changes_metadata=self.read.changes_metadata or self.metadata is not None,
+            rebases_identity=self.rebase is not None,
+        )

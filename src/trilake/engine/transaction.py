@@ -1,0 +1,45 @@
+"""``Transaction``: reads and changes as one commit, for engines built on this library."""
+
+from __future__ import annotations
+
+from trilake.delta.commands.write.optimistic import OptimisticTransaction
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.runtime import Runtime
+from trilake.engine.standard import standard_engine
+from trilake.storage.base import Store
+
+
+class Transaction(OptimisticTransaction):
+    """An optimistic transaction on the newest version of a table (or on ``version``), with the standard engine.
+
+    Parameters
+    ----------
+    store: the table's place, see :func:`trilake.storage.open_store`.
+    version: the version to stand on; the newest by default.
+    isolation: ``"Serializable"``, ``"WriteSerializable"`` or ``"SnapshotIsolation"``; the table's own level by default.
+    runtime: clock, ids and waiting; this machine's by default.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``UnsupportedProtocolError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> from trilake.storage import open_store
+    >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-transaction", mode="overwrite")
+    >>> tx = Transaction(open_store("memory://doc-transaction"))
+    >>> old = tx.read("n < 3")
+    >>> tx.remove(old)
+    >>> tx.write(pa.table({"n": [3, 4]}))
+    >>> tx.commit("REWRITE")
+    1
+    >>> sorted(trilake.open("memory://doc-transaction").to_arrow()["n"].to_pylist())
+    [3, 4]
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        version: int | None = None,
+        isolation: str | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__(DeltaLog(store, standard_engine(runtime=runtime)), version=version, isolation=isolation)

@@ -1,0 +1,61 @@
+"""``Engine``: a log without one never does less, it says so; plans carry what their tasks need."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.delta.tables import add, lines, metadata, protocol
+from trilake.delta.commands.write.write import WriteRequest, plan_write, write_arrow
+from trilake.delta.engine import Engine
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.scan.data_files import read_data_file
+from trilake.delta.scan.scan import plan_scan
+from trilake.engine import standard_engine
+from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+ROWS = pa.table({"n": [1, 2]})
+REQUEST = WriteRequest("append", from_arrow(ROWS.schema))
+
+
+def test_a_log_without_an_engine_reads_and_refuses_to_commit() -> None:
+    trilake.write(ROWS, "memory://engine-none", mode="overwrite")
+    log = DeltaLog(open_store("memory://engine-none"))
+    assert log.snapshot().adds.num_rows == 1
+    with pytest.raises(InvalidArgumentError, match="without an engine that commits"):
+        write_arrow(log, ROWS.schema, ROWS.to_batches(), REQUEST)
+    assert log.snapshot().version == 0
+
+
+def test_a_log_without_an_engine_refuses_formats_that_it_lacks() -> None:
+    store = MemoryStore()
+    action = metadata()
+    action["metaData"]["format"]["provider"] = "lance"
+    store.put_if_absent("_delta_log/00000000000000000000.json", lines([protocol(), action, add("x")]))
+    plan = plan_scan(DeltaLog(store).snapshot())
+    with pytest.raises(UnsupportedProtocolError, match="'lance'"):
+        next(iter(read_data_file(store, "x", plan.plan, threads=False)))
+    with pytest.raises(InvalidArgumentError, match="no such files are written"):
+        plan_write(DeltaLog(store), WriteRequest("append", from_arrow(pa.schema([("a", pa.int64())]))))
+
+
+def test_plans_travel_with_formats_and_without_hooks() -> None:
+    trilake.write(ROWS, "memory://engine-plan", mode="overwrite")
+    log = DeltaLog(open_store("memory://engine-plan"), standard_engine())
+    plan = plan_write(log, REQUEST).to_travel()
+    arrived = pickle.loads(pickle.dumps(plan))
+    assert [f.name for f in arrived.files.engine.formats] == ["lance", "trevni"]
+    assert arrived.files.engine.hooks is None, "a task never commits"
+
+
+def test_hooks_run_in_their_order_and_may_give_the_snapshot() -> None:
+    seen: list[str] = []
+    hooks = (lambda e: seen.append(f"first {e.version}"), lambda e: seen.append(f"second {e.plan.operation}"))
+    write_arrow(DeltaLog(MemoryStore(), Engine((), hooks)), ROWS.schema, ROWS.to_batches(), REQUEST)
+    assert seen == ["first 0", "second WRITE"]

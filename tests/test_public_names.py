@@ -1,0 +1,69 @@
+"""Nothing happens because of an import: each public name, imported alone, behaves as when everything is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trilake
+
+ALONE = """
+import sys
+from trilake import {name}
+loaded = sorted(m for m in sys.modules if m.startswith("trilake."))
+from trilake.engine import standard_engine
+alone = standard_engine()
+import trilake
+for other in trilake.__all__:
+    getattr(trilake, other)
+assert [f.name for f in alone.formats] == ["lance", "trevni"]
+assert standard_engine().formats == alone.formats and standard_engine().hooks == alone.hooks
+print(len(loaded))
+"""
+
+COMPACTED = """
+import pyarrow as pa
+{first}
+from trilake import Transaction
+from trilake.storage import open_store
+import trilake.api as api
+store = open_store({place!r})
+api.create({place!r}, pa.schema([("n", pa.int64())]), properties={{"delta.autoOptimize.autoCompact": "true"}})
+for n in range(60):
+    tx = Transaction(store)
+    tx.write(pa.table({{"n": [n]}}))
+    tx.commit("WRITE")
+print(len(tx.log.snapshot().adds))
+"""
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", [n for n in trilake.__all__ if n != "__version__"])
+def test_a_name_works_alone(name: str) -> None:
+    assert int(run(ALONE.format(name=name))) > 0
+
+
+@pytest.mark.parametrize("first", ["", "from trilake import open, write, DeltaTable"])
+def test_commits_compact_whatever_was_imported(tmp_path: Path, first: str) -> None:
+    assert int(run(COMPACTED.format(first=first, place=str(tmp_path / "t")))) < 20
+
+
+def test_a_table_of_lance_files_is_written_by_a_transaction_alone(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    run(
+        "import pyarrow as pa; from trilake import create, Transaction; from trilake.storage import open_store;"
+        f"create({place!r}, pa.schema([('n', pa.int64())]), data_format='lance')"
+    )
+    run(
+        "import pyarrow as pa; from trilake import Transaction; from trilake.storage import open_store;"
+        f"tx = Transaction(open_store({place!r})); tx.write(pa.table({{'n': [7]}})); tx.commit('WRITE')"
+    )
+    assert trilake.open(place).to_arrow().to_pylist() == [{"n": 7}]
