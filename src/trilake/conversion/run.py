@@ -245,9 +245,11 @@ def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Out
         _discard(target, outcomes)
         if spark is None or not isinstance(e, Exception) or isinstance(e, TrilakeError):
             raise
-        raise WriteFailedError(
-            f"a task failed before the commit; the target is unchanged. Cause: {e}", help="repeat the conversion"
-        ) from e
+        from trilake.spark.session.job_errors import job_error_of  # late, as above
+
+        raise job_error_of(
+            e, "a task failed before the commit; the target is unchanged", again="repeat the conversion"
+        ) from None
     failed = next((o.error for o in outcomes if o.error is not None), None)
     if failed is not None:
         _discard(target, outcomes)

@@ -190,6 +190,8 @@ class ArrowDeltaTable(Table):
         >>> sorted(trilake.open("memory://doc-update").to_arrow()["n"].to_pylist())
         [1, 20, 30]
         """
+        if not set:
+            raise InvalidArgumentError("nothing is to be set", help='pass values by column, such as {"n": "n + 1"}')
         snapshot = self.log.update(self.snapshot)
         filter = parse_table_filter(where, snapshot)
         return update_rows(self.log, snapshot, set, filter, user_metadata=user_metadata)

@@ -8,6 +8,7 @@ table feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` raise t
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -235,9 +236,11 @@ def canonical(key: str) -> str:
     for prefix in (CONSTRAINTS, FEATURE):
         if lowered.startswith(prefix):
             return prefix + key[len(prefix) :]
+    close = difflib.get_close_matches(lowered, _BY_LOWER, n=3)
+    meant = f"did you mean {' or '.join(_BY_LOWER[c].name for c in close)}? " if close else ""
     raise UnknownOptionError(
         f"table property {key!r} is unknown",
-        help=f"properties of the delta namespace are {', '.join(PROPERTIES)}, and {FEATURE}<name>",
+        help=f"{meant}Names that do not begin with {PREFIX} are free; others are Delta's own",
         property=key,
     )
 

@@ -1,27 +1,32 @@
 """Names of tables in Spark's catalogue, and the places they stand for.
 
-Spark hands a Python source none of the options of a catalogue table, its path included.  What it does hand over is the
-schema that the catalogue keeps, with the metadata of the columns: so the place of a table is kept there, on every
-column, under :data:`LOCATION`.  ``spark.table(name)`` and SQL can then read the table.  Writing by name cannot work
-that way: a query keeps the metadata of the columns it reads, so Spark's ``CREATE TABLE b AS SELECT * FROM a`` would
-look like a write into ``a``.  :meth:`DeltaTable.forName` leads to everything else.
+A name is an entry with the provider ``delta`` and a location, as delta-spark makes them: either engine finds the
+tables of the other.  A table without a place of its own is a managed one, whose files go when it is dropped; its name
+is made before its files, and goes again where the files cannot be written.
 
-The catalogue's columns are those of the moment when the name was made; ``forName`` always shows the newest.
+Spark's own plans hand a Python source none of the options of a catalogue table, its path included, but the columns that
+the catalogue keeps, with their metadata: for them the place stands there too, on every column, under :data:`LOCATION`.
+Nothing else reads it.  The catalogue's columns are those of the last write by that name; ``forName`` always shows the
+newest.
 """
 
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.spark.delta.catalogue_entries import change_columns, decoded, find_entry
+from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
+from trilake.storage import open_store
 
 LOCATION = "__trilake.location"
 _PROVIDERS = ("delta", "trilake-delta")
@@ -64,30 +69,15 @@ def location_of(spark: SparkSession, name: str) -> str | None:
     by_path = _BY_PATH.fullmatch(name.strip())
     if by_path is not None:
         return by_path[1].replace("``", "`")
-    if not spark.catalog.tableExists(quoted(name)):
+    entry = find_entry(spark, parts_of(name))
+    if entry is None:
         return None
-    try:
-        place = location_in(spark.table(quoted(name)).schema)
-    except AnalysisException:
-        place = None  # a table of a source that cannot be looked at by name
-    return place or _stated(spark, name)
-
-
-def _stated(spark: SparkSession, name: str) -> str:
-    """The location that the catalogue itself states, for tables that were made by SQL with a LOCATION."""
-    *database, table = parts_of(name)
-    inside = f" IN {quoted('.'.join('`' + d.replace('`', '``') + '`' for d in database))}" if database else ""
-    pattern = re.sub(r"([|*\\'])", ".", table)
-    for row in spark.sql(f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'").collect():
-        text = row["information"]
-        provider = re.search(r"^Provider: (.*)$", text, re.MULTILINE)
-        place = re.search(r"^Location: (.*)$", text, re.MULTILINE)
-        if row["tableName"].lower() == table.lower() and provider and place and provider[1].lower() in _PROVIDERS:
-            return str(place[1])
-    raise InvalidArgumentError(
-        f"{name} is no Delta table of the catalogue",
-        help="views and tables of other formats are read with spark.table",
-    )
+    if entry.provider not in _PROVIDERS or entry.location is None:
+        raise InvalidArgumentError(
+            f"{name} is no Delta table of the catalogue",
+            help="views and tables of other formats are read with spark.table",
+        )
+    return entry.location
 
 
 def default_location(spark: SparkSession, name: str) -> str:
@@ -99,19 +89,84 @@ def default_location(spark: SparkSession, name: str) -> str:
         else spark.catalog.currentDatabase()
     )
     rows = {r[0]: r[1] for r in spark.sql(f"DESCRIBE DATABASE {of}").collect()}
-    return unquote(f"{rows['Location'].rstrip('/')}/{table.lower()}")
+    return decoded(f"{rows['Location'].rstrip('/')}/{table.lower()}")
+
+
+@contextmanager
+def new_name(
+    spark: SparkSession, name: str, schema: StructType, *, path: str | None = None, comment: str | None = None
+) -> Iterator[str]:
+    """Gives the place of a new table of that name, to be written in the block.
+
+    Parameters
+    ----------
+    spark: the session.
+    name: a name that the catalogue does not have.
+    schema: the table's columns, as far as they are known.
+    path: the place, where the table is to have one of its own: then the name is made by :func:`add_name`.  Otherwise
+        the catalogue chooses, and the name is made here; where the block fails it is dropped.
+    comment: what the table is for.
+
+    Raises ``TableExistsError`` where files are at the place that the catalogue would choose.
+    """
+    if path is not None:
+        yield path
+        return
+    place = default_location(spark, name)
+    try:
+        with spark_alone():
+            spark.catalog.createTable(
+                quoted(name), source="delta", schema=_columns(schema, place), description=comment or ""
+            )
+    except PySparkException as e:
+        if "[LOCATION_ALREADY_EXISTS]" not in str(e):
+            raise
+        raise TableExistsError(
+            f"the catalogue has no table {name}, and files are where it would keep one",
+            help="clear the folder, or name the files there by an external table: give the path with the name",
+            file=place,
+        ) from e
+    try:
+        yield known_location(spark, name)
+    except BaseException:
+        with spark_alone():
+            spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
+        raise
 
 
 def add_name(spark: SparkSession, name: str, location: str, schema: StructType, *, comment: str | None = None) -> None:
-    """Make a name in the catalogue for the table at ``location``, whatever the name stood for among Delta tables."""
-    described = to_spark(read_schema(schema))
-    columns = T.StructType(
-        [T.StructField(f.name, f.dataType, True, {**(f.metadata or {}), LOCATION: location}) for f in described.fields]
+    """Let a name of the catalogue stand for the table at ``location``, with its columns.
+
+    A name that stands for that place already keeps what it is, managed or not; one that stands for another Delta table
+    is given a new place.
+    """
+    columns = _columns(schema, location)
+    known = find_entry(spark, parts_of(name))
+    if known is not None:
+        place = location_of(spark, name)  # refuses to take the place of anything else
+        here = place is not None and open_store(place).uri == open_store(location).uri
+        if here and (change_columns(spark, parts_of(name), columns) or known.managed):
+            return
+        if known.managed:
+            raise TableExistsError(
+                f"{name} is a managed table, whose files would go with its name", help="drop it first", file=place
+            )
+        with spark_alone():
+            spark.sql(f"DROP TABLE {quoted(name)}")
+    with spark_alone():
+        spark.catalog.createTable(
+            quoted(name), path=location, source="delta", schema=columns, description=comment or ""
+        )
+
+
+def _columns(schema: StructType, location: str) -> T.StructType:
+    """A table's columns as the catalogue keeps them."""
+    return T.StructType(
+        [
+            T.StructField(f.name, f.dataType, True, {**(f.metadata or {}), LOCATION: location})
+            for f in to_spark(read_schema(schema)).fields
+        ]
     )
-    if spark.catalog.tableExists(quoted(name)):
-        location_of(spark, name)  # refuses to take the place of anything else
-        spark.sql(f"DROP TABLE {quoted(name)}")
-    spark.catalog.createTable(quoted(name), path=location, source="delta", schema=columns, description=comment or "")
 
 
 def known_location(spark: SparkSession, name: str) -> str:

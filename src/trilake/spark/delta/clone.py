@@ -17,7 +17,15 @@ from trilake.delta.commands.maintenance.convert_partitions import given_columns
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.catalogue import add_name, default_location, known_location, location_of, parts_of, quoted
+from trilake.spark.delta.catalogue import (
+    add_name,
+    default_location,
+    known_location,
+    location_of,
+    new_name,
+    parts_of,
+    quoted,
+)
 from trilake.spark.delta.maintenance import (
     ManyRunner,
     check_bool,
@@ -64,34 +72,43 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
     ``target`` is a path, ``delta.`/path```, or a name in the catalogue, which is made where it is not there.
     """
-    path, name = clone_place(spark, call.target)
+    path, name, known = clone_place(spark, call.target)
     version = call.version
     if call.timestamp is not None:
         version = log.version_at(session_time_ms(spark, call.timestamp))
-    into = session_log(spark, open_store(path, options))
-    clone(
-        log.snapshot(version),
-        log,
-        into,
-        shallow=call.shallow,
-        replace_target=call.replace,
-        properties=call.properties,
-        run=ManyRunner(spark, log.store, least=32),
-    )
-    if name is not None:
-        head = into.head()
-        add_name(spark, name, path, head.schema, comment=head.metadata.description)
-    return path
+    source = log.snapshot(version)
+
+    def run(path: str) -> str:
+        into = session_log(spark, open_store(path, options))
+        clone(
+            source,
+            log,
+            into,
+            shallow=call.shallow,
+            replace_target=call.replace,
+            properties=call.properties,
+            run=ManyRunner(spark, log.store, least=32),
+        )
+        if name is not None:
+            head = into.head()
+            add_name(spark, name, path, head.schema, comment=head.metadata.description)
+        return path
+
+    if name is None or known:
+        return run(path)
+    with new_name(spark, name, source.schema, comment=source.metadata.description) as place:
+        return run(place)
 
 
-def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None]:
-    """The path that a target stands for, and its name in the catalogue where it is one."""
+def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool]:
+    """The path that a target stands for, its name in the catalogue where it is one, and whether that is there."""
     by_path = _BY_PATH.fullmatch(target.strip())
     if by_path is not None and by_path[1].lower() == "delta":
-        return by_path[2].replace("``", "`"), None
+        return by_path[2].replace("``", "`"), None, False
     if is_absolute(target) or "/" in target:
-        return target, None
-    return location_of(spark, target) or default_location(spark, target), target
+        return target, None, False
+    known = location_of(spark, target)
+    return known or default_location(spark, target), target, known is not None
 
 
 # --- conversions -----------------------------------------------------------------------------------------------------

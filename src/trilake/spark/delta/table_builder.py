@@ -17,7 +17,7 @@ from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import START, identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.catalogue import add_name, default_location, location_of
+from trilake.spark.delta.catalogue import add_name, default_location, location_of, new_name
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
@@ -145,12 +145,21 @@ class DeltaTableBuilder:
         known = location_of(self._spark, self._name) if self._name is not None else None
         path = self._place(known)
         named = self._name if self._name is not None and not self._name.lower().startswith("delta.`") else None
-        log = session_log(self._spark, open_store(path, self._options))
-        result = self._make(log, named)
-        if named is not None and (result.created or known is None):
-            head = log.head()
-            add_name(self._spark, named, path, head.schema, comment=head.metadata.description)
+        if named is None or known is not None:
+            self._run(path, named, known)
+        else:
+            description = self._table.comment
+            with new_name(self._spark, named, self._table.schema, path=self._location, comment=description) as place:
+                path = place
+                self._run(path, named, known)
         return DeltaTable(self._spark, path, self._options)
+
+    def _run(self, path: str, name: str | None, known: str | None) -> None:
+        log = session_log(self._spark, open_store(path, self._options))
+        result = self._make(log, name)
+        if name is not None and (result.created or known is None):
+            head = log.head()
+            add_name(self._spark, name, path, head.schema, comment=head.metadata.description)
 
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
         try:

@@ -33,10 +33,11 @@ from trilake.delta.rules.store_assignment import assign_columns
 from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import TrilakeError, WriteFailedError
+from trilake.errors import TrilakeError
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows, bitmaps
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import read_condition, without_qualifier
+from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
@@ -95,17 +96,19 @@ def update_rows(
         outcomes = [pickle.loads(r.part) for r in plain.mapInArrow(job, "part binary").collect()]
     except AnalysisException:
         raise  # nothing ran
-    except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
-        raise _job_failed(command, e) from e
+    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
+        raise _job_failed(command, e) from None
     return command.finish(files, [_placed(p, found) for p in outcomes], SparkRunner(spark))
 
 
-def _job_failed(command: Update, cause: BaseException) -> WriteFailedError:
+def _job_failed(command: Update, cause: BaseException) -> TrilakeError:
     left = files_of_job(command.log, command.job_id)
     what = f"{len(left)} files are left behind, invisible to readers" if left else "nothing is left behind"
-    return WriteFailedError(
-        f"the update failed before its commit; the table is unchanged and {what}. Cause: {cause}",
-        help="repeat the update; vacuum removes what was left behind" if left else "repeat the update",
+    return job_error_of(
+        cause,
+        f"the update failed before its commit; the table is unchanged and {what}",
+        again="repeat the update",
+        left="vacuum removes what was left behind" if left else "",
         file=command.log.store.uri,
     )
 

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,16 +20,17 @@ from trilake.delta.commands.write.write import (
     WriteRequest,
     WriteResult,
     finish_write,
-    job_failed,
+    left_behind,
     plan_write,
 )
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import TrilakeError
+from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.native.local_rows import few_rows
 from trilake.spark.native.write import native_write_refusal, write_natively
+from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.runner import SparkRunner
 from trilake.storage import open_store
@@ -79,9 +81,20 @@ def write_dataframe(
                 written = _write(rows, uri, store, log, plan.files)
     except TrilakeError:
         raise  # it says what is wrong with the rows, and nothing was left behind
-    except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
-        raise job_failed(log, plan, e) from e
+    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
+        raise _failed(log, plan, e) from None
     return finish(log, plan, written, run=SparkRunner(df.sparkSession))
+
+
+def _failed(log: DeltaLog, plan: WritePlan, cause: BaseException) -> TrilakeError:
+    left = left_behind(log, plan)
+    return job_error_of(
+        cause,
+        f"the write failed before its commit; the table is unchanged and {left}",
+        again="repeat the write",
+        left="" if left.startswith("nothing") else "vacuum removes what was left behind",
+        file=log.store.uri,
+    )
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
@@ -93,7 +106,13 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
     job = _WriteTask(uri, dict(store), files, tuple(rows.columns))
     # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
     plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns)))) if "`" in "".join(rows.columns) else rows
-    return [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
+    written = [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
+    refused = [w for w in written if isinstance(w, TrilakeError)]
+    if refused:
+        parts = [w for w in written if isinstance(w, WrittenFiles)]
+        log.store.delete([unquote(str(a["path"])) for part in parts for a in part.actions])
+        raise refused[0]
+    return written
 
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
@@ -117,5 +136,9 @@ class _WriteTask:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         named = (b.rename_columns(list(self.names)) for b in batches)
-        written = write_files(open_store(self.uri, dict(self.options)), self.files, named, task=task)
+        written: WrittenFiles | TrilakeError
+        try:
+            written = write_files(open_store(self.uri, dict(self.options)), self.files, named, task=task)
+        except (SchemaMismatchError, InvalidArgumentError, IdentityOverflowError) as e:
+            written = e  # rows that would be refused again: no other attempt, and no traceback of this process
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(written)], pa.binary())], ["written"])

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.delta.commands.write.write import parse_mode
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
-from trilake.spark.delta.catalogue import add_name, default_location, known_location, location_of
+from trilake.spark.delta.catalogue import add_name, known_location, location_of, new_name
 from trilake.spark.front.chains import (
     classes,
     frame_of,
@@ -29,6 +29,7 @@ from trilake.spark.front.chains import (
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.schemas import from_spark
 from trilake.storage import open_store
 
 R = TypeVar("R")
@@ -179,9 +180,9 @@ def save_as_table(request: SaveRequest, name: str) -> None:
             SAVERS[request.format](request, place)
             rename(spark, name, place)
         return
-    place = request.options.get("path") or default_location(spark, name)
-    SAVERS[request.format](request, place)
-    rename(spark, name, place)
+    with new_name(spark, name, from_spark(request.df.schema), path=record_option(request.options, "path")) as place:
+        SAVERS[request.format](request, place)
+        rename(spark, name, place)
 
 
 def rename(spark: SparkSession, name: str, place: str) -> None:

@@ -20,15 +20,14 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.write.write import WriteRequest, write_arrow
-from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.catalogue import default_location
+from trilake.spark.delta.catalogue import new_name
+from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.front.chains import classes, frame_of, is_connect_class, option_text, session_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_location, record_option, rename, translated
 from trilake.spark.front.foreach_batch import sink_batches
 from trilake.spark.front.recorder import Action, Record, patch, record_of
-from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
@@ -193,11 +192,12 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
 def _made(request: _Request, name: str) -> str:
     """The place of a new table of the catalogue, with the stream's columns."""
     spark = request.df.sparkSession
-    place = default_location(spark, name)
     schema = from_spark(request.df.schema)
     asked = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
-    write_arrow(DeltaLog(open_store(place), spark_engine()), schema.to_arrow_schema(), [], asked)
-    rename(spark, name, place)
+    asked = with_session(spark, asked, decided=("mergeSchema",))
+    with new_name(spark, name, schema) as place:
+        write_arrow(session_log(spark, open_store(place)), schema.to_arrow_schema(), [], asked)
+        rename(spark, name, place)
     return place
 
 

@@ -15,12 +15,13 @@ from pyspark.sql import Column, DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.catalogue import default_location
+from trilake.spark.delta.catalogue import new_name
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS, SaveRequest, our_location, rename, translated
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.schemas import from_spark
 from trilake.storage import open_store
 
 
@@ -70,8 +71,9 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
 def _create(request: _Request) -> None:
     if request.place is not None:
         raise TableExistsError(f"table {request.table} already exists", file=request.place)
-    place = request.record.option("path") or default_location(request.df.sparkSession, request.table)
-    _save(request, place, "error")
+    df = request.df
+    with new_name(df.sparkSession, request.table, from_spark(df.schema), path=request.record.option("path")) as place:
+        _save(request, place, "error")
 
 
 def _replace(request: _Request) -> None:

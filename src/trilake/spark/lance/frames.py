@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.errors import InvalidArgumentError, WriteFailedError
+from trilake.errors import InvalidArgumentError
 from trilake.expr import parse_filter
 from trilake.lance.manifest import Fragment, fragment_message, parse_fragment
 from trilake.lance.proto import format_pb2 as pb
@@ -21,6 +21,7 @@ from trilake.lance.writing import WriteOptions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
+from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.rows_source import Kept, rows_schema
 from trilake.storage import open_store
@@ -93,12 +94,14 @@ def write_dataframe(
 
     try:
         rows = df.mapInArrow(run, "fragment binary, sizes string").collect()
-    except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
-        raise WriteFailedError(
-            f"the write failed before its commit; the dataset is unchanged. Cause: {e}",
-            help="repeat the write; what tasks have left is removed by cleanup_old_versions",
+    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
+        raise job_error_of(
+            e,
+            "the write failed before its commit; the dataset is unchanged",
+            again="repeat the write",
+            left="what tasks have left is removed by cleanup_old_versions",
             file=target.uri,
-        ) from e
+        ) from None
     written = [
         WrittenFragments([parse_fragment(pb.DataFragment.FromString(bytes(row.fragment)))], json.loads(row.sizes))
         for row in rows

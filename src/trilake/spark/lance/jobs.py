@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from trilake.errors import TrilakeError, UnknownOutcomeError, WriteFailedError
+from trilake.errors import TrilakeError, UnknownOutcomeError
 from trilake.lance import operations as op
 from trilake.lance import update as updating
 from trilake.lance.compaction import (
@@ -32,6 +32,7 @@ from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.runtime import Runtime
 from trilake.lance.snapshot import Snapshot
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.spark.session.job_errors import job_error_of
 from trilake.storage import open_store
 
 
@@ -59,11 +60,13 @@ def collected(df: DataFrame) -> list[Row]:
     """The rows of a job that writes.  Raises ``WriteFailedError`` where a task failed."""
     try:
         return df.collect()
-    except Exception as e:  # whatever Spark raises for a failed job: nothing was committed, and that must be said
-        raise WriteFailedError(
-            f"a task failed before the commit; the dataset is unchanged. Cause: {e}",
-            help="repeat the job; what tasks have left is removed by cleanup_old_versions",
-        ) from e
+    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was committed, and that must be said
+        raise job_error_of(
+            e,
+            "a task failed before the commit; the dataset is unchanged",
+            again="repeat the job",
+            left="what tasks have left is removed by cleanup_old_versions",
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from trilake.errors import (
     TableExistsError,
     TableNotFoundError,
     TrilakeError,
-    WriteFailedError,
 )
+from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.source_registry import register_sources
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni.write import write_dataframe
@@ -171,13 +171,13 @@ def _convert(
 
     try:
         rows = spark.range(0, len(files), 1, len(files)).mapInArrow(run, "file binary").collect()
-    except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
+    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
         with suppress(StorageError, OSError):  # why the job failed is the error to show
             jobs.decide(store, job, "aborted")
             jobs.remove_staged(store, job)
-        raise WriteFailedError(
-            f"a file could not be converted, and nothing was written. Cause: {e}", file=target
-        ) from e
+        raise job_error_of(
+            e, "a file could not be converted, and nothing was written", again="convert again", file=target
+        ) from None
     staged = sorted((StagedFile(**orjson.loads(bytes(row.file))) for row in rows), key=lambda f: f.key)
     publish(store, staged, replace=mode == "overwrite", job=job)
     jobs.remove_staged(store, job)

@@ -10,7 +10,8 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from trilake.errors import StorageError, WriteFailedError
+from trilake.errors import StorageError
+from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.trevni.source import task_name
 from trilake.storage import open_store
@@ -43,14 +44,15 @@ def write_dataframe(
 
     try:
         rows = df.mapInArrow(run, "files binary").collect()
-    except Exception as e:  # whatever Spark raises for a failed job: nothing was written, and that must be said
+    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
         with suppress(StorageError, OSError):  # why the job failed is the error to show
             give_up(target, plan)
-        raise WriteFailedError(
-            f"the write failed before any file was in its place; the folder is unchanged. Cause: {e}",
-            help="repeat the write",
+        raise job_error_of(
+            e,
+            "the write failed before any file was in its place; the folder is unchanged",
+            again="repeat the write",
             file=target.uri,
-        ) from e
+        ) from None
     files = [StagedFile(**f) for row in rows for f in orjson.loads(bytes(row.files))]
     return finish_table_write(target, plan, files)
 

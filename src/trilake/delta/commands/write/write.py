@@ -45,7 +45,6 @@ from trilake.errors import (
     SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
-    WriteFailedError,
 )
 from trilake.expr import Filter, parse_filter
 
@@ -449,15 +448,10 @@ def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
     return [o.key for o in log.store.list() if job_id in o.key]
 
 
-def job_failed(log: DeltaLog, plan: WritePlan, cause: BaseException) -> WriteFailedError:
-    """The error for a write whose tasks failed, naming the files of the job that are left for vacuum."""
+def left_behind(log: DeltaLog, plan: WritePlan) -> str:
+    """What a write that failed left in the table's folder, as part of a sentence."""
     left = files_of_job(log, plan.files.job_id)
-    what = "nothing is left behind"
-    if left:
-        shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
-        what = f"{len(left)} files are left behind, invisible to readers: {shown}"
-    return WriteFailedError(
-        f"the write failed before its commit; the table is unchanged and {what}. Cause: {cause}",
-        help="repeat the write; vacuum removes what was left behind" if left else "repeat the write",
-        file=log.store.uri,
-    )
+    if not left:
+        return "nothing is left behind"
+    shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+    return f"{len(left)} files are left behind, invisible to readers: {shown}"

@@ -50,7 +50,7 @@ from trilake.delta.commands.rows.row_changes import check_changeable, records_ch
 from trilake.delta.commands.write.write import files_of_job
 from trilake.delta.commit import row_tracking
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import TrilakeError, WriteFailedError
+from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.spark.delta.merge.frames import Expr, Sides, SparkClause, Values, new_rows, quoted
 from trilake.spark.delta.merge.prefilter import sieved
@@ -59,6 +59,7 @@ from trilake.spark.delta.merge.tasks import CLAUSE, OLD, ROW_ID, SOURCE, MergeTa
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
+from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
 
@@ -440,7 +441,7 @@ class _Job:
         except AnalysisException:
             raise
         except PySparkException as e:
-            raise self._failed(e) from e
+            raise self._failed(e) from None
         return self._insert_here(found, task)
 
     def _insert_here(self, rows: pa.Table, task: MergeTask) -> Outcomes:
@@ -458,8 +459,8 @@ class _Job:
             parts: list[Outcome] = [pickle.loads(r.outcome) for r in plain.mapInArrow(job, "outcome binary").collect()]
         except AnalysisException:
             raise  # nothing ran
-        except Exception as e:  # whatever Spark raises for a failed job: the table is unchanged, and that must be said
-            raise self._failed(e) from e
+        except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
+            raise self._failed(e) from None
         return self._checked(parts)
 
     def _checked(self, parts: Sequence[Outcome]) -> Outcomes:
@@ -469,12 +470,14 @@ class _Job:
             raise done.error
         return done
 
-    def _failed(self, cause: BaseException) -> WriteFailedError:
+    def _failed(self, cause: BaseException) -> TrilakeError:
         left = files_of_job(self.log, self.job_id)
         what = f"{len(left)} files are left behind, invisible to readers" if left else "nothing is left behind"
-        return WriteFailedError(
-            f"the merge failed before its commit; the table is unchanged and {what}. Cause: {cause}",
-            help="repeat the merge; vacuum removes what was left behind" if left else "repeat the merge",
+        return job_error_of(
+            cause,
+            f"the merge failed before its commit; the table is unchanged and {what}",
+            again="repeat the merge",
+            left="vacuum removes what was left behind" if left else "",
             file=self.log.store.uri,
         )
 

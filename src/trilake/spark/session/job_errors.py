@@ -1,0 +1,108 @@
+"""What a failed job of Spark's means to a user: our own error where a task raised one, a short cause elsewhere.
+
+A task's error comes back inside the text of Spark's, with the tracebacks of worker and JVM around it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from pyspark.errors import PySparkException
+
+import trilake.errors
+from trilake.errors import MissingFileError, TrilakeError, WriteFailedError
+
+_log = logging.getLogger("trilake.spark")
+
+#: The line that ends a worker's traceback of one of our errors.  Spark's own class may be in front of it.
+_OURS = re.compile(r"^\s*(?:[\w.]*\.)?(\w+Error): (\[[A-Z_]+\] .*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
+_JVM = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|JVM stacktrace:|Caused by:)")
+_MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_EXIST")
+_FILE = re.compile(r"(?:file:|[a-z0-9]+://)[^\s'\"]+\.\w+")
+#: Letters of a cause that are shown.
+_MOST = 600
+
+
+def error_of_task(cause: BaseException) -> TrilakeError | None:
+    r"""The error of ours that a task of a failed job raised; ``None`` where it was none.
+
+    >>> text = "Traceback ...\ntrilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n\n\tat x.y(z)"
+    >>> error_of_task(RuntimeError(text))
+    SchemaMismatchError('no')
+    """
+    if isinstance(cause, TrilakeError):
+        return cause
+    text = str(cause)
+    for name, shown in reversed(_OURS.findall(text)):
+        kind = getattr(trilake.errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, TrilakeError):
+            return _parsed(kind, shown)
+    if _MISSING.search(text):
+        return _missing(text)
+    return None
+
+
+def _parsed(kind: type[TrilakeError], shown: str) -> TrilakeError:
+    body = shown.removeprefix(f"[{kind.code}] ")
+    message, _, help = body.partition(". Help: ")
+    return kind(message, help=help or None)
+
+
+def _missing(text: str) -> MissingFileError:
+    found = _FILE.search(text)
+    return MissingFileError("a data file that the table names is not there", file=None if found is None else found[0])
+
+
+def short_cause(cause: BaseException) -> str:
+    r"""Why a job failed, in a line or two: no traceback of a worker or of the JVM.
+
+    >>> short_cause(ValueError("one\n\tat org.apache.X.y(X.scala:1)"))
+    'one'
+    """
+    text = str(cause)
+    raised = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
+    if raised:
+        name, message = raised[-1]
+        return _cut(f"{name}: {message}")
+    lines = [line.strip() for line in _JVM.split(text, maxsplit=1)[0].splitlines() if line.strip()]
+    # Spark shows where in a query it happened; the first line says what.
+    return _cut(lines[0] if lines else type(cause).__name__)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST else text[:_MOST] + " ..."
+
+
+def job_error_of(
+    cause: BaseException, what: str, *, again: str, left: str = "", file: str | None = None
+) -> TrilakeError:
+    """The error for a job that failed before its commit.
+
+    Parameters
+    ----------
+    cause: what Spark raised.
+    what: what is true now, such as "the write failed before its commit; the table is unchanged".
+    again: what to repeat, where repeating can help: "repeat the write".
+    left: what removes files that the job left behind; empty where it left none.
+    file: the table.
+
+    Where a task found rows that the table refuses, that error is returned instead.
+    """
+    _log.info("a job of Spark failed", exc_info=cause)
+    ours = error_of_task(cause)
+    if ours is not None:
+        return ours
+    help = f"correct what the query computes, then {again}" if _certain(cause) else again
+    return WriteFailedError(
+        f"{what}. Cause: {short_cause(cause)}", help="; ".join(t for t in (help, left) if t), file=file
+    )
+
+
+def _certain(cause: BaseException) -> bool:
+    """Whether the same job would fail again: Spark or a function of the user's refused the rows."""
+    text = str(cause)
+    if "Traceback (most recent call last)" in text:
+        return True
+    return isinstance(cause, PySparkException) and bool(re.match(r"\s*\[[A-Z0-9_.]+\]", text))

@@ -1,0 +1,129 @@
+"""Mistakes that people make on Spark, each a call that must say what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from tests.mistakes_without_spark import Tables
+from trilake import DeltaTable
+
+
+class OnSpark:
+    """A session and tables to make mistakes with."""
+
+    def __init__(self, spark: SparkSession, tables: Tables) -> None:
+        self.spark, self.tables = spark, tables
+
+    def frame(self, text: str) -> DataFrame:
+        """A query whose rows only Spark's tasks have."""
+        return self.spark.range(0, 4, 1, 2).selectExpr(*text.split("; "))
+
+    def append(self, text: str, path: str, **options: Any) -> None:
+        """Append the rows of a query to a Delta table."""
+        self.frame(text).write.format("delta").mode("append").options(**options).save(path)
+
+    def table(self, path: str | None = None) -> DeltaTable:
+        """A table."""
+        return DeltaTable.forPath(self.spark, path or self.tables.t)
+
+
+_GOOD = "id; 'x' AS name"
+
+MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
+    "write: table is there": lambda s: s.frame(_GOOD).write.format("delta").save(s.tables.t),
+    "write: no path": lambda s: s.frame(_GOOD).write.format("delta").save(),
+    "write: new column": lambda s: s.append("id; 'x' AS name; 3 AS age", s.tables.t),
+    "write: wrong type": lambda s: s.append("'one' AS id; 'x' AS name", s.tables.t),
+    "write: unknown option": lambda s: s.append(_GOOD, s.tables.t, mergeSchem="true"),
+    "write: option that is no boolean": lambda s: s.append(_GOOD, s.tables.t, mergeSchema="yes"),
+    "write: other partitioning": lambda s: (
+        s.frame("id AS n; 'x' AS p").write.format("delta").mode("append").partitionBy("n").save(s.tables.parts)
+    ),
+    "write: buckets": lambda s: s.frame(_GOOD).write.bucketBy(2, "id").format("delta").mode("append").save(s.tables.t),
+    "write: constraint broken in a task": lambda s: s.append("id; CAST(500 + id AS INT) AS n", s.tables.rules),
+    "write: null where none may be, in a task": lambda s: s.append(
+        "IF(id = 3, NULL, id) AS id; CAST(1 AS INT) AS n", s.tables.rules
+    ),
+    "write: generated column with another value, in a task": lambda s: s.append(
+        "id; CAST(5 AS INT) AS n; 11L AS twice", s.tables.rules
+    ),
+    "write: value out of range, in a task": lambda s: s.append("id; (1L << 40) + id AS n", s.tables.rules),
+    "write: required column left out": lambda s: s.append("CAST(1 AS INT) AS n", s.tables.rules),
+    "write: row outside of replaceWhere, in a task": lambda s: (
+        s.frame(_GOOD).write.format("delta").mode("overwrite").option("replaceWhere", "id = 1").save(s.tables.t)
+    ),
+    "write: division by zero in the query": lambda s: s.append("1 DIV (id - id) AS id; 'x' AS name", s.tables.t),
+    "write: error in a function of the user": lambda s: (
+        s.frame(_GOOD)
+        .withColumn("id", F.udf(lambda n: int("x"), "bigint")("id"))
+        .write.format("delta")
+        .mode("append")
+        .save(s.tables.t)
+    ),
+    "write: overwrite of an append-only table": lambda s: (
+        s.frame(_GOOD).write.format("delta").mode("overwrite").save(s.tables.append_only)
+    ),
+    "write: property with a wrong value": lambda s: s.append(
+        _GOOD, f"{s.tables.folder}/new", **{"delta.appendOnly": "no"}
+    ),
+    "write: txnAppId alone": lambda s: s.append(_GOOD, s.tables.t, txnAppId="a"),
+    "write: Lance in partitions": lambda s: (
+        s.frame(_GOOD).write.format("lance").partitionBy("id").save(f"{s.tables.folder}/l")
+    ),
+    "write: other columns into Lance": lambda s: (
+        s.frame("id; 1 AS x").write.format("lance").mode("error").save(s.tables.lance)
+    ),
+    "write: other columns into Trevni": lambda s: trilake.write(
+        s.frame("id; 1 AS x"), s.tables.trevni, mode="append", format="trevni"
+    ),
+    "write: error in a query for Lance": lambda s: trilake.write(
+        s.frame("1 DIV (id - id) AS id; 'x' AS name"), s.tables.lance, mode="append", format="lance"
+    ),
+    "insertInto: other number of columns": lambda s: s.frame("id").write.insertInto(f"delta.`{s.tables.t}`"),
+    "saveAsTable: name that is no name": lambda s: s.frame(_GOOD).write.format("delta").saveAsTable("a..b"),
+    "writeTo: no such table": lambda s: s.frame(_GOOD).writeTo("mistakes_none").using("delta").append(),
+    "writeTo: partitioned by an expression": lambda s: (
+        s.frame(_GOOD).writeTo("mistakes_none").using("delta").partitionedBy(F.years("id")).create()
+    ),
+    "read: no such folder": lambda s: trilake.read(s.spark, s.tables.folder / "nowhere"),
+    "read: column that is not there": lambda s: trilake.read(s.spark, s.tables.t, columns=["nmae"]),
+    "read: filter over a missing column": lambda s: trilake.read(s.spark, s.tables.t, filter="idd = 1"),
+    "forPath: no such table": lambda s: DeltaTable.forPath(s.spark, f"{s.tables.folder}/nowhere"),
+    "forName: no such table": lambda s: DeltaTable.forName(s.spark, "mistakes_none"),
+    "delete: append-only table": lambda s: s.table(s.tables.append_only).delete("id = 1"),
+    "delete: number for a condition": lambda s: s.table().delete(5),
+    "update: column that is not there": lambda s: s.table().update(set={"nmae": "'x'"}),
+    "update: nothing to set": lambda s: s.table().update("id = 1"),
+    "update: constraint broken": lambda s: s.table(s.tables.rules).update(set={"n": "500"}),
+    "merge: no source": lambda s: s.table().merge(None, "a = b"),
+    "merge: two rows for one": lambda s: (
+        s.table()
+        .alias("t")
+        .merge(s.frame("1L AS id; 'z' AS name").alias("s"), "s.id = t.id")
+        .whenMatchedUpdateAll()
+        .execute()
+    ),
+    "merge: constraint broken": lambda s: (
+        s.table(s.tables.rules)
+        .alias("t")
+        .merge(s.frame("id; CAST(700 AS INT) AS n").alias("s"), "s.id = t.id")
+        .whenMatchedUpdate(set={"n": "s.n"})
+        .execute()
+    ),
+    "vacuum: retention too short": lambda s: s.table().vacuum(0),
+    "restore: version that is not there": lambda s: s.table().restoreToVersion(50),
+    "restore: text for a version": lambda s: s.table().restoreToVersion("1"),
+    "clone: onto a table": lambda s: s.table().clone(s.tables.parts),
+    "create: table is there": lambda s: DeltaTable.create(s.spark).location(s.tables.t).addColumn("a", "int").execute(),
+    "create: neither name nor place": lambda s: DeltaTable.create(s.spark).addColumn("a", "int").execute(),
+    "create: unknown type": lambda s: DeltaTable.create(s.spark).addColumn("a", "integr"),
+    "feature: unknown": lambda s: s.table().addFeatureSupport("timeMachine"),
+    "feature: drop of one that is not there": lambda s: s.table().dropFeatureSupport("deletionVectors"),
+    "optimize: condition over data": lambda s: s.table().optimize().where("id = 1").executeCompaction(),
+    "convert: no format named": lambda s: DeltaTable.convertToDelta(s.spark, s.tables.t),
+}

@@ -1,0 +1,121 @@
+"""Names of the catalogue: managed tables go with their names, others stay, and every engine understands the entries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake import DeltaTable
+from trilake.errors import TableExistsError
+from trilake.spark.delta.catalogue import known_location
+from trilake.spark.delta.catalogue_entries import decoded, find_entry
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.register(spark)
+    yield spark
+    for name in ("cat_t", "cat_b", "cat_c", "cat_s", "cat_x"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def _frame(spark: SparkSession, *values: int) -> DataFrame:
+    return spark.createDataFrame([(v,) for v in values], "n int")
+
+
+def _make(session: SparkSession, way: str, name: str) -> None:
+    df = _frame(session, 1, 2)
+    if way == "saveAsTable":
+        df.write.format("delta").saveAsTable(name)
+    elif way == "writeTo":
+        df.writeTo(name).using("delta").create()
+    elif way == "builder":
+        DeltaTable.create(session).tableName(name).addColumn("n", "int").execute()
+        df.write.insertInto(name)
+    else:
+        path = f"{known_location(session, 'cat_s')}"
+        DeltaTable.forPath(session, path).clone(name)
+
+
+@pytest.mark.parametrize("way", ["saveAsTable", "writeTo", "builder", "clone"])
+def test_a_dropped_managed_table_stays_away(session: SparkSession, way: str) -> None:
+    _frame(session, 1, 2).write.format("delta").saveAsTable("cat_s")
+    _make(session, way, "cat_t")
+    place = known_location(session, "cat_t")
+    entry = find_entry(session, ["cat_t"])
+    assert entry is not None
+    assert entry.managed
+    assert entry.provider == "delta"
+    _frame(session, 3).write.format("delta").mode("append").saveAsTable("cat_t")
+    wide = _frame(session, 4).withColumn("more", F.lit("x"))
+    wide.write.format("delta").mode("append").option("mergeSchema", "true").saveAsTable("cat_t")
+    assert sorted(r.n for r in DeltaTable.forName(session, "cat_t").toDF().collect()) == [1, 2, 3, 4]
+    assert session.table("cat_t").columns == ["n", "more"]
+    assert known_location(session, "cat_t") == place
+    session.sql("DROP TABLE cat_t")
+    assert not os.path.exists(place) or not os.listdir(place)
+    _frame(session, 9).write.format("delta").mode("append").saveAsTable("cat_t")
+    assert [r.n for r in session.table("cat_t").collect()] == [9]
+
+
+def test_a_dropped_external_table_keeps_its_files(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "a b")
+    _frame(session, 1).write.format("delta").option("path", path).saveAsTable("cat_x")
+    entry = find_entry(session, ["cat_x"])
+    assert entry is not None
+    assert not entry.managed
+    assert entry.location == path
+    _frame(session, 2).write.format("delta").mode("append").saveAsTable("cat_x")
+    session.sql("DROP TABLE cat_x")
+    assert trilake.open(path).count() == 2
+    _frame(session, 3).write.format("delta").mode("append").option("path", path).saveAsTable("cat_x")
+    assert session.table("cat_x").count() == 3
+
+
+def test_a_write_that_fails_leaves_no_name(session: SparkSession) -> None:
+    bad = _frame(session, 1).withColumn("n", F.expr("raise_error('no')").cast("int"))
+    with pytest.raises(Exception, match="no"):
+        bad.write.format("delta").saveAsTable("cat_t")
+    assert not session.catalog.tableExists("cat_t")
+    _make(session, "saveAsTable", "cat_t")
+    with pytest.raises(AnalysisException, match="already exists"):
+        _make(session, "saveAsTable", "cat_t")
+    assert session.table("cat_t").count() == 2
+
+
+def test_foreign_files_at_a_managed_place_are_not_taken_over(session: SparkSession) -> None:
+    _make(session, "saveAsTable", "cat_t")
+    place = Path(known_location(session, "cat_t"))
+    session.sql("DROP TABLE cat_t")
+    place.mkdir(exist_ok=True)
+    (place / "other.txt").write_text("mine")
+    try:
+        with pytest.raises(AnalysisException, match="clear the folder") as found:
+            _make(session, "saveAsTable", "cat_t")
+        assert isinstance(found.value, TableExistsError)
+        assert (place / "other.txt").read_text() == "mine"
+    finally:
+        (place / "other.txt").unlink()
+
+
+def test_entries_made_by_others_are_found(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    trilake.write({"n": [1, 2]}, path)
+    session.catalog.createTable("cat_b", path=path, source="delta", schema=_frame(session, 1).schema)
+    assert known_location(session, "cat_b") == path
+    assert DeltaTable.forName(session, "cat_b").toDF().count() == 2
+    _frame(session, 5).write.insertInto("cat_b")
+    assert trilake.open(path).count() == 3
+
+
+def test_places_are_decoded() -> None:
+    assert decoded("file:///a%20b/c") == "/a b/c"
+    assert decoded("file:/a%2520b") == "/a%20b"
+    assert decoded("s3://b/x%20y") == "s3://b/x y"
