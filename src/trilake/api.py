@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
-from trilake.delta.commands.write.write import WriteRequest, WriteResult, parse_mode, write_arrow
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.isolation import parse_level
-from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.format_writes import write_lance, write_trevni
-from trilake.frames import arrow_batches, is_dataframe
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.alter.alter_table import Alter
     from trilake.delta.commands.maintenance.convert import ConvertResult
     from trilake.delta.commands.write.create import CreateMode
+    from trilake.delta.commands.write.write import WriteResult
     from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike
     from trilake.lance.table import LanceTable
     from trilake.trevni.table import TrevniTable
@@ -264,6 +260,13 @@ def write(
     >>> trilake.write(pa.table({"n": [1]}), "memory://doc-write", mode="overwrite").rows_added
     1
     """
+    # Loaded here: a process that only opens tables needs none of it (tests/test_laziness.py).
+    from trilake.delta.commands.write.write import WriteRequest, parse_mode, write_arrow
+    from trilake.delta.protocol.isolation import parse_level
+    from trilake.delta.protocol.schema import from_arrow
+    from trilake.format_writes import write_lance, write_trevni
+    from trilake.frames import arrow_batches, is_dataframe
+
     parsed = parse_mode(mode)
     options = dict(storage_options or {})
     if _format(format).name != "delta":

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import InvalidArgumentError
-from trilake.table_dataset import TableDataset
 
 if TYPE_CHECKING:
     import duckdb
     import pandas
     import polars
+
+    from trilake.table_dataset import TableDataset
 
 #: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
 FilterLike: TypeAlias = str | pc.Expression
@@ -162,6 +163,8 @@ class Table(ABC):
 
     def to_pyarrow_dataset(self) -> TableDataset:
         """The rows as a ``pyarrow.dataset.Dataset``: an engine that scans it reads the columns and files it needs."""
+        from trilake.table_dataset import TableDataset  # loads pyarrow.dataset, which loads pandas
+
         return TableDataset(self)
 
     def to_pandas(

@@ -32,6 +32,7 @@ from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key,
 from trilake.delta.protocol.deletion_vectors import serialize, store_vectors, z85_encode
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import TrilakeError
 from trilake.storage.memory import MemoryStore
 
@@ -52,13 +53,13 @@ def _rows(files: Files) -> pa.Table:
     store = MemoryStore()
     for key, data in files.items():
         store.put(key, data)
-    table = ArrowDeltaTable(store)
+    table = ArrowDeltaTable(store, standard_engine())
     rows = table.to_arrow()
     table.to_arrow(filter="a > 700")
     assert isinstance(table.count(), int)
-    DeltaLog(store).head()
-    DeltaLog(store).tombstones(table.snapshot)
-    DeltaLog(store).update(table.snapshot)
+    DeltaLog(store, standard_engine()).head()
+    DeltaLog(store, standard_engine()).tombstones(table.snapshot)
+    DeltaLog(store, standard_engine()).update(table.snapshot)
     return rows.sort_by([("a", "ascending")])
 
 
@@ -101,21 +102,21 @@ def _plain(conf: dict[str, str] | None = None, *, v2: bool = False) -> MemorySto
 def _with_checkpoint(**conf: str) -> MemoryStore:
     v2 = conf.get("delta.checkpointPolicy") == "v2"
     store = _plain(conf, v2=v2)
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     write_checkpoint(log, log.snapshot(), fixed_runtime())
     return store
 
 
 def _with_checksum() -> MemoryStore:
     store = _plain()
-    log = DeltaLog(store)
+    log = DeltaLog(store, standard_engine())
     write_checksum(store, 1, of_snapshot(log.snapshot(), {}))
     return store
 
 
 def _compacted() -> MemoryStore:
     store = _plain()
-    compact_log(DeltaLog(store), 0, 1)
+    compact_log(DeltaLog(store, standard_engine()), 0, 1)
     return store
 
 

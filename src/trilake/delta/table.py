@@ -1,25 +1,18 @@
-"""``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow."""
+"""``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow.
+
+A command is imported when it is called: a table that is only read loads none of them (tests/test_laziness.py).
+"""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.maintenance.clone import CloneResult, clone
-from trilake.delta.commands.maintenance.restore import RestoreResult, restore
-from trilake.delta.commands.maintenance.vacuum import VacuumResult, vacuum
-from trilake.delta.commands.merge.builder import MergeBuilder
-from trilake.delta.commands.merge.commit import MergeRequest
-from trilake.delta.commands.optimize.footers import purgeable
-from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize, purge
-from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.write.delete import delete_rows
-from trilake.delta.commands.write.update import update_rows
 from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail
 from trilake.delta.log.history import history
@@ -37,6 +30,14 @@ from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
 from trilake.timestamps import TimestampLike, timestamp_ms
+
+if TYPE_CHECKING:
+    from trilake.delta.commands.maintenance.clone import CloneResult
+    from trilake.delta.commands.maintenance.restore import RestoreResult
+    from trilake.delta.commands.maintenance.vacuum import VacuumResult
+    from trilake.delta.commands.merge.builder import MergeBuilder
+    from trilake.delta.commands.optimize.optimize import OptimizeResult
+    from trilake.delta.commands.rows.change_result import ChangeResult
 
 
 class ArrowDeltaTable(Table):
@@ -164,6 +165,8 @@ class ArrowDeltaTable(Table):
         >>> trilake.open("memory://doc-delete").delete("n > 1").rows
         2
         """
+        from trilake.delta.commands.write.delete import delete_rows
+
         snapshot = self.log.update(self.snapshot)
         filter = parse_table_filter(predicate, snapshot)
         return delete_rows(self.log, snapshot, filter, user_metadata=user_metadata)
@@ -190,6 +193,8 @@ class ArrowDeltaTable(Table):
         >>> sorted(trilake.open("memory://doc-update").to_arrow()["n"].to_pylist())
         [1, 20, 30]
         """
+        from trilake.delta.commands.write.update import update_rows
+
         if not set:
             raise InvalidArgumentError("nothing is to be set", help='pass values by column, such as {"n": "n + 1"}')
         snapshot = self.log.update(self.snapshot)
@@ -233,6 +238,8 @@ class ArrowDeltaTable(Table):
         >>> done.version, done.files_removed, done.files_added
         (3, 3, 1)
         """
+        from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
+
         columns = (zorder_by,) if isinstance(zorder_by, str) else tuple(zorder_by)
         request = OptimizeRequest(where=where, zorder_by=columns, target_size=target_size, full=full, **how)
         return optimize(self.log, request)
@@ -242,6 +249,9 @@ class ArrowDeltaTable(Table):
 
         Parameters are those of :meth:`optimize`.  The old files stay until they are vacuumed.
         """
+        from trilake.delta.commands.optimize.footers import purgeable
+        from trilake.delta.commands.optimize.optimize import purge
+
         store = self.log.store
         return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
 
@@ -254,6 +264,9 @@ class ArrowDeltaTable(Table):
         on: the condition that says which rows belong together, as Spark SQL.
         source_alias, target_alias: what expressions call the two.
         """
+        from trilake.delta.commands.merge.builder import MergeBuilder
+        from trilake.delta.commands.merge.commit import MergeRequest
+
         if not isinstance(on, str):
             raise InvalidArgumentError(f"the condition of a merge is a {type(on).__name__}, not SQL text")
         return MergeBuilder(self.log, source, MergeRequest(on, (), source_alias, target_alias))
@@ -277,6 +290,8 @@ class ArrowDeltaTable(Table):
         Raises ``InvalidArgumentError`` for a retention that is refused; see
         :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
         """
+        from trilake.delta.commands.maintenance.vacuum import vacuum
+
         options: dict[str, Any] = {"dry_run": dry_run, "lite": lite, "enforce_retention": enforce_retention}
         return vacuum(self.log, retention_hours=retention_hours, known=self.snapshot, **options)
 
@@ -292,6 +307,8 @@ class ArrowDeltaTable(Table):
         Raises ``MissingFileError`` where files of it were deleted since; see
         :func:`trilake.delta.commands.maintenance.restore.restore`.
         """
+        from trilake.delta.commands.maintenance.restore import restore
+
         at = None if timestamp is None else timestamp_ms(timestamp)
         return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, known=self.snapshot)
 
@@ -319,6 +336,8 @@ class ArrowDeltaTable(Table):
 
         Raises ``TableExistsError`` where a table is there; see :func:`trilake.delta.commands.maintenance.clone.clone`.
         """
+        from trilake.delta.commands.maintenance.clone import clone
+
         if version is not None and timestamp is not None:
             raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
         if timestamp is not None:

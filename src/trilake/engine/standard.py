@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from trilake.delta.commands.optimize.auto_compact import AutoCompact, CompactionSettings, table_compaction
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from trilake.delta.commit.after_commit import maintain_log, update_manifests
+from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.engine import Engine
+from trilake.delta.protocol.actions import Metadata
 from trilake.delta.runtime import Runtime
 from trilake.engine.lance_files import LANCE
 from trilake.engine.trevni_files import TREVNI
 
+if TYPE_CHECKING:
+    from trilake.delta.commands.optimize.auto_compact import AutoCompaction
 
-def standard_engine(*, compaction: CompactionSettings = table_compaction, runtime: Runtime | None = None) -> Engine:
+
+@dataclass(frozen=True)
+class CompactAfterCommit:
+    """The hook of automatic compaction, loaded with the first commit: a table that is read needs none of it.
+
+    ``settings`` says of a table's metadata how it is compacted; ``None``: as the table's own properties say.
+    """
+
+    settings: Callable[[Metadata], AutoCompaction] | None = None
+
+    def __call__(self, event: CommitEvent) -> None:
+        """See :class:`trilake.delta.commands.optimize.auto_compact.AutoCompact`."""
+        from trilake.delta.commands.optimize.auto_compact import AutoCompact, table_compaction
+
+        AutoCompact(self.settings or table_compaction)(event)
+
+
+def standard_engine(
+    *, compaction: Callable[[Metadata], AutoCompaction] | None = None, runtime: Runtime | None = None
+) -> Engine:
     """The engine of this library.
 
     Parameters
@@ -22,5 +48,5 @@ def standard_engine(*, compaction: CompactionSettings = table_compaction, runtim
     >>> [f.name for f in standard_engine().formats]
     ['lance', 'trevni']
     """
-    hooks = (maintain_log, AutoCompact(compaction), update_manifests)
+    hooks = (maintain_log, CompactAfterCommit(compaction), update_manifests)
     return Engine((LANCE, TREVNI), hooks, runtime or Runtime())

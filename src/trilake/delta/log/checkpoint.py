@@ -21,6 +21,7 @@ from trilake.delta.protocol.actions import (
     FILE_ACTIONS,
     RARE_ACTIONS,
     ActionBatch,
+    no_rows,
     parse_commits,
     parse_rare,
 )
@@ -31,7 +32,7 @@ from trilake.storage.base import Store
 _BATCH_ROWS = 128 * 1024
 #: The column chunks of each row group.
 Footer = Sequence[Sequence[ColumnChunk]]
-_NO_ACTIONS = {kind: pa.schema(list(type_)).empty_table() for kind, type_ in FILE_ACTIONS.items()}
+_NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
 
 def read_checkpoint(store: Store, segment: LogSegment) -> State:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol, no_rows
 from trilake.expr import engine
 
 
@@ -34,14 +34,10 @@ class State:
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-_EMPTY = State(
-    pa.schema(list(FILE_ACTIONS["add"])).empty_table(), pa.schema(list(FILE_ACTIONS["remove"])).empty_table()
-)
-
-
 def empty_state() -> State:
     """The state before version 0."""
-    return _EMPTY
+    adds, removes = (no_rows(pa.schema(list(FILE_ACTIONS[kind]))) for kind in ("add", "remove"))
+    return State(adds, removes)
 
 
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -215,7 +215,15 @@ class ActionBatch:
 
 def empty_actions(kind: str) -> pa.Table:
     """A table of no file actions of one kind, with ``version`` and ``order``."""
-    return _action_schema(kind).empty_table()
+    return no_rows(_action_schema(kind))
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows.
+
+    ``Schema.empty_table()`` makes arrays of lists, for which pyarrow (26) loads pandas where that is installed.
+    """
+    return pa.Table.from_batches([], schema)
 
 
 def _action_schema(kind: str) -> pa.Schema:

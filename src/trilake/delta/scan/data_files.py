@@ -5,30 +5,18 @@ A provider is one function: from a store and a key to batches of file columns, e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
-import pyarrow.dataset as pads
-import pyarrow.json as pajson
-import pyarrow.orc as paorc
 import pyarrow.parquet as pq
 
 from trilake.delta.engine import FileBatches
-from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
-from trilake.delta.scan.scan import ReadPlan
+from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
-from trilake.expr import engine
 from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
-
-#: Rows a batch: large enough for vectorised work, small enough to bound memory with wide rows.
-BATCH_ROWS = 64 * 1024
-
-Provider = Callable[[Store, str, ReadPlan, bool], FileBatches]
 
 
 def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> FileBatches:
@@ -38,11 +26,11 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     ``UnsupportedProtocolError`` for a provider that is not known.
     """
     known = plan.engine.format(plan.provider)
-    provider = known.read if known is not None else READERS.get(plan.provider)
+    provider = known.read if known is not None else _own_reader(plan.provider)
     if provider is None:
         raise UnsupportedProtocolError(
             f"the table's files are {plan.provider!r}",
-            help=f"readable are {', '.join(sorted({*READERS, *plan.engine.written}))}",
+            help=f"readable are {', '.join(sorted({*OTHER_FORMATS, *plan.engine.written}))}",
             file=plan.uri,
             version=plan.version,
         )
@@ -63,6 +51,18 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
         raise CorruptFileError(
             f"the {plan.provider} file cannot be read: {e}", file=f"{store.uri}/{key}", version=plan.version
         ) from e
+
+
+#: Formats besides Parquet that this room reads, and does not write.
+OTHER_FORMATS = ("orc", "csv", "json", "text")
+
+
+def _own_reader(provider: str) -> Callable[[Store, str, ReadPlan, bool], FileBatches] | None:
+    if provider in OTHER_FORMATS:
+        from trilake.delta.scan.other_files import READERS  # loads readers and DuckDB that few tables need
+
+        return READERS[provider]
+    return _parquet if provider == "parquet" else None
 
 
 def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
@@ -136,125 +136,11 @@ def _row_groups(file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan) -> 
     if expression is None:
         return everything
     checked_footer(source, file)
+    import pyarrow.dataset as pads  # loads pandas, where that is installed (pyarrow 26)
+
     fragment = pads.ParquetFileFormat().make_fragment(source)
     try:
         subset = fragment.subset(filter=expression, schema=file.schema_arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return everything  # the file's types differ from the table's: pruning is an option, never a duty
     return sorted(group.id for group in subset.row_groups)
-
-
-def _orc(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    with store.open_input(key) as source:
-        file = paorc.ORCFile(source)
-        fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-        schema = file.schema
-        columns = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
-        position = 0
-        for stripe in range(file.nstripes):
-            batch = file.read_stripe(stripe, columns=columns) if columns else file.read_stripe(stripe)
-            yield position, batch
-            position += batch.num_rows
-
-
-def _csv(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    options = {k.lower(): v for k, v in plan.format_options.items()}
-    header = options.get("header", "false").lower() == "true"
-    names = [f.physical_name for f in plan.file_fields]
-    read = pacsv.ReadOptions(use_threads=threads, column_names=names, skip_rows=1 if header else 0)
-    null = options.get("nullvalue", "")
-    parse = pacsv.ParseOptions(
-        delimiter=options.get("sep", options.get("delimiter", ",")),
-        quote_char=options.get("quote", '"') or False,
-        # Arrow escapes outside of quotes too, which would take the backslash out of a null like \\N.
-        escape_char=options.get("escape", "" if "\\" in null else "\\") or False,
-        newlines_in_values=options.get("multiline", "false").lower() == "true",
-    )
-    convert = pacsv.ConvertOptions(
-        column_types={n: _text_type(f.type.arrow) for n, f in zip(names, plan.file_fields, strict=True)},
-        null_values=[null],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        true_values=["true", "True", "TRUE"],
-        false_values=["false", "False", "FALSE"],
-    )
-    with store.open_input(key) as source:
-        if store.head(key).size == 0:
-            return
-        position = 0
-        for batch in pacsv.open_csv(_decompressed(source, key), read, parse, convert):
-            yield position, _typed(batch, plan)
-            position += batch.num_rows
-
-
-def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    with store.open_input(key) as source:
-        data = _decompressed(source, key).read_buffer()
-    if not bytes(data).strip():
-        return
-    schema = pa.schema([(f.physical_name, _text_type(f.type.arrow)) for f in plan.file_fields])
-    table = pajson.read_json(
-        pa.BufferReader(data),
-        read_options=pajson.ReadOptions(use_threads=threads, block_size=min(max(len(data), 1 << 16), 1 << 28)),
-        parse_options=pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    )
-    position = 0
-    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
-        yield position, _typed(batch, plan)
-        position += batch.num_rows
-
-
-def _text_type(type_: pa.DataType) -> pa.DataType:
-    """The type a text reader is asked for: times and binaries as texts, which come in more forms than it knows."""
-    if pa.types.is_struct(type_):
-        return pa.struct([pa.field(f.name, _text_type(f.type)) for f in type_])
-    if pa.types.is_list(type_):
-        return pa.list_(_text_type(type_.value_type))
-    if pa.types.is_temporal(type_) or pa.types.is_binary(type_):
-        return pa.string()
-    return type_
-
-
-def _typed(batch: pa.RecordBatch, plan: ReadPlan) -> pa.RecordBatch:
-    """The batch with the texts of times and binaries as values."""
-    types = {f.physical_name: f.type.arrow for f in plan.file_fields}
-    arrays = [_from_text(a, types[n]) for a, n in zip(batch.columns, batch.schema.names, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
-
-
-def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    if array.type == type_:
-        return array
-    if pa.types.is_struct(type_):
-        children = [_from_text(array.field(i), f.type) for i, f in enumerate(type_)]
-        return pa.StructArray.from_arrays(children, fields=list(type_), mask=array.is_null())
-    if pa.types.is_list(type_):
-        array = array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
-        values = _from_text(array.values, type_.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
-    if pa.types.is_timestamp(type_):
-        return parse_timestamps(array, type_.tz)
-    if pa.types.is_binary(type_):  # base64, as Spark writes it
-        return engine.query("SELECT from_base64(s) AS b FROM t", t=pa.table({"s": array}))["b"].combine_chunks()
-    return array.cast(type_)
-
-
-def _text(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    with store.open_input(key) as source:
-        data = bytes(_decompressed(source, key).read_buffer())
-    if not data:
-        return
-    lines = data.decode("utf-8", "replace").split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    values = pc.utf8_rtrim(pa.array(lines, pa.string()), "\r")
-    yield 0, pa.RecordBatch.from_arrays([values], [plan.file_fields[0].physical_name])
-
-
-def _decompressed(source: pa.NativeFile, key: str) -> pa.NativeFile:
-    codec = {"gz": "gzip", "gzip": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}.get(key.rpartition(".")[2])
-    return pa.CompressedInputStream(source, codec) if codec else source
-
-
-#: The formats that this room reads itself; the plan's engine has the others.
-READERS: Mapping[str, Provider] = {"parquet": _parquet, "orc": _orc, "csv": _csv, "json": _json, "text": _text}

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from trilake.delta.protocol.deletion_vectors import keep_mask, row_indexes
 from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
-from trilake.delta.scan.data_files import BATCH_ROWS, no_columns, refuse_two_of_one_name
+from trilake.delta.scan.data_files import no_columns, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
-from trilake.delta.scan.scan import FileTask, ReadPlan
+from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptFileError, DeletionVectorError, MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
 from trilake.storage.base import Store

@@ -26,6 +26,9 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 from trilake.table import FilterLike
 
+#: Rows a batch: large enough for vectorised work, small enough to bound memory with wide rows.
+BATCH_ROWS = 64 * 1024
+
 
 @dataclass(frozen=True)
 class FileTask:
