@@ -17,7 +17,7 @@ from trilake.errors import TrilakeError
 
 #: What belongs to a log, or to those who write this library: no message for users says it.
 _NOT_FOR_USERS = re.compile(
-    r"Traceback|sqlglot|py4j|obstore|pyo3|Py4J|org\.apache|java\.|\.scala|Some\(|Os \{|panicked|<class|object at 0x"
+    r"Traceback|sqlglot|py4j|obstore|pyo3|Py4J|org\.apache|java\.|\.scala|Some\(|Os \{|panicked|object at 0x"
     r"|site-packages"
 )
 _MOST_LINES, _MOST_LETTERS = 4, 1100

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.trevni.test_avro_files import USER, USERS, container
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, WriteFailedError
+from trilake.errors import CorruptFileError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.trevni.convert import from_trevni, to_trevni
 from trilake.trevni import TrevniFile, TrevniTable
 from trilake.trevni.avro import read_avro
@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_converted_leaves_nothing(spark: SparkSession, avr
     to_trevni(spark, str(avro), str(target), format="avro")
     (avro / "day=2" / "bad.avro").write_bytes(b"Obj\x01no")
     for mode in ("append", "overwrite"):
-        with pytest.raises(WriteFailedError, match=r"bad\.avro"):
+        with pytest.raises(CorruptFileError, match=r"bad\.avro"):
             to_trevni(spark, str(avro), str(target), format="avro", mode=mode)
         assert TrevniTable(target).count() == 12
 
