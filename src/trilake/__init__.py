@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
     from trilake.spark.front.foreach_batch import foreach_batch
     from trilake.spark.front.streams import stream_lag, write_stream
+    from trilake.sql.install import install, uninstall
     from trilake.table import Explanation, Table
 
 #: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
@@ -47,6 +48,8 @@ _HOME = {
     "register": "trilake.api",
     "unregister": "trilake.api",
     "write": "trilake.api",
+    "install": "trilake.sql.install",
+    "uninstall": "trilake.sql.install",
     "foreach_batch": "trilake.spark.front.foreach_batch",
     "stream_lag": "trilake.spark.front.streams",
     "write_stream": "trilake.spark.front.streams",
@@ -83,9 +86,12 @@ __all__ = [
     "create",
     "explain",
     "foreach_batch",
+    "install",
+    "open",
     "read",
     "register",
     "stream_lag",
+    "uninstall",
     "unregister",
     "write",
     "write_stream",

@@ -198,6 +198,11 @@ _DETAIL = T.StructType(
 )
 
 
+def detail_schema() -> T.StructType:
+    """The columns of DESCRIBE DETAIL."""
+    return _DETAIL
+
+
 def detail_frame(spark: SparkSession, table: ArrowDeltaTable) -> DataFrame:
     """One row about the table, with delta-spark's columns; the location is spelled as Hadoop does."""
     found = detail(table.log, table.snapshot)

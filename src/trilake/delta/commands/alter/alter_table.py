@@ -107,6 +107,10 @@ class Alter:
             position = Position(c.field.name) if position is not None else None
         return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, placed, new_id=self.runtime.new_id))
 
+    def add(self, *columns: NewColumn) -> int:
+        """Add columns, each at a place of its own.  Raises as :meth:`add_columns`."""
+        return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, columns, new_id=self.runtime.new_id))
+
     def rename_column(self, path: PathLike, new_name: str) -> int:
         """Rename a column, nested or not; no file is rewritten.
 

@@ -168,7 +168,7 @@ def create_table(
 
 def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode: CreateMode, runtime: Runtime) -> int:
     protocol, metadata = described(table, base, log.engine, runtime)
-    domains = _clustering(table, metadata.schema, base)
+    domains = clustering_of(table, metadata.schema, base)
     check_writable(protocol, metadata, uri=log.store.uri, version=0 if base is None else base.version + 1)
     now = runtime.clock_ms()
     removes = [] if base is None else [remove_action(a, now) for a in base.adds.to_pylist()]
@@ -284,7 +284,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
         raise InvalidArgumentError(f"a table cannot be partitioned by its identity column {', '.join(sorted(taken))}")
 
 
-def _clustering(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:
+def clustering_of(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:
     """The metadata domain that names the clustering columns; gone where the table before had some."""
     if table.cluster_by:
         return {DOMAIN: clustering_domain(schema, table.cluster_by, partitioned=bool(table.partition_by))}

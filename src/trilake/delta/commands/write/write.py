@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commands.write.create import TableDescription, clustering_of, described
 from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
 from trilake.delta.commit.plan import CommitPlan
@@ -83,6 +84,8 @@ class WriteRequest:
     operation: str = "WRITE"
     #: What the commit says of the operation; ``None`` for mode, partitioning and predicate.
     parameters: Mapping[str, Any] | None = None
+    #: What the table is to be that the rows make, or take the place of, but for its columns: CREATE TABLE AS SELECT.
+    description: TableDescription | None = None
     #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
     data_format: str | None = None
     #: Columns that rows of a new table are kept near each other by; an existing table must have the same.
@@ -203,15 +206,20 @@ def plan_write(
         if request.replace_where is not None:
             raise TableNotFoundError("replace_where needs a table, and there is none", file=uri)
         check_place(log.store)
-        protocol, metadata = new_table(
-            request.schema,
-            partition_by=request.partition_by or (),
-            properties={**(request.default_properties or {}), **(request.properties or {})},
-            provider=(request.data_format or "parquet").lower(),
-            runtime=runtime,
-        )
+        if request.description is not None:
+            protocol, metadata = described(request.description, None, log.engine, runtime)
+        else:
+            protocol, metadata = new_table(
+                request.schema,
+                partition_by=request.partition_by or (),
+                properties={**(request.default_properties or {}), **(request.properties or {})},
+                provider=(request.data_format or "parquet").lower(),
+                runtime=runtime,
+            )
         version = 0
         protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
+        if request.description is not None:
+            domains = clustering_of(request.description, metadata.schema, None)
     else:
         if request.mode == "error":
             raise TableExistsError("a Delta table is there already", file=uri, version=base.version)
@@ -222,8 +230,13 @@ def plan_write(
         check_writable(protocol, metadata, uri=uri, version=version)
         request = _dynamic(base, request, uri)
         _check_existing(base, request, uri)
-        protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
-        protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
+        if request.description is not None and isinstance(base, Snapshot):
+            protocol, metadata = described(request.description, base, log.engine, runtime)
+            domains = clustering_of(request.description, metadata.schema, base)
+        else:
+            protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
+            replaced = replaces_schema(request)
+            protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaced)
     check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
     files = FilePlan(
         metadata.schema,

@@ -1,0 +1,75 @@
+"""EXECUTE IMMEDIATE: a text as a statement, with parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from trilake.errors import InvalidArgumentError
+from trilake.sql.cursor import Cursor
+from trilake.sql.expressions import items
+from trilake.sql.relations import names_ours
+from trilake.sql.session import Args, SqlSession
+from trilake.sql.tokens import quote_name
+
+
+def execute_immediate(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
+    """Run the text of a statement that names our tables; ``None`` where it names none."""
+    from trilake.sql.statements import run_text  # late: a statement inside of a statement
+
+    start, end = cursor.until("INTO", "USING")
+    text = session.value(cursor.text[start:end], args)
+    into: list[tuple[str, ...]] = []
+    if cursor.accept("INTO"):
+        a, b = cursor.until("USING")
+        into = [Cursor(t).name() for t in items(cursor.text[a:b])]
+    given: Args = None
+    if cursor.accept("USING"):
+        given = _parameters(session, cursor.rest(), args)
+    if not isinstance(text, str) or not _ours(session, text):
+        return None
+    frame = run_text(session, text, given)
+    if not into:
+        return frame
+    found = frame.limit(2).collect()
+    if len(found) > 1:
+        raise InvalidArgumentError("a query whose values go INTO variables gave more than one row")
+    from trilake.sql.expressions import literal
+
+    values = [None] * len(into) if not found else list(found[0])
+    for name, value in zip(into, values, strict=True):
+        session.run(f"SET VAR {'.'.join(map(quote_name, name))} = {literal(session, value)}")
+    return frame.limit(0)
+
+
+def _ours(session: SqlSession, text: str) -> bool:
+    from trilake.sql.statements import concerns
+
+    return concerns(session, text) or names_ours(session, text)
+
+
+def _parameters(session: SqlSession, text: str, args: Args) -> Args:
+    """The values of USING: by name where they have names, else in order."""
+    text = text.strip()
+    if text.startswith("(") and Cursor(text).brackets()[1] + 1 >= len(text):
+        text = text[1:-1]
+    parts = items(text)
+    row = session.run(f"SELECT {', '.join(parts)}", args).collect()[0]
+    named = [p for p in parts if _name(p) is not None]
+    if named and len(named) == len(parts):
+        out: dict[str, Any] = {}
+        for part, value in zip(parts, row, strict=True):
+            name = _name(part)
+            assert name is not None
+            out[name] = value
+        return out
+    return list(row)
+
+
+def _name(text: str) -> str | None:
+    cursor = Cursor(text)
+    cursor.until("AS")
+    if cursor.accept("AS"):
+        return cursor.part()
+    return None

@@ -1,0 +1,340 @@
+"""What is asked of a classic session's JVM: its parser's plans and the entries of its catalogue.
+
+Nothing else in this folder touches Spark's private interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+# --- the parser ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A relation, or a function in its place, that a plan names: parts of the name and its place in the text.
+
+    ``end`` is behind the name, ``travel_end`` behind the words that say which version, where there are some.
+    ``aliased`` says that it is given a name.
+    """
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+    travel_end: int | None = None
+    aliased: bool = False
+    function: bool = False
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the session runs beside its JVM; a Connect session does not."""
+    return getattr(spark, "_jsparkSession", None) is not None
+
+
+def parse_plan(spark: SparkSession, text: str) -> Any:
+    """The plan that Spark's parser makes of a statement.  Raises ``ParseException``."""
+    return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+
+
+def parses(spark: SparkSession, text: str) -> bool:
+    """Whether Spark's parser takes a statement."""
+    try:
+        parse_plan(spark, text)
+    except (ParseException, Py4JError):
+        return False
+    return True
+
+
+def relations(plan: Any) -> Iterator[Relation]:
+    """The relations of a query that stand for tables, views or functions, and for no common table expression."""
+    yield from _relations(plan, frozenset(), aliased=False)
+
+
+def _relations(node: Any, hidden: frozenset[str], *, aliased: bool) -> Iterator[Relation]:
+    name = str(node.nodeName())
+    if name == "UnresolvedRelation":
+        parts = _strings(node.multipartIdentifier())
+        if not (len(parts) == 1 and parts[0].lower() in hidden):
+            start, end = _span(node)
+            yield Relation(parts, start, end, aliased=aliased)
+        return
+    if name == "RelationTimeTravel":
+        inner = node.relation()
+        if str(inner.nodeName()) == "UnresolvedRelation":
+            start, end = _span(inner)
+            yield Relation(_strings(inner.multipartIdentifier()), start, end, _span(node)[1], aliased)
+        return
+    if name == "UnresolvedTableValuedFunction":
+        start, end = _span(node)
+        yield Relation(_strings(node.name()), start, end, aliased=aliased, function=True)
+    if name == "UnresolvedWith":
+        inside = hidden
+        ctes = node.cteRelations()
+        for i in range(ctes.size()):
+            pair = ctes.apply(i)
+            yield from _relations(pair._2(), inside, aliased=True)
+            inside = inside | {str(pair._1()).lower()}
+        yield from _relations(node.child(), inside, aliased=False)
+        return
+    for below in (node.children(), node.innerChildren()):
+        for i in range(below.size()):
+            child = below.apply(i)
+            yield from _relations(child, hidden, aliased=_passes_alias(name, aliased))
+
+
+def _passes_alias(name: str, aliased: bool) -> bool:
+    """Whether what is below a node of this kind is given a name by what is at or above it."""
+    if name in ("SubqueryAlias", "UnresolvedSubqueryColumnAliases"):
+        return True
+    return aliased and name in ("GlobalLimit", "LocalLimit", "Sample", "NamedStreamingRelation")
+
+
+def _strings(seq: Any) -> tuple[str, ...]:
+    return tuple(str(seq.apply(i)) for i in range(seq.size()))
+
+
+def _span(node: Any) -> tuple[int, int]:
+    origin = node.origin()
+    return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
+
+
+# --- the catalogue ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the catalogue says of a name: a table or a permanent view."""
+
+    database: str
+    table: str
+    kind: str
+    provider: str
+    location: str | None
+    view_text: str | None = None
+    java: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def managed(self) -> bool:
+        """Whether the files go when the name goes."""
+        return self.kind == "MANAGED"
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is a view."""
+        return self.kind == "VIEW"
+
+
+def current_catalog(spark: SparkSession) -> str:
+    """The name of the catalogue that names without one belong to."""
+    return str(spark._jsparkSession.sessionState().catalogManager().currentCatalog().name())
+
+
+def current_database(spark: SparkSession) -> str:
+    """The database that names without one belong to."""
+    return str(spark._jsparkSession.sessionState().catalog().getCurrentDatabase())
+
+
+def find_entry(spark: SparkSession, database: str | None, table: str) -> Entry | None:
+    """What the catalogue says of a table or permanent view; ``None`` where it has no such name."""
+    catalog = spark._jsparkSession.sessionState().catalog()
+    db = (database or str(catalog.getCurrentDatabase())).lower()
+    external = catalog.externalCatalog()
+    if not external.tableExists(db, table.lower()):
+        return None
+    found = external.getTable(db, table.lower())
+    kind = str(found.tableType().name())
+    provider = found.provider()
+    place = found.storage().locationUri()
+    text = found.viewText() if kind == "VIEW" else None
+    return Entry(
+        db,
+        str(found.identifier().table()),
+        kind,
+        str(provider.get()).lower() if provider.isDefined() else "",
+        decoded(str(place.get().toString())) if place.isDefined() else None,
+        str(text.get()) if text is not None and text.isDefined() else None,
+        found,
+    )
+
+
+def database_exists(spark: SparkSession, database: str) -> bool:
+    """Whether there is a database of a name."""
+    return bool(spark._jsparkSession.sessionState().catalog().databaseExists(database))
+
+
+def database_location(spark: SparkSession, database: str) -> str:
+    """Where the tables of a database are kept that say no place."""
+    about = spark._jsparkSession.sessionState().catalog().getDatabaseMetadata(database)
+    return decoded(str(about.locationUri().toString()))
+
+
+def decoded(uri: str) -> str:
+    """A location as a path, where it is on this machine."""
+    if uri.startswith("file:"):
+        return "/" + unquote(uri.removeprefix("file:")).lstrip("/")
+    return unquote(uri) if "%" in uri and "://" in uri else uri
+
+
+def temp_view(spark: SparkSession, name: str) -> Any:
+    """The temporary view of a name as Spark keeps it; ``None`` where there is none."""
+    found = spark._jsparkSession.sessionState().catalog().getRawTempView(name)
+    return found.get() if found.isDefined() else None
+
+
+def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:
+    """Let a private name stand for a frame."""
+    frame._jdf.createOrReplaceTempView(name)
+
+
+def drop_view(spark: SparkSession, name: str) -> None:
+    """Take a private name away; no error where it is gone."""
+    with suppress(Py4JJavaError, AnalysisException):
+        spark._jsparkSession.sessionState().catalog().dropTempView(name)
+
+
+def view_columns(entry: Entry) -> tuple[list[str], list[tuple[str, str]]]:
+    """Of a permanent view: the columns that its query gives, and name and type of the columns that it shows."""
+    names = entry.java.viewQueryColumnNames()
+    schema = entry.java.schema()
+    shown = [(str(schema.apply(i).name()), str(schema.apply(i).dataType().sql())) for i in range(schema.size())]
+    return list(_strings(names)), shown
+
+
+def view_namespace(entry: Entry) -> tuple[str, ...]:
+    """The catalogue and database in which a permanent view was made."""
+    return _strings(entry.java.viewCatalogAndNamespace())
+
+
+# --- entries of tables -----------------------------------------------------------------------------------------------
+
+_CATALOG = "org.apache.spark.sql.catalyst.catalog"
+
+
+def new_entry(
+    spark: SparkSession,
+    database: str,
+    table: str,
+    provider: str,
+    path: str,
+    schema_json: str,
+    *,
+    managed: bool,
+    comment: str | None,
+    properties: Mapping[str, str],
+) -> Any:
+    """An entry for a table as Spark's catalogue keeps it."""
+    vm: Any = spark._jvm
+    some = vm.scala.Some
+    storage = _with(
+        spark,
+        vm.org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat.empty(),
+        locationUri=some(vm.org.apache.hadoop.fs.Path(path).toUri()),
+    )
+    kinds = vm.org.apache.spark.sql.catalyst.catalog.CatalogTableType
+    values = {
+        "identifier": vm.org.apache.spark.sql.catalyst.TableIdentifier(table, some(database)),
+        "tableType": kinds.MANAGED() if managed else kinds.EXTERNAL(),
+        "storage": storage,
+        "schema": spark._jsparkSession.parseDataType(schema_json),
+        "provider": some(provider),
+        "properties": _map(spark, properties),
+        "comment": vm.scala.Option.apply(comment),
+        "tracksPartitionsInCatalog": False,
+    }
+    return _made(spark, f"{_CATALOG}.CatalogTable", values)
+
+
+def change_entry(
+    spark: SparkSession,
+    entry: Entry,
+    *,
+    schema_json: str,
+    comment: str | None,
+    properties: Mapping[str, str],
+) -> None:
+    """Give the entry of a table other columns, properties and another comment."""
+    vm: Any = spark._jvm
+    catalog = spark._jsparkSession.sessionState().catalog()
+    now = catalog.externalCatalog().getTable(entry.database, entry.table)
+    changed = _with(
+        spark,
+        now,
+        schema=spark._jsparkSession.parseDataType(schema_json),
+        properties=_map(spark, properties),
+        comment=vm.scala.Option.apply(comment),
+    )
+    catalog.alterTable(changed)
+    columns = spark._jsparkSession.parseDataType(schema_json)
+    external = catalog.externalCatalog()
+    for name in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release
+        with suppress(Py4JError, AnalysisException):
+            getattr(external, name)(entry.database, entry.table, columns)
+            break
+
+
+def remove_entry(spark: SparkSession, entry: Entry) -> None:
+    """Take an entry away and leave the files of its table."""
+    vm: Any = spark._jvm
+    catalog = spark._jsparkSession.sessionState().catalog()
+    kinds = vm.org.apache.spark.sql.catalyst.catalog.CatalogTableType
+    now = catalog.externalCatalog().getTable(entry.database, entry.table)
+    if entry.managed:  # the files of an external table stay
+        catalog.externalCatalog().alterTable(_with(spark, now, tableType=kinds.EXTERNAL()))
+    catalog.dropTable(now.identifier(), True, False)
+
+
+def _with(spark: SparkSession, value: Any, **changes: Any) -> Any:
+    """A case class's value with some of its parts changed."""
+    names = _fields(spark, value)
+    return value.copy(*(changes.get(n, getattr(value, n)()) for n in names))
+
+
+def _fields(spark: SparkSession, value: Any) -> list[str]:
+    """The names of a case class's parts, in order."""
+    names = value.productElementNames()
+    out = []
+    while names.hasNext():
+        out.append(str(names.next()))
+    return out
+
+
+def _made(spark: SparkSession, name: str, values: dict[str, Any]) -> Any:
+    """A value of a case class, with what it takes by default where nothing is given."""
+    vm: Any = spark._jvm
+    companion = vm
+    for part in name.split("."):
+        companion = getattr(companion, part)
+    template = _template(spark, companion, values)
+    return _with(spark, template, **values)
+
+
+def _template(spark: SparkSession, companion: Any, values: dict[str, Any]) -> Any:
+    """A value made of the four parts without a default, and of all defaults."""
+    vm: Any = spark._jvm
+    given = [values[n] for n in ("identifier", "tableType", "storage", "schema")]
+    loader = vm.java.lang.Thread.currentThread().getContextClassLoader()
+    kind = vm.java.lang.Class.forName(f"{_CATALOG}.CatalogTable", True, loader)
+    count = max(len(c.getParameterTypes()) for c in kind.getConstructors())
+    defaults = [getattr(companion, f"apply$default${i}")() for i in range(len(given) + 1, count + 1)]
+    return companion.apply(*given, *defaults)
+
+
+def _map(spark: SparkSession, values: Mapping[str, str]) -> Any:
+    return spark._jvm.PythonUtils.toScalaMap(dict(values))  # type: ignore[union-attr]
+
+
+def set_view_text(spark: SparkSession, entry: Entry, text: str) -> None:
+    """Give a permanent view another text; its columns stay."""
+    vm: Any = spark._jvm
+    catalog = spark._jsparkSession.sessionState().catalog()
+    now = catalog.externalCatalog().getTable(entry.database, entry.table)
+    shown = vm.scala.Some(text)
+    catalog.alterTable(_with(spark, now, viewText=shown, viewOriginalText=shown))

@@ -1,0 +1,159 @@
+"""Statements about our tables that neither query nor change rows: COMMENT, DROP, CACHE, EXPLAIN and others."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.errors import InvalidArgumentError
+from trilake.sql import catalogue
+from trilake.sql.cursor import Cursor
+from trilake.sql.expressions import with_parameters
+from trilake.sql.frames import frame_of, open_delta
+from trilake.sql.relations import names_ours
+from trilake.sql.results import nothing, rows
+from trilake.sql.select import query, run_local
+from trilake.sql.session import Args, SqlSession
+from trilake.sql.targets import Target, View, resolve
+from trilake.sql.tokens import quote_name
+
+
+def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    """Run one of these; ``None`` where it is Spark's."""
+    cursor = Cursor(text)
+    if cursor.accept("EXECUTE", "IMMEDIATE"):
+        from trilake.sql.execute import execute_immediate
+
+        return execute_immediate(session, cursor, args)
+    _judge(session, text)
+    if cursor.accept("EXPLAIN"):
+        return _explain(session, cursor, args)
+    if cursor.accept("COMMENT", "ON", "TABLE"):
+        return _comment(session, cursor)
+    if cursor.accept("DROP", "TABLE"):
+        return _drop(session, cursor)
+    if cursor.accept("CACHE"):
+        return _cache(session, cursor, args)
+    if cursor.accept("UNCACHE", "TABLE"):
+        return _uncache(session, cursor)
+    if cursor.accept("ANALYZE", "TABLE") or cursor.accept("REFRESH"):
+        return _known(session, cursor)
+    if cursor.accept("MSCK", "REPAIR", "TABLE") or cursor.accept("LOAD", "DATA"):
+        raise InvalidArgumentError(
+            f"this statement is not for tables with a log: {text.strip()}", help="rows come with INSERT INTO"
+        )
+    return None
+
+
+def _judge(session: SqlSession, text: str) -> None:
+    from trilake.sql import jvm
+
+    if session.classic:
+        jvm.parse_plan(session.spark, text)
+
+
+def _target(session: SqlSession, cursor: Cursor) -> Target | None:
+    found = resolve(session, cursor.name())
+    return found if isinstance(found, Target) else None
+
+
+def _known(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    """ANALYZE and REFRESH: statistics are in the log already, with each file, and names show what is there."""
+    cursor.accept("TABLE")
+    target = _target(session, cursor)
+    if target is None:
+        return None
+    if target.format == "delta":
+        open_delta(session, target)
+        catalogue.refresh(session, target)
+    return nothing(session)
+
+
+def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    target = _target(session, cursor)
+    if target is None:
+        return None
+    cursor.expect("IS")
+    comment = None if cursor.accept("NULL") else cursor.string()
+    open_delta(session, target)
+    Alter(target.log).comment(comment)
+    catalogue.refresh(session, target)
+    return nothing(session)
+
+
+def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    cursor.accept("IF", "EXISTS")
+    parts = cursor.name()
+    target = resolve(session, parts)
+    if isinstance(target, View):
+        raise InvalidArgumentError(
+            f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, and DROP TABLE is for tables",
+            help="write DROP VIEW",
+        )
+    if target is not None and target.entry is None:
+        raise InvalidArgumentError(
+            f"a table that is named by its path cannot be dropped: {target.path}",
+            help="DELETE FROM takes its rows away, and its folder can be removed",
+        )
+    return None
+
+
+# --- CACHE -----------------------------------------------------------------------------------------------------------
+
+
+def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
+    lazy = cursor.accept("LAZY")
+    cursor.expect("TABLE")
+    parts = cursor.name()
+    options = ""
+    if cursor.accept("OPTIONS"):
+        start, end = cursor.brackets()
+        options = f" OPTIONS ({cursor.text[start:end]})"
+    if cursor.done:
+        target = resolve(session, parts)
+        if target is None:
+            return None
+        if isinstance(target, View):
+            return None
+        frame = frame_of(session, target).cache()
+        if not lazy:
+            frame.count()
+        session.cached[tuple(p.lower() for p in parts)] = frame
+        return nothing(session)
+    cursor.accept("AS")
+    frame = query(session, cursor.rest(), args)
+    frame.createTempView(quote_name(parts[-1]))
+    return session.run(f"CACHE {'LAZY ' if lazy else ''}TABLE {quote_name(parts[-1])}{options}")
+
+
+def _uncache(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    cursor.accept("IF", "EXISTS")
+    parts = cursor.name()
+    frame = session.cached.pop(tuple(p.lower() for p in parts), None)
+    if frame is not None:
+        frame.unpersist()
+        return nothing(session)
+    return None if not isinstance(resolve(session, parts), Target) else nothing(session)
+
+
+# --- EXPLAIN ---------------------------------------------------------------------------------------------------------
+
+_MODES = ("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL")
+
+
+def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
+    head = "EXPLAIN "
+    if cursor.is_any(*_MODES):
+        head += cursor.take().text + " "
+    body = cursor.rest()
+    from trilake.sql.explain import explained_change
+
+    shown = explained_change(session, with_parameters(session, body, args))
+    if shown is not None:
+        return rows(session, "plan string", [(shown,)])
+    from trilake.sql.relations import localized
+
+    return run_local(session, localized(session, body, args), args, before=head)
+
+
+__all__ = ["names_ours", "run_other"]

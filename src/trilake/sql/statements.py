@@ -1,0 +1,229 @@
+"""What becomes of a statement: Delta's own are run here, those that name our tables too, all others are Spark's.
+
+::
+
+    text --> a statement of Delta's grammar? --> run it
+      |  --> no name that could be ours? --> Spark, byte for byte
+      |  --> Spark's parser judges it --> its kind --> run it through the code of the Python interface
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame
+
+from trilake.errors import TrilakeError
+from trilake.spark.session.analysis_errors import analysis_error
+from trilake.sql import jvm
+from trilake.sql.cursor import Cursor, SyntaxProblem
+from trilake.sql.expressions import with_parameters
+from trilake.sql.frame_arguments import formatted
+from trilake.sql.identifiers import with_identifiers
+from trilake.sql.maintenance_grammar import parse_maintenance
+from trilake.sql.problems import syntax_error
+from trilake.sql.relations import names_ours
+from trilake.sql.session import Args, SqlSession
+from trilake.sql.tokens import Token, depths, tokenize
+
+#: Runs a statement of one kind; ``None`` hands it to Spark as it is.
+Handler: TypeAlias = Callable[[SqlSession, str, Args], DataFrame | None]
+
+_DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "CONVERT", "GENERATE", "REORG", "FSCK"))
+_CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
+
+
+def run(session: SqlSession, text: str, args: Any, frames: Mapping[str, Any]) -> DataFrame:
+    """Run one statement as ``spark.sql`` does.
+
+    Raises what Spark raises, errors of this library that are Spark's too, and ``SqlSyntaxError``.
+    """
+    with formatted(session, text, frames) as plain:
+        try:
+            return _run(session, plain, args)
+        except SyntaxProblem as e:
+            raise syntax_error(plain, e) from None
+        except TrilakeError as e:
+            found = analysis_error(e)
+            if found is e:
+                raise
+            raise found.with_traceback(e.__traceback__) from e.__cause__
+
+
+def concerns(session: SqlSession, text: str) -> bool:
+    """Whether a statement may be ours without a name that is there already."""
+    word = kind(tokenize(text))
+    return word in _ALWAYS or word in _DELTA_WORDS
+
+
+def run_text(session: SqlSession, text: str, args: Args = None) -> DataFrame:
+    """Run one statement inside of another one."""
+    return _run(session, text, args)
+
+
+def _run(session: SqlSession, text: str, args: Args) -> DataFrame:
+    given, tokens = text, tokenize(text)
+    if _has_identifier_clause(tokens):
+        text = with_identifiers(session, text, args)
+        tokens = tokenize(text)
+    word = kind(tokens)
+    if word in _DELTA_WORDS:
+        statement = parse_maintenance(Cursor(with_parameters(session, text, args)))
+        if statement is not None:
+            from trilake.sql.maintenance import run_maintenance  # late: most sessions run no such statement
+
+            return run_maintenance(session, statement)
+    handler = _handlers().get(word, _query)
+    if word not in _ALWAYS and not names_ours(session, text, tokens):
+        return session.run(given, args)
+    done = handler(session, text, args)
+    return session.run(given, args) if done is None else done
+
+
+def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
+    return any(
+        t.upper == "IDENTIFIER" and i + 1 < len(tokens) and tokens[i + 1].text == "(" for i, t in enumerate(tokens)
+    )
+
+
+def kind(tokens: Sequence[Token]) -> str:
+    """The word that says what a statement does: for ``WITH`` and ``FROM``, the change behind them, if there is one.
+
+    >>> kind(tokenize("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a")), kind(tokenize("(SELECT 1)"))
+    ('INSERT', '(')
+    """
+    if not tokens:
+        return ""
+    word = tokens[0].upper or tokens[0].text
+    if word in ("WITH", "FROM"):
+        for i, (t, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+            follows = tokens[i + 1].upper if i + 1 < len(tokens) else ""
+            if depth == 0 and t.upper in _CHANGES and follows in ("INTO", "OVERWRITE", "FROM", "WITH"):
+                return t.upper
+    return word
+
+
+# --- who runs what ---------------------------------------------------------------------------------------------------
+
+
+def _judged(session: SqlSession, text: str) -> None:
+    """Let Spark's parser refuse what it does not know."""
+    if session.classic:
+        jvm.parse_plan(session.spark, text)
+
+
+def _query(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.select import query
+
+    return query(session, text, args)
+
+
+def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.insert import run_insert
+    from trilake.sql.insert_directory import insert_directory, is_directory
+
+    _judged(session, text)
+    if is_directory(text):
+        return insert_directory(session, text, args)
+    return run_insert(session, text, args)
+
+
+def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.dml import parse_delete, run_delete
+
+    _judged(session, text)
+    change = parse_delete(Cursor(with_parameters(session, text, args)))
+    return run_delete(session, change) if _ours(session, change.parts) else None
+
+
+def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.dml import parse_update, run_update
+
+    _judged(session, text)
+    change = parse_update(Cursor(with_parameters(session, text, args)))
+    return run_update(session, change) if _ours(session, change.parts) else None
+
+
+def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.merge import parse_merge, run_merge
+
+    cursor = Cursor(with_parameters(session, text, args))
+    if not cursor.is_word("MERGE", "WITH"):  # older releases do not know schema evolution
+        _judged(session, text)
+    merge = parse_merge(cursor)
+    return run_merge(session, merge) if _ours(session, merge.parts) else None
+
+
+def _truncate(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.dml import run_truncate
+
+    _judged(session, text)
+    cursor = Cursor(text)
+    cursor.expect("TRUNCATE", "TABLE")
+    parts = cursor.name()
+    return run_truncate(session, parts) if _ours(session, parts) and not _is_view(session, parts) else None
+
+
+def _create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.create import run_create
+
+    return run_create(session, text, args)
+
+
+def _alter(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.alter import run_alter
+
+    return run_alter(session, with_parameters(session, text, args))
+
+
+def _show(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.show import run_show
+
+    _judged(session, text)
+    return run_show(session, text)
+
+
+def _other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.other import run_other
+
+    return run_other(session, text, args)
+
+
+def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:
+    from trilake.sql.targets import resolve
+
+    return resolve(session, parts) is not None
+
+
+def _is_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
+    from trilake.sql.targets import View, resolve
+
+    return isinstance(resolve(session, parts), View)
+
+
+#: Statements that may be ours without a name that is there already.
+_ALWAYS = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
+
+
+def _handlers() -> dict[str, Handler]:
+    return _HANDLERS
+
+
+_HANDLERS: dict[str, Handler] = {
+    "INSERT": _insert,
+    "DELETE": _delete,
+    "UPDATE": _update,
+    "MERGE": _merge,
+    "TRUNCATE": _truncate,
+    "CREATE": _create,
+    "REPLACE": _create,
+    "ALTER": _alter,
+    "DESCRIBE": _show,
+    "DESC": _show,
+    "SHOW": _show,
+    **dict.fromkeys(
+        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "EXECUTE", "BEGIN", "MSCK", "LOAD"),
+        _other,
+    ),
+}

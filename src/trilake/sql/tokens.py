@@ -1,0 +1,150 @@
+"""The tokens of a SQL text, as Spark's lexer tells them apart: strings, comments and names in backquotes included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["word", "quoted", "string", "number", "marker", "symbol"]
+
+#: Alternatives in the order in which they are tried; the end of a bracketed comment is looked for apart.
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+|--(?:\\\n|[^\n])*)
+    | (?P<comment>/\*)
+    | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+    | (?P<hex>[xX](?:'[^']*'|"[^"]*"))
+    | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+    | (?P<quoted>`(?:[^`]|``)*`)
+    | (?P<number>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[DFL])?(?!\w)
+                |\d+[eE][+-]?\d+(?:BD|[DFL])?(?!\w)|\d+(?:BD|[LSYDF])?(?!\w))
+    | (?P<word>\w+)
+    | (?P<marker>:[A-Za-z_]\w*|\?)
+    | (?P<symbol>\|>|=>|->|::|<=>|<=|>=|<>|!=|==|\|\||.)
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token and its place in the text; ``upper`` is the text in capitals, for words alone."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+    upper: str = ""
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it can be a part of a name."""
+        return self.kind in ("word", "quoted")
+
+    @property
+    def name(self) -> str:
+        """The part of a name that it stands for."""
+        return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a text; what is unclosed (a string, a comment) ends up as symbols, and Spark will say so.
+
+    >>> [t.text for t in tokenize("SELECT 'a -- b' /* c */ FROM `x``y`.z -- end")]
+    ['SELECT', "'a -- b'", 'FROM', '`x``y`', '.', 'z']
+    """
+    out: list[Token] = []
+    at, size = 0, len(text)
+    while at < size:
+        match = _TOKEN.match(text, at)
+        assert match is not None  # the last alternative takes any character
+        kind, end = match.lastgroup, match.end()
+        if kind == "tag":
+            kind = "string"
+        if kind == "comment":
+            end = _comment_end(text, at)
+        elif kind in ("raw", "hex"):
+            out.append(Token("string", match[0], at, end))
+        elif kind == "word":
+            out.append(Token("word", match[0], at, end, match[0].upper()))
+        elif kind == "marker" and match[0] != "?" and out and out[-1].kind in ("word", "quoted") and out[-1].end == at:
+            # ``a:b`` is a path into a variant, and no parameter.
+            out.append(Token("symbol", ":", at, at + 1))
+            end = at + 1
+        elif kind != "space":
+            out.append(Token(kind, match[0], at, end))  # type: ignore[arg-type]  # the groups' names are the kinds
+        at = end
+    return out
+
+
+def _comment_end(text: str, start: int) -> int:
+    """Where a bracketed comment ends, which may hold others; the end of the text where it never does."""
+    depth, at = 0, start
+    while True:
+        mark = _COMMENT_MARK.search(text, at)
+        if mark is None:
+            return len(text)
+        depth += 1 if mark[0] == "/*" else -1
+        at = mark.end()
+        if depth == 0:
+            return at
+
+
+def depths(tokens: Sequence[Token]) -> list[int]:
+    """How many brackets are open around each token; an opening and its closing bracket are outside of themselves.
+
+    >>> depths(tokenize("f(a, (b))"))
+    [0, 0, 1, 1, 1, 2, 1, 0]
+    """
+    out, depth = [], 0
+    for t in tokens:
+        if t.kind == "symbol" and t.text in ")]":
+            depth = max(0, depth - 1)
+        out.append(depth)
+        if t.kind == "symbol" and t.text in "([":
+            depth += 1
+    return out
+
+
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+
+
+def unquoted(token: Token) -> str:
+    r"""The text that a string token stands for.
+
+    >>> unquoted(tokenize(r"'it\\'s'")[0]), unquoted(tokenize("r'a\\\\n'")[0])
+    ("it's", 'a\\\\n')
+    """
+    if token.text[0] in "rR":
+        return token.text[2:-1]
+    if token.text[0] == "$":
+        tag = token.text.index("$", 1) + 1
+        return token.text[tag:-tag]
+    return _ESCAPED.sub(_unescape, token.text[1:-1])
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1] or match[2]
+    if code is not None:
+        return chr(int(code, 16))
+    if match[3] is not None:
+        return chr(int(match[3], 8))
+    return _ESCAPES.get(match[4], match[4])
+
+
+def string_literal(text: str) -> str:
+    r"""A text as a string of SQL.
+
+    >>> string_literal("it's")
+    "'it\\\\'s'"
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quote_name(part: str) -> str:
+    """A part of a name in backquotes."""
+    return "`" + part.replace("`", "``") + "`"
