@@ -147,7 +147,8 @@ def _rename_column(alter: Alter, cursor: Cursor) -> None:
 
 
 def _drop_columns(alter: Alter, cursor: Cursor) -> None:
-    cursor.accept("COLUMNS") or cursor.expect("COLUMN")
+    if not cursor.accept("COLUMNS"):
+        cursor.expect("COLUMN")
     if_exists = cursor.accept("IF", "EXISTS")
     if cursor.is_symbol("("):
         texts = items(cursor.text[slice(*cursor.brackets())])

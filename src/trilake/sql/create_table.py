@@ -70,8 +70,8 @@ def _description(call: Create, schema: StructType, name: str | None) -> TableDes
 def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
     """A table without rows, or a name for a table that is there.
 
-    Raises what :func:`trilake.delta.commands.write.create.create_table` raises, ``TableExistsError`` for a name that is taken, and
-    ``SchemaMismatchError`` where a table at the place is another than the statement says.
+    Raises what :func:`trilake.delta.commands.write.create.create_table` raises, ``TableExistsError`` for a name that is
+    taken, and ``SchemaMismatchError`` where a table at the place is another than the statement says.
     """
     place = place_of_new(session, call, format)
     if place.exists and call.if_not_exists:
@@ -165,11 +165,8 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
             help="write INSERT INTO, or CREATE OR REPLACE TABLE",
             file=place.path,
         )
-    operation = ("CREATE OR REPLACE" if call.create and call.replace else "REPLACE" if call.replace else "CREATE") + (
-        " TABLE AS SELECT"
-    )
-    if there and operation.startswith("CREATE OR"):
-        operation = "CREATE OR REPLACE TABLE AS SELECT"
+    verb = " OR ".join(w for w, said in (("CREATE", call.create), ("REPLACE", call.replace)) if said)
+    operation = f"{verb} TABLE AS SELECT"
     request = WriteRequest(
         mode="overwrite" if there else "error",
         schema=schema,
@@ -207,9 +204,9 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             frame = session.run(f"SELECT * FROM {catalogue.quoted(call.like)} LIMIT 0")
             inside = _partition_columns(session, call.like)
         else:
-            from trilake.sql.relations import _frame
+            from trilake.sql.relations import frame_of_name
 
-            frame, inside = _frame(session, source, None, None), ()
+            frame, inside = frame_of_name(session, source), ()
         if format != "delta":
             return create_other(session, call, place, frame.schema)
         table = replace(_description(call, from_spark(frame.schema), None), partition_by=inside)

@@ -21,7 +21,7 @@ from trilake.storage import open_store
 
 def _row(session: SqlSession, format: str, name: str | None, location: str | None, partitions: list[str]) -> DataFrame:
     wanted = detail_schema()
-    given = {
+    given: dict[str, object] = {
         "format": format,
         "name": name,
         "location": location,

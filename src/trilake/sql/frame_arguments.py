@@ -18,7 +18,8 @@ def formatted(session: SqlSession, text: str, given: Mapping[str, Any]) -> Itera
     if session.classic:
         from pyspark.sql.sql_formatter import SQLStringFormatter
 
-        formatter: Any = SQLStringFormatter(session.spark)
+        spark: Any = session.spark
+        formatter: Any = SQLStringFormatter(spark)
         try:
             yield formatter.format(text, **given)
         finally:
@@ -26,7 +27,8 @@ def formatted(session: SqlSession, text: str, given: Mapping[str, Any]) -> Itera
         return
     from pyspark.sql.connect.sql_formatter import SQLStringFormatter as ConnectFormatter  # type: ignore[import-not-found,unused-ignore]
 
-    connect: Any = ConnectFormatter(session.spark)
+    remote: Any = session.spark
+    connect: Any = ConnectFormatter(remote)
     try:
         yield connect.format(text, **given)
     finally:

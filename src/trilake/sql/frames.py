@@ -100,22 +100,23 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
 
         moment = None if ms is None else iso(ms)
         table = LanceTable(open_store(target.path), version=version, timestamp=moment)
-        return lance_frames.read_dataframe(spark, table)  # type: ignore[no-any-return]
+        return lance_frames.read_dataframe(spark, table)
     if version is not None or ms is not None:
         raise InvalidArgumentError("Trevni files have no versions", help="leave the version out", file=target.path)
     from trilake.trevni.table import TrevniTable  # late, as above
 
-    return trevni_read.read_dataframe(spark, TrevniTable(target.path))  # type: ignore[no-any-return]
+    return trevni_read.read_dataframe(spark, TrevniTable(target.path))
 
 
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
     """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
-    from trilake.spark.front.data_sources import register_sources
+    from trilake.spark.front.data_sources import SOURCES
+    from trilake.spark.session.source_registry import register_sources
 
     if target.format != "delta":
         raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")
     open_delta(session, target)
-    register_sources(session.spark)
+    register_sources(session.spark, SOURCES)
     reader = session.spark.read.format("trilake-delta").option("readChangeFeed", "true")
     for which, bound in zip(("starting", "ending"), bounds, strict=False):
         if isinstance(bound, bool) or bound is None or not isinstance(bound, int | str | dt.datetime | dt.date):

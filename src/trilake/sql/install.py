@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameReader
 
+from trilake.spark.front.recorder import Action, patch, record_of, undo
 from trilake.spark.front.register import register
-from trilake.sql.session import Args, SqlSession
+from trilake.sql.session import SqlSession
 
-#: Spark's own method, on a class whose method was replaced.
-_ORIGINAL = "_trilake_spark_sql"
+#: Under which name Spark's methods are replaced.
+_OWNER = "sql"
 #: Sessions with SQL of ours, by what tells sessions apart.
 _SESSIONS: dict[str, SqlSession] = {}
 
@@ -28,23 +28,18 @@ def install(spark: SparkSession) -> None:
     """
     register(spark)
     key = session_key(spark)
-    if key in _SESSIONS:
-        return
-    _patch(type(spark))
-    original = getattr(type(spark), _ORIGINAL)
-
-    def spark_sql(text: str, args: Args) -> DataFrame:
-        frame: DataFrame = original(spark, text) if args is None else original(spark, text, args)
-        return frame
-
-    _SESSIONS[key] = SqlSession(spark, spark_sql)
+    if key not in _SESSIONS:
+        _SESSIONS[key] = SqlSession(spark)
+    patch(type(spark), "sql", _sql, owner=_OWNER)
+    patch(type(spark), "table", _table, owner=_OWNER)
+    patch(type(spark.read), "table", _read_table, owner=_OWNER)
 
 
 def uninstall(spark: SparkSession) -> None:
     """Take :func:`install` back: the session's ``sql`` is Spark's own again.  Data sources stay registered."""
     _SESSIONS.pop(session_key(spark), None)
-    if not any(type(s.spark) is type(spark) for s in _SESSIONS.values()):
-        _restore(type(spark))
+    if not _SESSIONS:
+        undo(_OWNER)
 
 
 def installed(spark: SparkSession) -> SqlSession | None:
@@ -57,31 +52,53 @@ def session_key(spark: SparkSession) -> str:
     known = spark.__dict__.get("_trilake_key")
     if known is None:
         java = getattr(spark, "_jsparkSession", None)
-        known = str(spark.session_id) if java is None else str(java.sessionUUID())
+        known = str(getattr(spark, "session_id", id(spark))) if java is None else str(java.sessionUUID())
         spark.__dict__["_trilake_key"] = known
     return str(known)
 
 
-def _patch(cls: Any) -> None:
-    if getattr(cls, _ORIGINAL, None) is not None:
-        return
-    original: Callable[..., DataFrame] = cls.sql
-    setattr(cls, _ORIGINAL, original)
+def _sql(own: Any, spark: SparkSession, sqlQuery: Any, args: Any = None, **kwargs: Any) -> Action | None:
+    session = installed(spark)
+    if session is None or not isinstance(sqlQuery, str):
+        return None
+    from trilake.sql.statements import action  # late: sessions that never run SQL need none of it
 
-    @functools.wraps(original)
-    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:
-        session = installed(self)
-        if session is None or not isinstance(sqlQuery, str):
-            return original(self, sqlQuery, args, **kwargs)
-        from trilake.sql.statements import run  # late: sessions that never run SQL need none of it
-
-        return run(session, sqlQuery, args, kwargs)
-
-    cls.sql = sql
+    return action(session, own, sqlQuery, args, kwargs)
 
 
-def _restore(cls: Any) -> None:
-    original = cls.__dict__.get(_ORIGINAL)
-    if original is not None:
-        cls.sql = original
-        delattr(cls, _ORIGINAL)
+def _table(own: Any, spark: SparkSession, tableName: Any) -> Action | None:
+    session = installed(spark)
+    return None if session is None else _named(session, tableName)
+
+
+def _read_table(own: Any, reader: DataFrameReader, tableName: Any) -> Action | None:
+    session = installed(reader._spark)
+    record = record_of(reader)
+    if session is None or record is None or record.options or record.schema is not None:
+        return None
+    return _named(session, tableName)
+
+
+def _named(session: SqlSession, name: Any) -> Action | None:
+    """How a table of ours is read by its name; ``None`` for any other name."""
+    if not isinstance(name, str):
+        return None
+    from trilake.sql.cursor import Cursor, SyntaxProblem
+    from trilake.sql.targets import resolve
+
+    try:
+        cursor = Cursor(name)
+        parts = cursor.name()
+        cursor.end()
+    except SyntaxProblem:
+        return None
+    found = resolve(session, parts)
+    if found is None:
+        return None
+
+    def read() -> DataFrame:
+        from trilake.sql.relations import frame_of_name
+
+        return frame_of_name(session, found)
+
+    return read

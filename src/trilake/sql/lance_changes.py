@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -70,11 +71,9 @@ def merge_lance(session: SqlSession, target: Target, merge: Merge, source: DataF
 
 
 def _with(what: MergeInsert, when: When, target: Target) -> MergeInsert:
-    from dataclasses import replace
-
     if when.values is None and when.condition is None:
         if when.kind == "matched":
-            return replace(what, **{"update" if when.action == "update" else "delete_matched": True})
+            return replace(what, update=True) if when.action == "update" else replace(what, delete_matched=True)
         if when.kind == "not_matched":
             return replace(what, insert=True)
         if when.action == "delete":
@@ -93,10 +92,10 @@ def _keys(merge: Merge) -> list[str]:
     if any(depths(cursor.tokens)):
         cursor = Cursor(merge.condition.strip().removeprefix("(").removesuffix(")"))
     while cursor.token is not None:
-        left = cursor.name() if cursor.token.is_name else ()
+        left = cursor.name()
         equal = cursor.accept_symbol("=") or cursor.accept_symbol("==")
-        right = cursor.name() if equal and cursor.token is not None and cursor.token.is_name else ()
-        if not left or not right or left[-1].lower() != right[-1].lower():
+        right = cursor.name() if equal else ()
+        if not right or left[-1].lower() != right[-1].lower():
             raise InvalidArgumentError(
                 f"rows of a Lance dataset are matched by equal columns of the same name, not by {merge.condition}"
             )

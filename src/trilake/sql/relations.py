@@ -106,7 +106,7 @@ def _edits(
         cursor.at += 2
     version, ms = _travel(session, cursor, relation, shift, args)
     end = tokens[cursor.at - 1].end
-    frame = _frame(session, found, version, ms)
+    frame = frame_of_name(session, found, version, ms)
     if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(found, Target):
         frame = with_metadata(frame)
     private = _private(session, out, frame, text[start:end])
@@ -210,7 +210,10 @@ def _travel(
     return None, moment_ms(session, spelled, args)
 
 
-def _frame(session: SqlSession, found: Target | View, version: int | None, ms: int | None) -> DataFrame:
+def frame_of_name(
+    session: SqlSession, found: Target | View, version: int | None = None, ms: int | None = None
+) -> DataFrame:
+    """The rows of what a name stands for, at a version of it.  Raises ``InvalidArgumentError`` for one of a view."""
     if isinstance(found, Target):
         return frame_of(session, found, version, ms)
     if version is not None or ms is not None:

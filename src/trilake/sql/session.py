@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.spark.session.passing import spark_alone
 from trilake.sql import jvm
 
 #: Parameters of a statement: by name, or in order.
@@ -35,13 +36,9 @@ class TempView:
 
 @dataclass
 class SqlSession:
-    """One session with SQL over our tables.
-
-    ``spark_sql`` runs a statement in Spark, as if nothing were installed.
-    """
+    """One session with SQL over our tables."""
 
     spark: SparkSession
-    spark_sql: Callable[[str, Args], DataFrame]
     views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -52,8 +49,10 @@ class SqlSession:
         return jvm.is_classic(self.spark)
 
     def run(self, text: str, args: Args = None) -> DataFrame:
-        """Run a statement in Spark as it is."""
-        return self.spark_sql(text, args)
+        """Run a statement in Spark as it is, as if nothing were installed."""
+        with spark_alone():
+            frame: DataFrame = self.spark.sql(text) if args is None else self.spark.sql(text, args)  # type: ignore[arg-type]
+        return frame
 
     def value(self, expression: str, args: Args = None) -> Any:
         """The value of a constant expression."""

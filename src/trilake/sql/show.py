@@ -159,7 +159,8 @@ def _properties(session: SqlSession, target: Target, key: str | None) -> DataFra
 
 
 def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    cursor.accept("IN") or cursor.expect("FROM")
+    if not cursor.accept("IN"):
+        cursor.expect("FROM")
     parts = cursor.name()
     if cursor.accept("IN") or cursor.accept("FROM"):
         database = cursor.name()

@@ -34,14 +34,32 @@ _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "
 _CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
 
 
-def run(session: SqlSession, text: str, args: Any, frames: Mapping[str, Any]) -> DataFrame:
+def action(
+    session: SqlSession, own: Callable[..., DataFrame], text: str, args: Any, frames: Mapping[str, Any]
+) -> Callable[[], DataFrame] | None:
+    """How one statement runs that is ours, or may be; ``None`` for one that is Spark's.
+
+    Looking at a statement asks Spark for nothing but names of its catalogue.
+    """
+    tokens = tokenize(text)
+    word = kind(tokens)
+    if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):
+        return lambda: run(session, text, args, frames)
+    if not names_ours(session, text, tokens):
+        return None
+    return lambda: run(session, text, args, frames, known=True)
+
+
+def run(
+    session: SqlSession, text: str, args: Any = None, frames: Mapping[str, Any] | None = None, *, known: bool = False
+) -> DataFrame:
     """Run one statement as ``spark.sql`` does.
 
     Raises what Spark raises, errors of this library that are Spark's too, and ``SqlSyntaxError``.
     """
-    with formatted(session, text, frames) as plain:
+    with formatted(session, text, frames or {}) as plain:
         try:
-            return _run(session, plain, args)
+            return _run(session, plain, args, known=known)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None
         except TrilakeError as e:
@@ -62,7 +80,7 @@ def run_text(session: SqlSession, text: str, args: Args = None) -> DataFrame:
     return _run(session, text, args)
 
 
-def _run(session: SqlSession, text: str, args: Args) -> DataFrame:
+def _run(session: SqlSession, text: str, args: Args, *, known: bool = False) -> DataFrame:
     given, tokens = text, tokenize(text)
     if _has_identifier_clause(tokens):
         text = with_identifiers(session, text, args)
@@ -75,7 +93,7 @@ def _run(session: SqlSession, text: str, args: Args) -> DataFrame:
 
             return run_maintenance(session, statement)
     handler = _handlers().get(word, _query)
-    if word not in _ALWAYS and not names_ours(session, text, tokens):
+    if not known and word not in _ALWAYS and not names_ours(session, text, tokens):
         return session.run(given, args)
     done = handler(session, text, args)
     return session.run(given, args) if done is None else done

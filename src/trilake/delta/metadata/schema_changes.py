@@ -311,6 +311,45 @@ def drop_columns(
     return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
 
 
+def replace_columns(
+    protocol: Protocol,
+    metadata: Metadata,
+    columns: Sequence[StructField],
+    *,
+    clustering: Sequence[Path] = (),
+    new_id: Callable[[], str] | None = None,
+) -> Change:
+    """Give the table a list of columns: those that are there keep their values, others are new, the rest is dropped.
+
+    Raises as :func:`add_columns` and :func:`drop_columns`, and ``InvalidArgumentError`` for another type of a column
+    that is there.
+    """
+    before = metadata.schema
+    wanted = {c.name.lower(): c for c in columns}
+    gone = [f.name for f in before.fields if f.name.lower() not in wanted]
+    fresh = [NewColumn(c) for c in columns if before.find(c.name) is None]
+    change = Change(protocol, metadata, "REPLACE COLUMNS", {})
+    if gone:
+        change = drop_columns(change.protocol, change.metadata, gone, clustering=clustering)
+    if fresh:
+        change = add_columns(change.protocol, change.metadata, fresh, new_id=new_id)
+    fields = []
+    for c in columns:
+        f = change.metadata.schema.field(c.name)
+        if f.type != c.type and before.find(c.name) is not None:
+            raise InvalidArgumentError(
+                f"column {f.name} is a {f.type}, and cannot be replaced by a {c.type}",
+                help="change its type with ALTER COLUMN ... TYPE",
+                column=f.name,
+            )
+        comment = c.metadata.get("comment")
+        fields.append(f if comment is None else replace(f, metadata={**f.metadata, "comment": comment}))
+    parameters = {"columns": _json([_logged((f.name,), f) for f in fields])}
+    return with_schema(
+        change.protocol, change.metadata, StructType(tuple(fields)), "REPLACE COLUMNS", parameters, new_id=new_id
+    )
+
+
 def _change_column(
     protocol: Protocol,
     metadata: Metadata,

@@ -33,6 +33,7 @@ from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns, new_field
 from trilake.delta.metadata.schema_changes import Change, Condition, NewColumn
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
 from trilake.delta.rules.constraints import parse_check, verify_checks
 from trilake.delta.runtime import Runtime
@@ -122,6 +123,19 @@ class Alter:
     def drop_columns(self, *paths: PathLike) -> int:
         """Drop columns, nested or not; no file is rewritten.  Raises as :meth:`rename_column`."""
         return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
+
+    def replace_columns(self, columns: Sequence[StructField]) -> int:
+        """Give the table a list of columns: those that are there stay, others are new, the rest is dropped.
+
+        Raises as :meth:`add_columns` and :meth:`drop_columns`, and ``InvalidArgumentError`` for another type.
+        """
+
+        def change(h: Head) -> Change:
+            return alter.replace_columns(
+                h.protocol, h.metadata, columns, clustering=clustering_columns(h), new_id=self.runtime.new_id
+            )
+
+        return self._run(change)
 
     def move_column(self, path: PathLike, *, first: bool = False, after: str | None = None) -> int:
         """Put a column first, or after one of its neighbours."""
