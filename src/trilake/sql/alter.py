@@ -17,6 +17,7 @@ from trilake.sql.create_grammar import _type, key_values, parse_column, property
 from trilake.sql.create_table import field_of
 from trilake.sql.cursor import Cursor
 from trilake.sql.expressions import items, spans, split_names
+from trilake.sql.frames import log_to_change, open_delta
 from trilake.sql.results import nothing
 from trilake.sql.session import SqlSession
 from trilake.sql.targets import Target, View, resolve
@@ -48,13 +49,13 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
             f"ALTER TABLE is for Delta tables, and {target.shown} is a {target.format} table", file=target.path
         )
     if not target.log.exists():
-        from trilake.sql.frames import open_delta
-
         open_delta(session, target)
     if cursor.accept("SET", "LOCATION"):
         return _set_location(session, target, cursor)
     alter = Alter(
-        target.log, find_violation=violation_finder(session.spark, target.path, {}), run=SparkRunner(session.spark)
+        log_to_change(session, target),
+        find_violation=violation_finder(session.spark, target.path, {}),
+        run=SparkRunner(session.spark),
     )
     for words, change in _FORMS:
         if cursor.accept(*words):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.maintenance.clone import clone
-from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.settings import session_log
 from trilake.sql.create_grammar import Create
 from trilake.sql.create_place import Place, named, place_of_new
 from trilake.sql.frames import moment_ms, open_delta
@@ -34,7 +34,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     place = place_of_new(session, call, "delta")
     if place.exists and call.if_not_exists:
         return nothing(session)
-    into = DeltaLog(open_store(place.path))
+    into = session_log(session.spark, open_store(place.path))
     with named(session, place) as name:
         result = clone(
             table.snapshot,

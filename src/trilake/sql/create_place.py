@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.spark.delta.settings import session_log
 from trilake.sql import catalogue, jvm
 from trilake.sql.create_grammar import Create
 from trilake.sql.session import SqlSession
@@ -108,7 +109,9 @@ def named(session: SqlSession, place: Place) -> Iterator[Callable[[DeltaLog], No
     Where the name cannot be made, a table that was made for it goes again: neither is left without the other.
     """
     new = place.parts is not None and not place.exists
-    there_before = DeltaLog(open_store(place.path)).exists() if new and place.format == "delta" else True
+    there_before = (
+        session_log(session.spark, open_store(place.path)).exists() if new and place.format == "delta" else True
+    )
     if new and place.managed and not there_before:
         _check_empty(place.path)
 

@@ -19,6 +19,7 @@ from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql import catalogue
@@ -67,6 +68,11 @@ def _description(call: Create, schema: StructType, name: str | None) -> TableDes
     )
 
 
+def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescription:
+    """The table with the properties that the session's settings give new tables."""
+    return replace(table, properties={**default_properties(session.spark), **table.properties})
+
+
 def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
     """A table without rows, or a name for a table that is there.
 
@@ -79,12 +85,12 @@ def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
     schema = StructType(tuple(field_of(c) for c in call.columns))
     if format != "delta":
         return create_other(session, call, place, to_spark(schema))
-    log = DeltaLog(open_store(place.path))
-    table = _description(call, schema, None)
+    log = session_log(session.spark, open_store(place.path))
+    table = _with_defaults(session, _description(call, schema, None))
     with named(session, place) as name:
         there = log.exists()
         if there and (place.parts is None or not place.exists):
-            _same_table(log, table)
+            _same_table(log, _description(call, schema, None))
         elif not table.schema.fields:
             _no_columns(place)
         else:
@@ -156,8 +162,8 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     if format != "delta":
         return create_other(session, call, place, frame.schema, frame)
     schema = from_spark(frame.schema)
-    log = DeltaLog(open_store(place.path))
-    table = _description(call, schema, None)
+    log = session_log(session.spark, open_store(place.path))
+    table = _with_defaults(session, _description(call, schema, None))
     there = log.exists()
     if there and not call.replace:
         raise SchemaMismatchError(
@@ -182,7 +188,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
         description=table,
     )
     with named(session, place) as name:
-        write_dataframe(frame, place.path, {}, request)
+        write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
         name(log)
     return nothing(session)
 
@@ -210,7 +216,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
         if format != "delta":
             return create_other(session, call, place, frame.schema)
         table = replace(_description(call, from_spark(frame.schema), None), partition_by=inside)
-    log = DeltaLog(open_store(place.path))
+    log = session_log(session.spark, open_store(place.path))
     with named(session, place) as name:
         create_table(log, table, mode=_mode(call, exists=log.exists()))
         name(log)

@@ -8,11 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.runtime import Runtime
 from trilake.errors import ObjectNotFoundError, TableNotFoundError
 from trilake.spark.delta.maintenance import detail_schema
 from trilake.spark.lance import jobs as lance_jobs
+from trilake.sql.frames import log_to_change
 from trilake.sql.results import rows
 from trilake.sql.session import SqlSession
 from trilake.sql.targets import Target, find_entry
@@ -64,7 +66,7 @@ def optimize_lance(session: SqlSession, target: Target) -> DataFrame:
 
 def fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
     """Take files that are gone out of the log; one row a file, with whether its data file is missing."""
-    log = target.log
+    log = log_to_change(session, target)
     snapshot = log.snapshot()
     missing = []
     for path in snapshot.adds["path"].to_pylist():

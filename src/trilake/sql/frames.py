@@ -7,10 +7,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
 from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
+from trilake.spark.delta.settings import session_log
 from trilake.spark.lance import frames as lance_frames
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session import Args, SqlSession
@@ -40,6 +42,11 @@ def path_moment_ms(session: SqlSession, text: str) -> int:
     return session_time_ms(session.spark, f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
 
 
+def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
+    """The log of a Delta table, whose commits carry what the session's settings say."""
+    return session_log(session.spark, open_store(target.path))
+
+
 def open_delta(
     session: SqlSession, target: Target, version: int | None = None, ms: int | None = None
 ) -> ArrowDeltaTable:
@@ -62,7 +69,9 @@ def open_delta(
         raise TableNotFoundError(_missing(target), help="check the name or the path", file=store.uri)
     if ms is not None:
         _check_reached(target, ms)
-    return ArrowDeltaTable(store, version=version, timestamp=None if ms is None else iso(ms))
+    log = session_log(session.spark, store)
+    moment = None if ms is None else iso(ms)
+    return ArrowDeltaTable(store, log.engine, version=version, timestamp=moment, user_metadata=log.user_metadata)
 
 
 def _check_reached(target: Target, ms: int) -> None:

@@ -33,6 +33,8 @@ from trilake.sql.tokens import Token, depths, quote_name
 
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+#: What a statement says itself, and no setting of the session.
+_DECIDED = ("partitionOverwriteMode", "mergeSchema")
 #: Words that begin a query.
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 
@@ -190,7 +192,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,
     )
-    write_dataframe(frame, target.path, {}, request)
+    write_dataframe(frame, target.path, {}, request, decided=_DECIDED)
 
 
 def _is_null(text: str) -> bool:

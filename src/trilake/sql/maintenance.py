@@ -17,7 +17,7 @@ from trilake.spark.delta.maintenance import detail_frame, history_frame, restore
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
 from trilake.sql import describe_other
-from trilake.sql.frames import moment_ms, open_delta
+from trilake.sql.frames import iso, log_to_change, moment_ms, open_delta
 from trilake.sql.maintenance_grammar import (
     Convert,
     Detail,
@@ -101,7 +101,7 @@ def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame
         inventory = query(session, statement.inventory)
     frame = vacuum_table(
         session.spark,
-        target.log,
+        log_to_change(session, target),
         statement.hours,
         dry_run=statement.dry_run,
         lite=statement.lite,
@@ -114,12 +114,10 @@ def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame
 
 def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFrame:
     if statement.version is not None:
-        return restore_table(session.spark, target.log, version=statement.version)
+        return restore_table(session.spark, log_to_change(session, target), version=statement.version)
     assert statement.timestamp is not None
-    from trilake.sql.frames import iso
-
     text = iso(moment_ms(session, statement.timestamp))
-    return restore_table(session.spark, target.log, timestamp=text)
+    return restore_table(session.spark, log_to_change(session, target), timestamp=text)
 
 
 def _convert(session: SqlSession, statement: Convert) -> DataFrame:

@@ -9,7 +9,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.sql import catalogue
 from trilake.sql.cursor import Cursor
 from trilake.sql.expressions import with_parameters
-from trilake.sql.frames import frame_of, open_delta
+from trilake.sql.frames import frame_of, log_to_change, open_delta
 from trilake.sql.relations import names_ours
 from trilake.sql.results import nothing, rows
 from trilake.sql.select import query, run_local
@@ -76,7 +76,7 @@ def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     cursor.expect("IS")
     comment = None if cursor.accept("NULL") else cursor.string()
     open_delta(session, target)
-    Alter(target.log).comment(comment)
+    Alter(log_to_change(session, target)).comment(comment)
     catalogue.refresh(session, target)
     return nothing(session)
 

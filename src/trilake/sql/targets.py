@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from trilake.delta.log.log import DeltaLog
+from trilake.spark.session.engine import spark_engine
 from trilake.sql import jvm
 from trilake.sql.session import PRIVATE, SqlSession, TempView
 from trilake.storage import open_store
@@ -38,7 +39,7 @@ class Target:
     @property
     def log(self) -> DeltaLog:
         """The log of a Delta table."""
-        return DeltaLog(open_store(self.path))
+        return DeltaLog(open_store(self.path), spark_engine())
 
     @property
     def shown(self) -> str:

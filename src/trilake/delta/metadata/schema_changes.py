@@ -317,7 +317,7 @@ def replace_columns(
     columns: Sequence[StructField],
     *,
     clustering: Sequence[Path] = (),
-    new_id: Callable[[], str] | None = None,
+    new_id: Callable[[], str],
 ) -> Change:
     """Give the table a list of columns: those that are there keep their values, others are new, the rest is dropped.
 
