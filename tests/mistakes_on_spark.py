@@ -75,7 +75,7 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     "write: Lance in partitions": lambda s: (
         s.frame(_GOOD).write.format("lance").partitionBy("id").save(f"{s.tables.folder}/l")
     ),
-    "write: other columns into Lance": lambda s: (
+    "write: Lance dataset is there": lambda s: (
         s.frame("id; 1 AS x").write.format("lance").mode("error").save(s.tables.lance)
     ),
     "write: other columns into Trevni": lambda s: trilake.write(
