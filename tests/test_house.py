@@ -324,6 +324,47 @@ def test_no_module_uses_the_front_door(path: Path) -> None:
     assert names_of_the_package(ast.parse(path.read_text())) <= {"__version__"}
 
 
+def imports_of(path: Path, modules: set[str]) -> set[str]:
+    """The modules of the package that a module imports: at its head, inside functions, and for type checkers."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = {f"{node.module}.{a.name}" for a in node.names}
+            found |= {name if name in modules else node.module for name in whole}
+    return found & modules
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that lead to each other: what is left when modules without a way in or out are taken."""
+    left = dict(graph)
+    while True:
+        reached = set().union(*(left[m] & left.keys() for m in left)) if left else set()
+        ends = {m for m in left if not left[m] & left.keys() or m not in reached}
+        if not ends:
+            return [sorted(left)] if left else []
+        left = {m: targets for m, targets in left.items() if m not in ends}
+
+
+def test_circles_are_seen() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+
+
+def test_no_circle_of_imports() -> None:
+    """Not at the head of a module, not inside functions, not for type checkers alone."""
+    names = {p: ".".join(p.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__") for p in SOURCES}
+    modules = set(names.values()) - {"trilake"}  # the front door names what is in the rooms
+    graph = {name: imports_of(p, modules) - {name} for p, name in names.items() if name in modules}
+    assert circles(graph) == []
+
+
+def test_no_folder_has_more_files_than_a_newcomer_can_take_in() -> None:
+    counts = {ids(f): len(list(f.glob("*.py"))) - 1 for f in {p.parent for p in SOURCES}}
+    assert {f: n for f, n in counts.items() if n > 20} == {}
+
+
 def test_no_file_names_a_registry_or_a_place_on_this_machine() -> None:
     # Written in two parts, or this file would find itself.
     words = ["pypi" + ".org", "pythonhosted" + ".org", "/ro" + "ot/", "/wo" + "rk/"]

@@ -10,7 +10,7 @@ from trilake.errors import FilterError
 from trilake.expr.duckdb_sql import Sql, counted, fail, quote
 
 if TYPE_CHECKING:
-    from trilake.expr.functions import Call
+    from trilake.expr.calls import Call
 
 _FIELDS = {
     **dict.fromkeys(["year", "y", "years", "yr", "yrs"], "year({d})"),

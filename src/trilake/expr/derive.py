@@ -1,50 +1,23 @@
-"""What conditions on a column say about an expression of that column.
-
-A table may be partitioned by ``CAST(t AS DATE)`` and asked for a range of ``t``.  Here an expression is recognised as
-one of the forms whose values follow the values of its column: only of those something can be concluded.
-"""
+"""The form of an expression (:mod:`trilake.expr.forms`), read from its syntax tree."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from typing import Any, cast
 
 import pyarrow as pa
+from sqlglot import exp
 
-from trilake.expr.datatypes import Path
+from trilake.errors import ExpressionError, FilterError
+from trilake.expr import bind
+from trilake.expr import datatypes as types
+from trilake.expr.bind import Column
 from trilake.expr.expression import Expression
+from trilake.expr.forms import Derived, Form
+from trilake.expr.sql import parse_text
+from trilake.expr.translate import is_name, plain
 
-
-class Form(Enum):
-    """How an expression follows its column.  In all but ``OTHER`` it is null exactly where the column is."""
-
-    #: It is the column.
-    SAME = "same"
-    #: It never decreases when the column grows.
-    STEPS = "steps"
-    #: It is the year; together with ``PART`` of the same column it orders as the column does.
-    YEAR = "year"
-    #: It is the month, the day of the month or the hour.
-    PART = "part"
-    #: It is the first characters of a text.
-    PREFIX = "prefix"
-    #: Only equal values are known to give equal values.
-    OTHER = "other"
-
-
-@dataclass(frozen=True)
-class Derived:
-    """An expression of one column: ``path`` and ``type`` of the column, and how the expression follows it.
-
-    ``level`` orders year, month, day and hour (0 to 3); ``length`` is that of a prefix in characters.
-    """
-
-    expression: Expression
-    form: Form
-    path: Path
-    type: pa.DataType
-    level: int = 0
-    length: int = 0
+_LEVELS = {"year": 0, "month": 1, "day": 2, "dayofmonth": 2, "hour": 3}
+_PATTERN = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 
 
 def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = False) -> Derived | None:
@@ -57,7 +30,99 @@ def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = 
     """
     if len(expression.paths) != 1 or expression.constant is not None:
         return None
-    # The reader needs sqlglot, which tables without generated columns need not load (tests/test_laziness.py).
-    from trilake.expr.form_reader import read_form
+    try:
+        node = plain(parse_text(expression.text))
+        (path,) = expression.paths
+        column, _ = bind.resolve(path, schema, case_sensitive=True)
+        return _Reader(schema, case_sensitive).read(node, expression, column)
+    except (FilterError, ExpressionError, RecursionError):
+        return None
 
-    return read_form(expression, schema, case_sensitive=case_sensitive)
+
+class _Reader:
+    def __init__(self, schema: pa.Schema, case_sensitive: bool) -> None:
+        self.schema, self.case_sensitive = schema, case_sensitive
+
+    def read(self, node: exp.Expression, expression: Expression, column: Column) -> Derived | None:
+        def found(form: Form, level: int = 0, length: int = 0) -> Derived:
+            return Derived(expression, form, column.path, column.type, level, length)
+
+        if expression.column is not None:
+            return found(Form.SAME) if types.normal_type(expression.type) == column.type else None
+        name, args = _call(node)
+        direct = len(args) == 1 and (name != "hour" or self._column(args[0]) is not None)
+        if name in _LEVELS and direct and self._is_step(args[0]):
+            return found(Form.PART if _LEVELS[name] else Form.YEAR, _LEVELS[name])
+        if self._is_step(node):
+            return found(Form.STEPS)
+        length = self._prefix(name, args, column)
+        if length is not None:
+            return found(Form.PREFIX, length=length)
+        # A float has two zeros, which are equal and need not give equal values; a time may depend on the zone.
+        text = expression.sql.text.lower()
+        zoned = pa.types.is_timestamp(column.type) or any(word in text for word in ("timestamp", "epoch"))
+        return None if types.is_float(column.type) or zoned else found(Form.OTHER)
+
+    def _column(self, node: exp.Expression) -> Column | None:
+        node = plain(node)
+        if not is_name(node):
+            return None
+        parts = tuple(p.name for p in cast(Any, node).parts)
+        column, rest = bind.resolve(parts, self.schema, case_sensitive=self.case_sensitive)
+        return None if rest else column
+
+    def _is_step(self, node: exp.Expression) -> bool:
+        """Whether a node is a date or timestamp column, or something that never decreases when it grows."""
+        node = plain(node)
+        column = self._column(node)
+        if column is not None:
+            return bool(pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type))
+        if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+            return node.to.this.value == "DATE" and self._is_step(node.this)
+        name, args = _call(node)
+        if name in ("to_date", "date", "year") and len(args) == 1:
+            return self._is_step(args[0])
+        if len(args) != 2:
+            return False
+        if name == "date_trunc":
+            return _text(args[0]) is not None and self._is_step(args[1])
+        if name == "trunc":
+            return _text(args[1]) is not None and self._is_step(args[0])
+        return name == "date_format" and _is_ordered(_text(args[1]) or "") and self._is_step(args[0])
+
+    def _prefix(self, name: str, args: list[exp.Expression], column: Column) -> int | None:
+        if not types.is_text(column.type) or not args or self._column(args[0]) is None:
+            return None
+        numbers = [int(a.name) if isinstance(a, exp.Literal) and a.name.isdigit() else None for a in args[1:]]
+        if name in ("substring", "substr") and len(numbers) == 2 and numbers[0] in (0, 1):
+            return numbers[1]
+        return numbers[0] if name == "left" and len(numbers) == 1 else None
+
+
+def _call(node: exp.Expression) -> tuple[str, list[exp.Expression]]:
+    """Name and arguments of a call, in lower case; an empty name for anything else."""
+    match node:
+        case exp.Anonymous():
+            return node.name.lower(), [plain(a) for a in node.expressions]
+        case exp.Substring():
+            parts = [node.this, node.args.get("start"), node.args.get("length")]
+            return "substring", [plain(p) for p in parts if p is not None]
+        case exp.Extract():
+            return node.this.name.lower(), [plain(node.expression)]
+    return "", []
+
+
+def _text(node: exp.Expression) -> str | None:
+    return node.name if isinstance(node, exp.Literal) and node.is_string else None
+
+
+def _is_ordered(pattern: str) -> bool:
+    """Whether texts of a date pattern order as the dates do, as long as years have four digits."""
+    rest = pattern
+    for i, letters in enumerate(_PATTERN):
+        if not rest.startswith(letters):
+            return i > 0 and not any(c.isalnum() for c in rest)
+        rest = rest[len(letters) :]
+        separator = len(rest) - len(rest.lstrip("-/:._ ,"))
+        rest = rest[separator:]
+    return not rest

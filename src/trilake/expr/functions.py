@@ -7,78 +7,17 @@ others are refused by name.  ``tests/expr/test_spark_semantics.py`` compares eac
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from trilake.errors import FilterError
 from trilake.expr.arithmetic import arithmetic, positive_modulo
+from trilake.expr.calls import Call
 from trilake.expr.casts import TYPES, cast
 from trilake.expr.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
 from trilake.expr.duckdb_sql import Sql, common_type, counted, decimal_parameters, fail, quote
-from trilake.expr.literals import Kind
 from trilake.expr.regex import to_re2
 from trilake.expr.texts import concat, lower, rlike, substring, upper
-
-if TYPE_CHECKING:
-    from trilake.expr.translate import Translator
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of a function: its name as written, its arguments, and who translates them."""
-
-    name: str
-    nodes: tuple[exp.Expression, ...]
-    args: tuple[Sql, ...]
-    translator: Translator
-
-    def family(self, index: int, *families: str) -> str:
-        """The text of an argument that must be of one of ``families``.  Raises :class:`FilterError` if it is not."""
-        arg = self.args[index]
-        if arg.family not in (*families, "void"):
-            raise FilterError(
-                f"argument {index + 1} of {self.name} is of type {arg.spark_type}, not {' or '.join(families)}",
-                help="cast it",
-            )
-        return arg.text
-
-    def string(self, index: int) -> str:
-        """The text of a string argument."""
-        return self.family(index, "string")
-
-    def integer(self, index: int) -> str:
-        """The text of an integer argument."""
-        return self.family(index, "integer")
-
-    def number(self, index: int) -> str:
-        """The text of a numeric argument, as a double."""
-        self.family(index, "integer", "decimal", "float", "double")
-        return cast(self.args[index], "DOUBLE").text
-
-    def date(self, index: int) -> str:
-        """The text of an argument that is a date, or that Spark casts to one."""
-        self.family(index, "date", "timestamp", "string")
-        return cast(self.args[index], "DATE").text
-
-    def timestamp(self, index: int) -> str:
-        """The text of an argument that is a timestamp, or that Spark casts to one."""
-        self.family(index, "date", "timestamp", "string")
-        return cast(self.args[index], "TIMESTAMP").text
-
-    def constant(self, index: int) -> object:
-        """The value of an argument that must be constant."""
-        literal = self.translator.constant(self.nodes[index])
-        if literal is None or literal.kind not in (Kind.STRING, Kind.INTEGER):
-            raise FilterError(f"argument {index + 1} of {self.name} must be a constant")
-        return literal.value
-
-    def unified(self) -> list[Sql]:
-        """All arguments, cast to their common type."""
-        target = common_type(self.args, f"the arguments of {self.name}")
-        return [a if a.type == target or a.family == "void" else cast(a, target) for a in self.args]
-
 
 #: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
 _MAX_LENGTH = 10_000

@@ -22,11 +22,17 @@ from trilake.expr import datatypes as types
 from trilake.expr import duckdb_sql as duck
 from trilake.expr.arithmetic import OPERATORS, arithmetic, shift
 from trilake.expr.bind import Column
+from trilake.expr.calls import Call
 from trilake.expr.datatypes import Path
 from trilake.expr.datetimes import extract
 from trilake.expr.dialect import refusal, spark_text
 from trilake.expr.duckdb_sql import Sql, common_type, type_name
-from trilake.expr.functions import AGGREGATES, FUNCTIONS, NON_DETERMINISTIC, Call, element
+from trilake.expr.functions import (
+    AGGREGATES,
+    FUNCTIONS,
+    NON_DETERMINISTIC,
+    element,
+)
 from trilake.expr.literals import NULL, Kind, Literal
 from trilake.expr.predicate import duckdb_name
 from trilake.expr.texts import concat, like, lower

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from trilake.trevni.decode import Block, Budget, decode
-
-if TYPE_CHECKING:
-    from trilake.trevni.file import TrevniFile
+from trilake.trevni.decode import Block, Budget, Where, decode
+from trilake.trevni.layout import BlockTable, Header
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +23,27 @@ class Cut:
     slots: int
 
 
+class ColumnBlocks(Protocol):
+    """What a request needs of the file."""
+
+    @property
+    def header(self) -> Header:
+        """The parsed header."""
+
+    @property
+    def children(self) -> Sequence[Sequence[int]]:
+        """For each column the numbers of the columns that have it as their parent."""
+
+    def blocks(self, number: int) -> BlockTable:
+        """The block table of a column."""
+
+    def where(self, number: int) -> Where:
+        """The column as errors name it."""
+
+    def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
+        """The blocks of a column from ``first`` up to ``last``."""
+
+
 class Request:
     """Rows ``start`` to ``stop`` of some columns: decides which blocks to read, and cuts what was decoded.
 
@@ -32,7 +51,7 @@ class Request:
     of a parent are those of the blocks that are read of its children.
     """
 
-    def __init__(self, file: TrevniFile, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:
+    def __init__(self, file: ColumnBlocks, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:
         self._file, self._start, self._stop, self._budget = file, start, stop, budget
         self._columns = file.header.columns
         self._wanted = sorted(set(columns) | self._ancestors(columns))

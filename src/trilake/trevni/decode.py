@@ -17,7 +17,7 @@ import pyarrow as pa
 from trilake.errors import CorruptFileError
 from trilake.trevni import kinds as k
 from trilake.trevni.codecs import Payload
-from trilake.trevni.kinds import kernels
+from trilake.trevni.kernel_loader import kernels
 from trilake.trevni.layout import ValueType
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]

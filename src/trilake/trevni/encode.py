@@ -18,7 +18,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.trevni import codecs
 from trilake.trevni import kinds as k
 from trilake.trevni.decode import KINDS
-from trilake.trevni.kinds import kernels
+from trilake.trevni.kernel_loader import kernels
 from trilake.trevni.layout import ValueType
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]

@@ -1,9 +1,6 @@
-"""What the kernels are told and what they answer, and the way to them."""
+"""What the kernels are told and what they answer."""
 
 from __future__ import annotations
-
-from functools import cache
-from types import ModuleType
 
 #: Status of a decoder, and what it says in an error.
 OK, TRUNCATED, OVERLONG, TOO_BIG, NEGATIVE, RUN = 0, 1, 2, 3, 4, 5
@@ -19,12 +16,3 @@ KIND_NULL, KIND_BOOLEAN, KIND_VARINT, KIND_FIXED, KIND_BYTES = 0, 1, 2, 3, 4
 
 #: A run of lengths is written as an int of about -2 times its length.
 MAX_RUN = 1 << 29
-
-
-@cache
-def kernels() -> ModuleType:
-    """The module of the kernels."""
-    # Loading numba takes a second, and those who only look at headers, or at Delta tables, do not need it.
-    from trilake.trevni import kernels as loaded
-
-    return loaded

@@ -22,7 +22,7 @@ from trilake.errors import ExpressionError, FilterError
 from trilake.expr import Filter
 from trilake.expr import datatypes as types
 from trilake.expr.datatypes import Path, normal_type
-from trilake.expr.derive import Derived, Form, derive
+from trilake.expr.forms import Derived, Form
 from trilake.expr.predicate import (
     NEGATED,
     And,
@@ -128,6 +128,9 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
         except ExpressionError:
             continue  # readers need not understand what writers must
         arrow = arrow or schema.to_arrow_schema()
+        # sqlglot, which tables without generated columns need not load (tests/test_laziness.py)
+        from trilake.expr.derive import derive
+
         derived = None if generated.expression is None else derive(generated.expression, arrow)
         if derived is not None:
             found.append(_Partition(f.name, f.type.arrow, derived))

@@ -81,30 +81,30 @@ class DeltaTable:
     @classmethod
     def create(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a new table; making it fails where one is there already."""
-        return DeltaTableBuilder(_session(sparkSession), "create", hadoopConf)
+        return DeltaTableBuilder(_session(sparkSession), "create", hadoopConf, cls)
 
     @classmethod
     def createIfNotExists(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a table that is made where none is there."""
-        return DeltaTableBuilder(_session(sparkSession), "create_if_not_exists", hadoopConf)
+        return DeltaTableBuilder(_session(sparkSession), "create_if_not_exists", hadoopConf, cls)
 
     @classmethod
     def replace(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a table that takes the place of one that is there, rows and all."""
-        return DeltaTableBuilder(_session(sparkSession), "replace", hadoopConf)
+        return DeltaTableBuilder(_session(sparkSession), "replace", hadoopConf, cls)
 
     @classmethod
     def createOrReplace(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a table that is made, in place of one that may be there."""
-        return DeltaTableBuilder(_session(sparkSession), "create_or_replace", hadoopConf)
+        return DeltaTableBuilder(_session(sparkSession), "create_or_replace", hadoopConf, cls)
 
     @classmethod
     def convertToDelta(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Self, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -24,8 +24,8 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.storage import open_store
 
-if TYPE_CHECKING:
-    from trilake.spark.delta.table import DeltaTable
+#: The class of tables that :meth:`DeltaTableBuilder.execute` gives.
+Opened = TypeVar("Opened")
 
 
 @dataclass(frozen=True)
@@ -37,29 +37,36 @@ class IdentityGenerator:
 
 
 @raises_for_spark
-class DeltaTableBuilder:
+class DeltaTableBuilder(Generic[Opened]):
     """Describes a table and makes it; got from :meth:`DeltaTable.create` and its likes.
 
     A table has a location, or a name in Spark's catalogue, or both.  :meth:`execute` makes it as one commit.
     """
 
-    def __init__(self, spark: SparkSession, mode: CreateMode, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        mode: CreateMode,
+        options: Mapping[str, str] | None,
+        open_table: Callable[[SparkSession, str, Mapping[str, str]], Opened],
+    ) -> None:
+        self._open_table = open_table
         self._spark, self._mode, self._options = spark, mode, dict(options or {})
         self._name: str | None = None
         self._location: str | None = None
         self._table = TableDescription(StructType(()))
 
-    def tableName(self, identifier: str) -> DeltaTableBuilder:
+    def tableName(self, identifier: str) -> Self:
         """The name in Spark's catalogue, ``table`` or ``database.table``, or ``delta.`/path```."""
         self._name = _text("Identifier", identifier)
         return self
 
-    def location(self, location: str) -> DeltaTableBuilder:
+    def location(self, location: str) -> Self:
         """Where the table is to be."""
         self._location = _text("Location", location)
         return self
 
-    def comment(self, comment: str) -> DeltaTableBuilder:
+    def comment(self, comment: str) -> Self:
         """What the table is for."""
         self._table = replace(self._table, comment=_text("Table comment", comment))
         return self
@@ -74,7 +81,7 @@ class DeltaTableBuilder:
         comment: str | None = None,
         *,
         default: str | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> Self:
         """Add a column.
 
         Parameters
@@ -104,7 +111,7 @@ class DeltaTableBuilder:
             metadata[CURRENT_DEFAULT] = _text("Column default", default)
         return self._add(replace(field, nullable=nullable, metadata=metadata))
 
-    def addColumns(self, cols: T.StructType | Iterable[T.StructField]) -> DeltaTableBuilder:
+    def addColumns(self, cols: T.StructType | Iterable[T.StructField]) -> Self:
         """Add columns: a schema, or its fields."""
         if not isinstance(cols, list | tuple | T.StructType):
             raise _wrong("Column list must be list of StructField or StructType", cols)
@@ -114,34 +121,32 @@ class DeltaTableBuilder:
             self._add(_from_spark(f))
         return self
 
-    def _add(self, field: StructField) -> DeltaTableBuilder:
+    def _add(self, field: StructField) -> Self:
         self._table = replace(self._table, schema=StructType((*self._table.schema.fields, field)))
         return self
 
-    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
         """The partition columns."""
         self._table = replace(self._table, partition_by=_texts("Partitioning column", cols))
         return self
 
-    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
         """The clustering columns, nested ones with dots."""
         self._table = replace(self._table, cluster_by=_texts("Clustering column", cols))
         return self
 
-    def property(self, key: str, value: str) -> DeltaTableBuilder:
+    def property(self, key: str, value: str) -> Self:
         """A table property."""
         properties = {**self._table.properties, _text("Key of property", key): _text("Value of property", value)}
         self._table = replace(self._table, properties=properties)
         return self
 
-    def execute(self) -> DeltaTable:
+    def execute(self) -> Opened:
         """Make the table.
 
         Raises ``TableExistsError``, ``TableNotFoundError`` (for ``replace``), ``InvalidArgumentError``,
         ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
         """
-        from trilake.spark.delta.table import DeltaTable  # late: each of the two leads to the other
-
         known = location_of(self._spark, self._name) if self._name is not None else None
         path = self._place(known)
         named = self._name if self._name is not None and not self._name.lower().startswith("delta.`") else None
@@ -152,7 +157,7 @@ class DeltaTableBuilder:
             with new_name(self._spark, named, self._table.schema, path=self._location, comment=description) as place:
                 path = place
                 self._run(path, named, known)
-        return DeltaTable(self._spark, path, self._options)
+        return self._open_table(self._spark, path, self._options)
 
     def _run(self, path: str, name: str | None, known: str | None) -> None:
         log = session_log(self._spark, open_store(path, self._options))
