@@ -22,7 +22,7 @@ from trilake.errors import (
 )
 from trilake.storage import open_store
 from trilake.trevni import TrevniFile, TrevniTable
-from trilake.trevni.table_write import clean, finish_table_write, plan_table_write, write_rows
+from trilake.trevni.tables.table_write import clean, finish_table_write, plan_table_write, write_rows
 
 ROWS = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "s": ["a", None, "c"], "p": ["x", "x", "y"]})
 

@@ -34,7 +34,7 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import open_store
-from trilake.trevni.row_groups import RowGroupWriter
+from trilake.trevni.tables.row_groups import RowGroupWriter
 
 FORMATS = ["delta", "lance", "trevni", "parquet"]
 PAIRS = [(a, b) for a in FORMATS for b in FORMATS]

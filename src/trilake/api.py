@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.write.write import WriteResult
     from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike
     from trilake.lance.table import LanceTable
-    from trilake.trevni.table import TrevniTable
+    from trilake.trevni.tables.table import TrevniTable
 
 
 _Uri: TypeAlias = str | PathLike[str]
@@ -64,7 +64,7 @@ def _is_trevni(store: Store) -> bool:
 
 
 def _open_trevni(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-    from trilake.trevni.table import TrevniTable  # late: its kernels take time to load
+    from trilake.trevni.tables.table import TrevniTable  # late: its kernels take time to load
 
     if version is not None or timestamp is not None:
         raise InvalidArgumentError(
@@ -230,7 +230,7 @@ def write(
     partition_by: partition columns of a new table; for an existing one they must be its own.
     properties: table properties of a new table, such as ``{"delta.enableChangeDataFeed": "true"}``; for Trevni, how the
         files of this write are written, such as ``{"codec": "deflate", "rowGroupSize": "64m"}``, see
-        :func:`trilake.trevni.table_write.write_options`.
+        :func:`trilake.trevni.tables.table_write.write_options`.
     format: ``"delta"``, ``"lance"``, whose ``properties`` are those of :func:`trilake.lance.table.write_options`, or
         ``"trevni"`` for a folder of Trevni files, which has no versions and no log.
     replace_where: with ``mode="overwrite"``, a predicate: only rows for which it is true are replaced, and all rows
@@ -339,7 +339,7 @@ def read(
         return lance_frames.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
     if table.format == "trevni":
         from trilake.spark.trevni import read as trevni_read
-        from trilake.trevni.table import TrevniTable
+        from trilake.trevni.tables.table import TrevniTable
 
         assert isinstance(table, TrevniTable)
         return trevni_read.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)

@@ -21,7 +21,7 @@ def write_trevni(
     options: Mapping[str, str],
 ) -> WriteResult:
     """Write a folder of Trevni files from any rows; see :func:`trilake.write`."""
-    from trilake.trevni import table_write as trevni  # late: its kernels take time to load
+    from trilake.trevni.tables import table_write as trevni  # late: its kernels take time to load
 
     how = trevni.write_options(properties)
     if is_dataframe(data):

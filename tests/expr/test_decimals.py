@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trilake.expr import ColumnStats, FileStats, can_match, parse_expression, parse_filter
 from trilake.expr.build import compare, in_, to_filter
-from trilake.expr.literals import Literal
+from trilake.expr.terms.literals import Literal
 
 LONG = Decimal("-1234567890123456789012345678.1234567891")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.expr.scalar_cases import ARROW, EXPRESSIONS, ROWS, STORED, shown
 from trilake.errors import ExpressionError
 from trilake.expr import parse_expression
-from trilake.expr.datatypes import spark_name
+from trilake.expr.terms.datatypes import spark_name
 
 ANSWERS: dict[str, tuple[str, list[str]] | str] = json.loads((Path(__file__).parent / "spark_values.json").read_text())
 

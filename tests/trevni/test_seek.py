@@ -14,8 +14,8 @@ from tests.trevni.crafted import Block, Col, craft, zigzag
 from tests.trevni.test_arrow import written
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.trevni import TrevniFile
-from trilake.trevni.layout import ValueType
-from trilake.trevni.order import key
+from trilake.trevni.blocks.layout import ValueType
+from trilake.trevni.blocks.order import key
 
 KINDS: list[tuple[pa.DataType, ValueType, st.SearchStrategy[Any]]] = [
     (pa.int32(), ValueType.INT, st.integers(-50, 50)),

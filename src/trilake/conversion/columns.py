@@ -200,7 +200,7 @@ def _lance_type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
 
 def for_trevni(schema: pa.Schema) -> pa.Schema:
     """The schema itself, if a Trevni file can have it.  Raises ``SchemaMismatchError``."""
-    from trilake.trevni.writer import TrevniWriter  # late: its kernels take time to load
+    from trilake.trevni.file.writer import TrevniWriter  # late: its kernels take time to load
 
     def begin(one: pa.Schema) -> None:
         TrevniWriter((MemoryStore("memory://check"), "x.trv"), one).close()

@@ -39,7 +39,7 @@ from trilake.storage.base import Store
 from trilake.storage.uri import Location, parse_location
 
 if TYPE_CHECKING:
-    from trilake.trevni.dataset import DataFile
+    from trilake.trevni.tables.dataset import DataFile
 
 SUCCESS = "_SUCCESS"
 _STAGING = "_temporary"
@@ -53,7 +53,7 @@ def exists(store: Store) -> bool:
 
 def find(store: Store) -> tuple[Store, list[DataFile]]:
     """The Parquet files of a location, and the store that has them; hidden ones are passed over."""
-    from trilake.trevni.dataset import DataFile  # late: its kernels take time to load
+    from trilake.trevni.tables.dataset import DataFile  # late: its kernels take time to load
 
     found = [data_file(m.key, m.size) for m in store.list() if m.key.endswith(".parquet") and not _hidden(m.key)]
     place = parse_location(store.uri)
@@ -73,7 +73,7 @@ def _hidden(key: str) -> bool:
 
 def data_file(key: str, size: int) -> DataFile:
     """A file with the values that its ``key=value`` folders say."""
-    from trilake.trevni.dataset import DataFile
+    from trilake.trevni.tables.dataset import DataFile
 
     pairs = [part.split("=", 1) for part in key.split("/")[:-1] if part.find("=") > 0]
     values = [(unquote(name), None if value == HIVE_NULL else unquote(value)) for name, value in pairs]
@@ -105,7 +105,7 @@ class ParquetFolder:
     @cached_property
     def partitions(self) -> list[pa.Field]:
         """The columns that folders name, with the narrowest type that all their values have."""
-        from trilake.trevni.dataset import partition_fields
+        from trilake.trevni.tables.dataset import partition_fields
 
         return partition_fields(self.files)
 
@@ -153,7 +153,7 @@ def read_files(
     store: Store, files: Sequence[DataFile], schema: pa.Schema, columns: Sequence[str], filter: Filter | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of files for which ``filter`` is true, as batches of the chosen columns of ``schema``."""
-    from trilake.trevni.dataset import partition_values
+    from trilake.trevni.tables.dataset import partition_values
 
     wanted = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
     for file in files:

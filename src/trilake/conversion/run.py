@@ -100,7 +100,7 @@ def convert(
     mode: ``"error"`` refuses where the target is there already, ``"append"`` adds, ``"overwrite"`` replaces.
     partition_by: partition columns of a new target; the source's where the target can have them, none for ``[]``.
     options: of the target: properties of a Delta table, or those of :func:`trilake.lance.table.write_options` (such as
-        ``{"nulls": "mask"}``), :func:`trilake.trevni.table_write.write_options` or
+        ``{"nulls": "mask"}``), :func:`trilake.trevni.tables.table_write.write_options` or
         :class:`trilake.conversion.parquet.ParquetOptions`.
     data_format: of a new Delta table's files.
     storage_options: of the source's store, and of the target's unless ``target_storage_options`` are given.

@@ -26,7 +26,7 @@ from trilake.timestamps import TimestampLike
 if TYPE_CHECKING:
     from trilake.lance.manifest import Fragment
     from trilake.lance.schema import LanceSchema
-    from trilake.trevni.dataset import DataFile, Split
+    from trilake.trevni.tables.dataset import DataFile, Split
 
 PARQUET = "parquet"
 #: Bytes of files that a task in Spark reads.
@@ -235,14 +235,14 @@ class TrevniPiece:
     filter: Filter | None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from trilake.trevni.dataset import read_split
+        from trilake.trevni.tables.dataset import read_split
 
         for split in self.splits:
             yield from read_split(split, self.schema, self.columns, self.filter)
 
 
 def _trevni(table: Table, columns: list[str] | None, filter: FilterLike | None) -> Source:
-    from trilake.trevni.table import TrevniTable
+    from trilake.trevni.tables.table import TrevniTable
 
     assert isinstance(table, TrevniTable)
     names = check_columns(columns, table.schema, table.uri)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from trilake.lance.manifest import Fragment
     from trilake.lance.schema import LanceSchema
     from trilake.lance.writing import WriteOptions as LanceOptions
-    from trilake.trevni.row_groups import StagedFile
-    from trilake.trevni.table_write import TableWritePlan
+    from trilake.trevni.tables.row_groups import StagedFile
+    from trilake.trevni.tables.table_write import TableWritePlan
 
 _T = pa.types
 
@@ -323,12 +323,12 @@ class TrevniRows:
     names: tuple[str, ...]
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
-        from trilake.trevni.table_write import write_rows
+        from trilake.trevni.tables.table_write import write_rows
 
         return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=uuid.uuid4().hex[:8])
 
     def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
-        from trilake.trevni.dataset import Split, partition_fields, read_split
+        from trilake.trevni.tables.dataset import Split, partition_fields, read_split
 
         files = [(f, parquet.data_file(f.key, f.size)) for f in written]
         own = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
@@ -352,19 +352,19 @@ class TrevniTarget:
         self.rows = TrevniRows(store, plan, tuple(names))
 
     def commit(self, written: Sequence[list[StagedFile]]) -> Done:
-        from trilake.trevni.table_write import finish_table_write
+        from trilake.trevni.tables.table_write import finish_table_write
 
         done = finish_table_write(self.store, self.plan, [f for some in written for f in some])
         return Done(None, done.files_added, done.bytes_added)
 
     def discard(self, written: Sequence[list[StagedFile]]) -> None:
-        from trilake.trevni.table_write import give_up
+        from trilake.trevni.tables.table_write import give_up
 
         give_up(self.store, self.plan)
 
 
 def _trevni(store: Store, source: Source, wish: Wish, exists: bool) -> TrevniTarget:
-    from trilake.trevni.table_write import plan_table_write, write_options
+    from trilake.trevni.tables.table_write import plan_table_write, write_options
 
     schema = columns.for_trevni(source.schema)
     plan = plan_table_write(
@@ -398,7 +398,7 @@ class ParquetRows:
         return files.done
 
     def read_back(self, written: list[parquet.StagedParquet]) -> Iterator[pa.RecordBatch]:
-        from trilake.trevni.dataset import DataFile, partition_fields
+        from trilake.trevni.tables.dataset import DataFile, partition_fields
 
         found = [parquet.data_file(f.key, f.size) for f in written]
         types = {f.name: f for f in partition_fields(found)}

@@ -14,7 +14,7 @@ from trilake.storage.base import Store
 
 
 def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    from trilake.trevni.file import TrevniFile  # late: its kernels take time to load
+    from trilake.trevni.file.file import TrevniFile  # late: its kernels take time to load
 
     if plan.mode == "id":
         raise UnsupportedProtocolError(
@@ -34,7 +34,7 @@ def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileB
 
 
 def _write_trevni(store: Store, key: str, schema: pa.Schema, plan: FilePlan) -> RowFile:
-    from trilake.trevni.writer import TrevniWriter
+    from trilake.trevni.file.writer import TrevniWriter
 
     # Files of many partitions may be open at once; what exceeds this waits on disk.
     return TrevniWriter((store, key), schema, codec=plan.compression, checksum="crc32", memory=1 << 24)

@@ -2,9 +2,9 @@
 
 from trilake.expr.expression import Expression, evaluate_all, parse_expression
 from trilake.expr.filter import Filter, parse_filter
-from trilake.expr.predicate import Conjunct
 from trilake.expr.skip import SkipResult, can_match
 from trilake.expr.stats import ColumnStats, FileStats
+from trilake.expr.terms.predicate import Conjunct
 
 __all__ = [
     "ColumnStats",

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import FilterError
-from trilake.expr import bind
-from trilake.expr import datatypes as types
-from trilake.expr.bind import Column
-from trilake.expr.datatypes import Path
-from trilake.expr.literals import Kind, Literal
-from trilake.expr.predicate import (
+from trilake.expr.terms import bind
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.bind import Column
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.literals import Kind, Literal
+from trilake.expr.terms.predicate import (
     MIRRORED,
     Compare,
     Conjunct,

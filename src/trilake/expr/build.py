@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from trilake.errors import FilterError
-from trilake.expr import bind
-from trilake.expr.datatypes import Path
 from trilake.expr.filter import Filter
-from trilake.expr.literals import Literal
-from trilake.expr.predicate import Conjunct, Constant, IsNull, Not, Predicate, all_of, any_of
+from trilake.expr.terms import bind
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.literals import Literal
+from trilake.expr.terms.predicate import Conjunct, Constant, IsNull, Not, Predicate, all_of, any_of
 
 ColumnName = str | Sequence[str]
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "<=>")

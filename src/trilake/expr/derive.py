@@ -8,13 +8,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from trilake.errors import ExpressionError, FilterError
-from trilake.expr import bind
-from trilake.expr import datatypes as types
-from trilake.expr.bind import Column
 from trilake.expr.expression import Expression
 from trilake.expr.forms import Derived, Form
-from trilake.expr.sql import parse_text
-from trilake.expr.translate import is_name, plain
+from trilake.expr.sql.parse import parse_text
+from trilake.expr.sql.translate import is_name, plain
+from trilake.expr.terms import bind
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.bind import Column
 
 _LEVELS = {"year": 0, "month": 1, "day": 2, "dayofmonth": 2, "hour": 3}
 _PATTERN = ("yyyy", "MM", "dd", "HH", "mm", "ss")

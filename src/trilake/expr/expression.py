@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
-from trilake.expr import casts, engine
-from trilake.expr import datatypes as types
-from trilake.expr.datatypes import Path
-from trilake.expr.duckdb_sql import Sql, type_name
-from trilake.expr.evaluate import Rows, duckdb_table
+from trilake.expr.terms import casts, engine
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.duckdb_sql import Sql, type_name
+from trilake.expr.terms.evaluate import Rows, duckdb_table
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def parse_expression(
     in Spark: then Spark must be asked.
     """
     # sqlglot takes a third of a second to import, which tables without expressions need not pay.
-    from trilake.expr.scalar import translate_scalar
+    from trilake.expr.sql.scalar import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
     found = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from trilake.errors import FilterError
 from trilake.expr import arrow, pushdown
-from trilake.expr.datatypes import Path
-from trilake.expr.evaluate import Rows, evaluate
-from trilake.expr.predicate import Conjunct, Predicate, all_of
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.evaluate import Rows, evaluate
+from trilake.expr.terms.predicate import Conjunct, Predicate, all_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ def parse_filter(
             help="for a Spark column, pass its SQL text",
         )
     # sqlglot takes a third of a second to import, which tables that are read whole need not pay.
-    from trilake.expr.sql import parse_sql
+    from trilake.expr.sql.parse import parse_sql
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
     return Filter(filter, schema, tuple(parse_sql(filter, schema, case_sensitive=case_sensitive, now=when)))

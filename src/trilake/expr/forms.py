@@ -11,8 +11,8 @@ from enum import Enum
 
 import pyarrow as pa
 
-from trilake.expr.datatypes import Path
 from trilake.expr.expression import Expression
+from trilake.expr.terms.datatypes import Path
 
 
 class Form(Enum):

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.expr import datatypes as types
-from trilake.expr.datatypes import Path, normal_type
-from trilake.expr.predicate import (
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.datatypes import Path, normal_type
+from trilake.expr.terms.predicate import (
     NEGATED,
     And,
     Compare,

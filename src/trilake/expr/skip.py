@@ -17,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import FilterError
-from trilake.expr import datatypes as types
-from trilake.expr.datatypes import Path
-from trilake.expr.evaluate import Rows, evaluate
 from trilake.expr.filter import Filter
-from trilake.expr.predicate import (
+from trilake.expr.pushdown import successor
+from trilake.expr.stats import Bits, CheckedColumn, ColumnStats, FileStats, bound_as, flat, holds, is_widened, to_bits
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.evaluate import Rows, evaluate
+from trilake.expr.terms.predicate import (
     NEGATED,
     And,
     Compare,
@@ -34,8 +36,6 @@ from trilake.expr.predicate import (
     Predicate,
     StartsWith,
 )
-from trilake.expr.pushdown import successor
-from trilake.expr.stats import Bits, CheckedColumn, ColumnStats, FileStats, bound_as, flat, holds, is_widened, to_bits
 
 
 @dataclass(frozen=True)

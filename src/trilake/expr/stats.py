@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import FilterError, InvalidArgumentError
-from trilake.expr import datatypes as types
-from trilake.expr.datatypes import Path, normalise
-from trilake.expr.evaluate import cast_for
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.datatypes import Path, normalise
+from trilake.expr.terms.evaluate import cast_for
 
 Bits = npt.NDArray[np.bool_]
 

@@ -20,7 +20,7 @@ from pyroaring import BitMap
 
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError
 from trilake.expr import ColumnStats
-from trilake.expr.datatypes import Path
+from trilake.expr.terms.datatypes import Path
 from trilake.lance import deletions
 from trilake.lance.data_file import DataFile
 from trilake.lance.manifest import DataFile as Entry

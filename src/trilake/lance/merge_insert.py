@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
 from trilake.expr import Filter, parse_filter
-from trilake.expr.engine import query
+from trilake.expr.terms.engine import query
 from trilake.lance import operations as op
 from trilake.lance import rows_in
 from trilake.lance.delete import REPLANS, mark_all, replanned

@@ -19,7 +19,7 @@ from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
-from trilake.expr.predicate import And, Compare, In, Or, Predicate, StartsWith
+from trilake.expr.terms.predicate import And, Compare, In, Or, Predicate, StartsWith
 from trilake.lance.index.btree import Bound, RowIds, ScalarIndex
 from trilake.lance.manifest import IndexMetadata, Manifest
 from trilake.lance.open_indices import OpenIndices

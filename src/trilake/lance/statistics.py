@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.errors import CorruptFileError
-from trilake.expr.datatypes import Path
 from trilake.expr.stats import ColumnStats
+from trilake.expr.terms.datatypes import Path
 from trilake.lance import types
 from trilake.lance.decode import Decoder
 from trilake.lance.pages import PageTable

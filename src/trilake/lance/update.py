@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
 from trilake.expr import Expression, evaluate_all, parse_expression
-from trilake.expr.duckdb_sql import Sql
+from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance import operations as op
 from trilake.lance.delete import mark_all, replanned
 from trilake.lance.fragment_reader import ROW_ID, FragmentReader, Rows

@@ -112,7 +112,7 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
         return lance_frames.read_dataframe(spark, table)
     if version is not None or ms is not None:
         raise InvalidArgumentError("Trevni files have no versions", help="leave the version out", file=target.path)
-    from trilake.trevni.table import TrevniTable  # late, as above
+    from trilake.trevni.tables.table import TrevniTable  # late, as above
 
     return trevni_read.read_dataframe(spark, TrevniTable(target.path))
 

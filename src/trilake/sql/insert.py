@@ -218,7 +218,7 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
             frame, target.path, {}, mode=mode, options=write_options({}), vectors=Vectors.of(None, None)
         )
     else:
-        from trilake.trevni.table_write import write_options as trevni_options  # late, as above
+        from trilake.trevni.tables.table_write import write_options as trevni_options  # late, as above
 
         trevni_write.write_dataframe(frame, target.path, {}, mode=mode, partition_by=None, options=trevni_options({}))
 

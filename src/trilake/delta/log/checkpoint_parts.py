@@ -19,7 +19,7 @@ from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_valu
 from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE
-from trilake.expr import engine
+from trilake.expr.terms import engine
 from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 

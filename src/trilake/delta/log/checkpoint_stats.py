@@ -16,7 +16,7 @@ import pyarrow as pa
 from trilake.delta.protocol.column_names import split_names
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.expr import engine
+from trilake.expr.terms import engine
 
 #: How DuckDB calls the types that have bounds; decimals and texts of other names are handled beside it.
 _BOUNDED = {

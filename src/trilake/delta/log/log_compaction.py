@@ -19,7 +19,7 @@ from trilake.delta.log.replay import apply, empty_state
 from trilake.delta.log.segment import compacted_key
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
-from trilake.expr import engine
+from trilake.expr.terms import engine
 
 
 def compact_log(log: DeltaLog, start: int, end: int) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol, no_rows
-from trilake.expr import engine
+from trilake.expr.terms import engine
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import StructType, parse_schema
 from trilake.errors import CorruptLogError
-from trilake.expr import engine
+from trilake.expr.terms import engine
 
 _STRING_MAP = pa.map_(pa.string(), pa.string())
 

@@ -26,7 +26,7 @@ from trilake.errors import (
     UnsupportedExpressionError,
 )
 from trilake.expr import Expression, Filter, evaluate_all, parse_expression, parse_filter
-from trilake.expr.predicate import Opaque
+from trilake.expr.terms.predicate import Opaque
 
 PREFIX = "delta.constraints."
 INVARIANTS = "delta.invariants"

@@ -14,7 +14,7 @@ from trilake.delta.protocol.schema import ArrayType, DataType, MapType, Primitiv
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import as_list, decode_dictionary
 from trilake.errors import SchemaMismatchError
-from trilake.expr.datatypes import normalise
+from trilake.expr.terms.datatypes import normalise
 
 #: How the problem of a column that the table lacks ends.
 _NEW = " is not in the table"

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.scan.row_text import describe_row, row_at
 from trilake.errors import ConstraintViolatedError, ExpressionError, UnsupportedExpressionError
-from trilake.expr import Expression, engine, parse_expression
-from trilake.expr import datatypes as types
+from trilake.expr import Expression, parse_expression
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms import engine
 
 GENERATION_EXPRESSION = "delta.generationExpression"
 

@@ -20,10 +20,10 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.generated import parse_generated
 from trilake.errors import ExpressionError, FilterError
 from trilake.expr import Filter
-from trilake.expr import datatypes as types
-from trilake.expr.datatypes import Path, normal_type
 from trilake.expr.forms import Derived, Form
-from trilake.expr.predicate import (
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.datatypes import Path, normal_type
+from trilake.expr.terms.predicate import (
     NEGATED,
     And,
     Compare,

@@ -14,7 +14,7 @@ from trilake.delta.engine import FileBatches
 from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
-from trilake.expr import engine
+from trilake.expr.terms import engine
 from trilake.storage.base import Store
 
 

@@ -18,7 +18,8 @@ from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.type_widening import type_changes
 from trilake.errors import CorruptLogError
-from trilake.expr import ColumnStats, FileStats, engine
+from trilake.expr import ColumnStats, FileStats
+from trilake.expr.terms import engine
 
 _SQL_TYPES = {
     "byte": "BIGINT",

@@ -18,7 +18,7 @@ from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.options import Options
 from trilake.spark.trevni import source as trevni_source
 from trilake.spark.trevni import write as trevni_write
-from trilake.trevni.table_write import write_options as trevni_options
+from trilake.trevni.tables.table_write import write_options as trevni_options
 
 
 def _refuse_buckets(request: SaveRequest, path: str) -> None:

@@ -22,7 +22,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
-from trilake.expr.predicate import Opaque
+from trilake.expr.terms.predicate import Opaque
 from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.schemas import to_spark
 

@@ -24,7 +24,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from trilake.errors import TrilakeError
-from trilake.expr import engine
+from trilake.expr.terms import engine
 
 Integers = npt.NDArray[np.int64]
 

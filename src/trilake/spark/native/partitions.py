@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.partitions import HIVE_NULL
-from trilake.expr import engine
+from trilake.expr.terms import engine
 from trilake.spark.native.manifest import Integers
 from trilake.storage import split_absolute
 

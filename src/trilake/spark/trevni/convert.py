@@ -27,12 +27,12 @@ from trilake.spark.session.source_registry import register_sources
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni.write import write_dataframe
 from trilake.storage import Store, open_store
-from trilake.trevni import jobs
-from trilake.trevni.avro_files import WRITE_CODECS, from_avro, to_avro
-from trilake.trevni.codecs import check_codec
-from trilake.trevni.dataset import DataFile, find_files, list_files
-from trilake.trevni.row_groups import StagedFile, TableWrite, new_write_id, publish
-from trilake.trevni.table_write import write_options
+from trilake.trevni.blocks.codecs import check_codec
+from trilake.trevni.mappings.avro_files import WRITE_CODECS, from_avro, to_avro
+from trilake.trevni.tables import jobs
+from trilake.trevni.tables.dataset import DataFile, find_files, list_files
+from trilake.trevni.tables.row_groups import StagedFile, TableWrite, new_write_id, publish
+from trilake.trevni.tables.table_write import write_options
 
 #: Converts one file of the first store to one of the second; returns how many records it has.
 _Convert = Callable[[tuple[Store, str], tuple[Store, str]], int]
@@ -58,7 +58,7 @@ def to_trevni(
     format: ``avro``, ``json``, ``csv``, or another that Spark reads.
     mode: ``error``, ``append`` or ``overwrite``, for a target that has files already.
     options: for Spark's reader of the format, such as ``header`` for CSV; none for Avro.
-    properties: how files are written, see :func:`trilake.trevni.table_write.write_options`; for Avro ``codec`` only.
+    properties: how files are written, see :func:`trilake.trevni.tables.table_write.write_options`; for Avro ``codec`` only.
     partition_by: columns that become folders; not for Avro, whose files stay in the folders that they are in.
     storage_options: for the stores of Avro files and of the target.
 

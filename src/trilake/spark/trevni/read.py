@@ -12,7 +12,7 @@ from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.rows_source import Kept, rows_schema
 from trilake.spark.trevni.source import TrilakeTrevniDataSource
 from trilake.table import FilterLike
-from trilake.trevni.table import TrevniTable
+from trilake.trevni.tables.table import TrevniTable
 
 
 def read_dataframe(

@@ -29,11 +29,11 @@ from trilake.spark.session.source_api import (
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store
-from trilake.trevni.dataset import Split, read_split
-from trilake.trevni.row_groups import StagedFile
-from trilake.trevni.stream import parse_limit
-from trilake.trevni.table import TrevniTable
-from trilake.trevni.table_write import (
+from trilake.trevni.tables.dataset import Split, read_split
+from trilake.trevni.tables.row_groups import StagedFile
+from trilake.trevni.tables.stream import parse_limit
+from trilake.trevni.tables.table import TrevniTable
+from trilake.trevni.tables.table_write import (
     OPTIONS,
     TableWritePlan,
     finish_table_write,

@@ -24,11 +24,11 @@ from trilake.spark.session.source_api import (
 )
 from trilake.spark.session.stream_options import checkpoint_of
 from trilake.storage import open_store
-from trilake.trevni.dataset import Split, read_split
-from trilake.trevni.row_groups import StagedFile
-from trilake.trevni.stream import TrevniOffset, TrevniStream
-from trilake.trevni.stream_sink import TrevniBatch, commit_batch
-from trilake.trevni.table_write import TableWritePlan
+from trilake.trevni.tables.dataset import Split, read_split
+from trilake.trevni.tables.row_groups import StagedFile
+from trilake.trevni.tables.stream import TrevniOffset, TrevniStream
+from trilake.trevni.tables.stream_sink import TrevniBatch, commit_batch
+from trilake.trevni.tables.table_write import TableWritePlan
 
 TREVNI_STREAM_OPTIONS = ("maxFilesPerTrigger", "failOnDataLoss")
 

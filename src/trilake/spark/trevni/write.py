@@ -15,8 +15,8 @@ from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.trevni.source import task_name
 from trilake.storage import open_store
-from trilake.trevni.row_groups import StagedFile, TableWrite, WriteOptions
-from trilake.trevni.table_write import TableWritePlan, finish_table_write, give_up, plan_table_write, write_rows
+from trilake.trevni.tables.row_groups import StagedFile, TableWrite, WriteOptions
+from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write, give_up, plan_table_write, write_rows
 
 
 def write_dataframe(
@@ -30,7 +30,7 @@ def write_dataframe(
 ) -> TableWrite:
     """Run the write as one Spark job and put its files in their places.
 
-    Raises as :func:`trilake.trevni.table_write.plan_table_write` does, and ``WriteFailedError`` where a task failed:
+    Raises as :func:`trilake.trevni.tables.table_write.plan_table_write` does, and ``WriteFailedError`` where a task failed:
     then nothing was written.
     """
     target, given = open_store(uri, dict(store)), dict(store)

@@ -22,9 +22,9 @@ from trilake.delta.log.log import Snapshot
 from trilake.delta.scan.read import Positions, read_positions
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import ExpressionError
-from trilake.expr import engine
-from trilake.expr.datatypes import normalise
-from trilake.expr.evaluate import Rows, duckdb_table
+from trilake.expr.terms import engine
+from trilake.expr.terms.datatypes import normalise
+from trilake.expr.terms.evaluate import Rows, duckdb_table
 from trilake.storage.base import Store
 
 #: Rows of the target whose keys are joined at a time.

@@ -21,9 +21,9 @@ from trilake.delta.scan.scan import read_schema
 from trilake.delta.scan.skipping import skip_files
 from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter
-from trilake.expr import datatypes as types
-from trilake.expr.bind import quote_name, resolve
-from trilake.expr.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.bind import quote_name, resolve
+from trilake.expr.terms.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
 
 #: So many distinct keys are looked up in the statistics one by one; of more, only the least and the greatest.
 MOST_KEYS = 1 << 17

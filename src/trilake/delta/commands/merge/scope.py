@@ -18,8 +18,8 @@ from sqlglot import exp
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
-from trilake.expr.sql import parse_text
-from trilake.expr.translate import Translator, operands, plain
+from trilake.expr.sql.parse import parse_text
+from trilake.expr.sql.translate import Translator, operands, plain
 
 Side = Literal["target", "source"]
 
@@ -204,7 +204,7 @@ class Hints:
 @dataclass(frozen=True)
 class Join:
     """The condition of a merge: ``text`` as written, and ``sql`` for DuckDB over columns named as
-    :func:`~trilake.expr.predicate.duckdb_name` names ``paths``."""
+    :func:`~trilake.expr.terms.predicate.duckdb_name` names ``paths``."""
 
     text: str
     sql: str

@@ -1,0 +1,111 @@
+"""Spark's arithmetic in DuckDB: what the operands are widened to, and what fails.
+
+In ANSI mode an overflow and a division by zero are errors.  DuckDB fails on overflow too, though it may simplify an
+expression until nothing overflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from trilake.errors import FilterError
+from trilake.expr.terms import literals
+from trilake.expr.terms.casts import cast
+from trilake.expr.terms.duckdb_sql import Sql, fail
+
+#: Gives an expression the type that DuckDB finds for it.
+Typed = Callable[[str], Sql]
+
+OPERATORS: dict[type[exp.Expression], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "//",
+}
+_INTERVALS = {
+    "year": "to_years({})",
+    "month": "to_months({})",
+    "week": "to_days(7 * {})",
+    "day": "to_days({})",
+    "hour": "to_hours({})",
+    "minute": "to_minutes({})",
+    "second": "to_seconds({})",
+    "millisecond": "to_milliseconds({})",
+    "microsecond": "to_microseconds({})",
+}
+
+
+def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: Sql, *, safe: bool = False) -> Sql:
+    """``left operator right`` on numbers, or a date and a number of days; ``safe`` makes failures null."""
+    if left.family == "date" and right.family == "integer" and operator in (exp.Add, exp.Sub):
+        return Sql(f"({left.text} {OPERATORS[operator]} CAST({right.text} AS INTEGER))", "DATE")
+    for side in (left, right):
+        if not side.is_number and side.family != "void":
+            raise FilterError(f"arithmetic with a value of type {side.spark_type}", help="cast it to a number")
+    families = {left.family, right.family}
+    if operator is exp.IntDiv and families - {"integer", "void"}:
+        raise FilterError("DIV of other numbers than integers cannot be used in a filter", help="use /")
+    if operator is exp.IntDiv or (operator is exp.Div and "decimal" not in families):
+        target = "BIGINT" if operator is exp.IntDiv else "DOUBLE"
+        left, right = cast(left, target), cast(right, target)
+    elif families & {"float", "double"} and len(families - {"void"}) > 1:
+        left, right = cast(left, "DOUBLE"), cast(right, "DOUBLE")
+    elif "decimal" in families and operator is not exp.Div:
+        left, right = _widened(left), _widened(right)
+    text = f"({left.text} {OPERATORS[operator]} {right.text})"
+    if operator is exp.Div and left.family != "double":
+        text = _decimal_division(left, right)
+    if operator in (exp.Div, exp.IntDiv, exp.Mod):
+        missing = "NULL" if safe else fail("division by zero")
+        text = f"(CASE WHEN {right.text} = 0 THEN {missing} ELSE {text} END)"
+    return typed(f"TRY({text})" if safe else text)
+
+
+def _decimal_division(left: Sql, right: Sql) -> str:
+    """Spark's quotient of decimals is a decimal, rounded half up; doubles are exact enough for short ones."""
+    (p1, s1), (p2, s2) = left.as_decimal, right.as_decimal
+    scale = max(6, s1 + p2 + 1)
+    whole = p1 - s1 + s2
+    if p1 > 15 or p2 > 15 or whole + scale > 38:
+        raise FilterError(
+            f"a division of {left.spark_type} by {right.spark_type} cannot be used in a filter",
+            help="cast both to double",
+        )
+    quotient = f"CAST({left.text} AS DOUBLE) / CAST({right.text} AS DOUBLE)"
+    return f"CAST(CAST(({quotient}) AS VARCHAR) AS DECIMAL({whole + scale},{scale}))"
+
+
+def positive_modulo(typed: Typed, left: Sql, right: Sql) -> Sql:
+    """``pmod``: the remainder with the sign of the divisor."""
+    rest = arithmetic(typed, exp.Mod, left, right)
+    if rest.family != "integer":
+        raise FilterError("pmod of other numbers than integers cannot be used in a filter", help="use %")
+    n = cast(right, rest.type).text
+    return typed(f"(CASE WHEN {rest.text} < 0 THEN ({rest.text} + {n}) % {n} ELSE {rest.text} END)")
+
+
+def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
+    """A date or timestamp moved by an interval; a date stays one if it is moved by whole days."""
+    unit = interval.text("unit").lower().rstrip("s")
+    amount = literals.parse_integer(interval.this.name) if isinstance(interval.this, exp.Literal) else None
+    if unit not in _INTERVALS or amount is None or value.family not in ("date", "timestamp"):
+        raise FilterError(
+            f"{interval.sql(dialect='databricks')} cannot be used with a value of type {value.spark_type} in a filter",
+            help="add a whole number of one unit to a date or timestamp",
+        )
+    amount = -amount if negative else amount
+    keeps_date = value.family == "date" and unit in ("year", "month", "week", "day")
+    step = _INTERVALS[unit].format(f"({amount})")
+    return cast(Sql(f"(CAST({value.text} AS TIMESTAMP) + {step})", "TIMESTAMP"), "DATE" if keeps_date else "TIMESTAMP")
+
+
+def _widened(value: Sql) -> Sql:
+    """A decimal with room for the result: DuckDB computes in 64 bits where both operands have up to 18 digits."""
+    if value.family == "void":
+        return value
+    precision, scale = value.as_decimal
+    return cast(value, f"DECIMAL({max(precision, 19)},{scale})")

@@ -1,0 +1,81 @@
+"""``Call``: one call of a function in an expression, as those see it who translate functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlglot import exp
+
+from trilake.errors import FilterError
+from trilake.expr.terms.casts import cast
+from trilake.expr.terms.duckdb_sql import Sql, common_type
+from trilake.expr.terms.literals import Kind, Literal
+
+
+class Translating(Protocol):
+    """What a function's translation may ask of the translator that is at work."""
+
+    def constant(self, node: exp.Expression) -> Literal | None:
+        """The value of a constant node."""
+
+    def typed(self, text: str) -> Sql:
+        """DuckDB's text with the type that it has."""
+
+    def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
+        """A comparison as Spark does it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a function: its name as written, its arguments, and who translates them."""
+
+    name: str
+    nodes: tuple[exp.Expression, ...]
+    args: tuple[Sql, ...]
+    translator: Translating
+
+    def family(self, index: int, *families: str) -> str:
+        """The text of an argument that must be of one of ``families``.  Raises :class:`FilterError` if it is not."""
+        arg = self.args[index]
+        if arg.family not in (*families, "void"):
+            raise FilterError(
+                f"argument {index + 1} of {self.name} is of type {arg.spark_type}, not {' or '.join(families)}",
+                help="cast it",
+            )
+        return arg.text
+
+    def string(self, index: int) -> str:
+        """The text of a string argument."""
+        return self.family(index, "string")
+
+    def integer(self, index: int) -> str:
+        """The text of an integer argument."""
+        return self.family(index, "integer")
+
+    def number(self, index: int) -> str:
+        """The text of a numeric argument, as a double."""
+        self.family(index, "integer", "decimal", "float", "double")
+        return cast(self.args[index], "DOUBLE").text
+
+    def date(self, index: int) -> str:
+        """The text of an argument that is a date, or that Spark casts to one."""
+        self.family(index, "date", "timestamp", "string")
+        return cast(self.args[index], "DATE").text
+
+    def timestamp(self, index: int) -> str:
+        """The text of an argument that is a timestamp, or that Spark casts to one."""
+        self.family(index, "date", "timestamp", "string")
+        return cast(self.args[index], "TIMESTAMP").text
+
+    def constant(self, index: int) -> object:
+        """The value of an argument that must be constant."""
+        literal = self.translator.constant(self.nodes[index])
+        if literal is None or literal.kind not in (Kind.STRING, Kind.INTEGER):
+            raise FilterError(f"argument {index + 1} of {self.name} must be a constant")
+        return literal.value
+
+    def unified(self) -> list[Sql]:
+        """All arguments, cast to their common type."""
+        target = common_type(self.args, f"the arguments of {self.name}")
+        return [a if a.type == target or a.family == "void" else cast(a, target) for a in self.args]

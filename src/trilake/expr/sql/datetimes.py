@@ -1,0 +1,128 @@
+"""Functions of dates and times: parts of them, and texts by a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from trilake.errors import FilterError
+from trilake.expr.terms.duckdb_sql import Sql, counted, fail, quote
+
+if TYPE_CHECKING:
+    from trilake.expr.sql.calls import Call
+
+_FIELDS = {
+    **dict.fromkeys(["year", "y", "years", "yr", "yrs"], "year({d})"),
+    **dict.fromkeys(["quarter", "qtr"], "quarter({d})"),
+    **dict.fromkeys(["month", "mon", "mons", "months"], "month({d})"),
+    **dict.fromkeys(["week", "w", "weeks", "weekofyear"], "weekofyear({d})"),
+    **dict.fromkeys(["day", "d", "days", "dayofmonth"], "day({d})"),
+    **dict.fromkeys(["dayofweek", "dow"], "(dayofweek({d}) + 1)"),
+    **dict.fromkeys(["dayofweek_iso", "dow_iso"], "isodow({d})"),
+    "weekday": "(isodow({d}) - 1)",
+    **dict.fromkeys(["doy", "dayofyear"], "dayofyear({d})"),
+    **dict.fromkeys(["hour", "h", "hours", "hr", "hrs"], "hour({t})"),
+    **dict.fromkeys(["minute", "m", "min", "mins", "minutes"], "minute({t})"),
+}
+_UNITS = {
+    **dict.fromkeys(["year", "yyyy", "yy"], "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(["month", "mon", "mm"], "month"),
+    "week": "week",
+    **dict.fromkeys(["day", "dd"], "day"),
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second",
+    "millisecond": "milliseconds",
+    "microsecond": "microseconds",
+}
+#: Letters of a pattern in Spark, with those of DuckDB's ``strftime``.
+_LETTERS = {
+    **dict(zip(("yyyy", "yy", "MM", "M", "MMM", "MMMM"), ("%Y", "%y", "%m", "%-m", "%b", "%B"), strict=True)),
+    **dict(zip(("dd", "d", "DDD", "E", "EE", "EEE", "EEEE"), ("%d", "%-d", "%j", "%a", "%a", "%a", "%A"), strict=True)),
+    **dict(zip(("HH", "H", "hh", "h", "a"), ("%H", "%-H", "%I", "%-I", "%p"), strict=True)),
+    **dict(zip(("mm", "m", "ss", "s", "SSS", "SSSSSS"), ("%M", "%-M", "%S", "%-S", "%g", "%f"), strict=True)),
+}
+#: Those that are read as well: each once, with exactly as many digits.
+_DIGITS = {"yyyy": 4, "MM": 2, "dd": 2, "HH": 2, "mm": 2, "ss": 2}
+
+
+def extract(field: str, call: Call, index: int) -> Sql:
+    """``extract(field FROM source)``."""
+    template = _FIELDS.get(field.lower())
+    if template is None:
+        raise FilterError(f"filters cannot extract the field {field!r}", help=f"there are {', '.join(_FIELDS)}")
+    text = template.format(t=call.timestamp(index)) if "{t}" in template else template.format(d=call.date(index))
+    return counted(text)
+
+
+def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
+    """``trunc`` and ``date_trunc``: the start of the unit that argument ``unit`` names."""
+    name = str(call.constant(unit)).lower()
+    days = ("year", "quarter", "month", "week")
+    if name not in _UNITS or (target == "DATE" and _UNITS[name] not in days):
+        raise FilterError(f"filters cannot truncate to {name!r}", help=f"there are {', '.join(_UNITS)}")
+    source = call.timestamp(value) if target == "TIMESTAMP" else call.date(value)
+    return Sql(f"CAST(date_trunc('{_UNITS[name]}', {source}) AS {target})", target)
+
+
+def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tuple[str, bool]]:
+    """The parts of a date pattern: letters that are in ``known``, and texts between them (``False``)."""
+    for found in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", pattern, re.DOTALL):
+        text = found[0]
+        if found[1] is not None:
+            yield (found[1].replace("''", "'") or "'"), False
+        elif found[2] is not None:
+            if text not in known:
+                raise FilterError(f"filters cannot use {text!r} in a date pattern", help=f"use {' '.join(known)}")
+            yield text, True
+        elif text in "'[]{}#":
+            raise FilterError(f"filters cannot use {text!r} in a date pattern")
+        else:
+            yield text, False
+
+
+def format_pattern(time: str, pattern: str) -> Sql:
+    """A timestamp as text by a pattern of Spark.  Raises :class:`FilterError` for letters that have no counterpart."""
+    parts = (_LETTERS[text] if known else text.replace("%", "%%") for text, known in _parts(pattern, _LETTERS))
+    formatted = f"strftime({time}, {quote(''.join(parts))})"
+    # Beyond these years Spark writes eras and signs.
+    refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({time} AS VARCHAR)")
+    outside = f"{time} < TIMESTAMP '0001-01-01' OR {time} >= TIMESTAMP '10000-01-01'"
+    return Sql(f"(CASE WHEN {outside} THEN {refuse} ELSE {formatted} END)", "VARCHAR")
+
+
+def date_format(call: Call) -> Sql:
+    """``date_format(time, pattern)``."""
+    return format_pattern(call.timestamp(0), str(call.constant(1)))
+
+
+def parse_by_pattern(call: Call, target: str) -> Sql:
+    """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a text that is not of it."""
+    x, pattern = call.string(0), str(call.constant(1))
+    regex, groups = "", []
+    for text, known in _parts(pattern, _DIGITS):
+        if known and text in groups:
+            raise FilterError(f"{text!r} is twice in the date pattern {pattern!r}")
+        regex += f"([0-9]{{{_DIGITS[text]}}})" if known else re.escape(text)
+        groups += [text] if known else []
+    missing = {"yyyy": "1970", "MM": "1", "dd": "1"}
+
+    def part(letters: str) -> str:
+        if letters not in groups:
+            return missing.get(letters, "0")
+        return f"CAST(regexp_extract({x}, {quote(regex)}, {groups.index(letters) + 1}) AS BIGINT)"
+
+    refuse = fail(f"a text is not of the date pattern {pattern}:", x)
+    date = f"make_date({part('yyyy')}, {part('MM')}, {part('dd')})"
+    hour, minute, second = part("HH"), part("mm"), part("ss")
+    seconds = f"(({hour} * 60 + {minute}) * 60 + {second})"
+    bad = " OR ".join(
+        f"{value} {limit}"
+        for value, limit in ((part("yyyy"), "< 1"), (hour, "> 23"), (minute, "> 59"), (second, "> 59"))
+    )
+    time = f"(CAST({date} AS TIMESTAMP) + to_seconds({seconds}))"
+    value = f"(CASE WHEN {bad} THEN {refuse} ELSE {date if target == 'DATE' else time} END)"
+    matches = f"regexp_full_match({x}, {quote(regex)})"
+    return Sql(f"(CASE WHEN {x} IS NULL THEN NULL WHEN {matches} THEN {value} ELSE {refuse} END)", target)

@@ -1,0 +1,115 @@
+"""The dialect in which filters are parsed: Spark SQL, with functions left as they are written.
+
+sqlglot turns functions into nodes of its own, a little differently in each release.  Here each call stays the name and
+the arguments that the user wrote, so that :mod:`trilake.expr.sql.functions` alone says what it means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar, cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.databricks import Databricks
+
+from trilake.errors import FilterError
+
+_KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+
+
+class SparkFilter(Databricks):
+    """Spark SQL conditions."""
+
+    class Tokenizer(Databricks.Tokenizer):
+        """Since Spark 4 a doubled quote is a quote: ``'it''s'``."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+
+    class Parser(Databricks.Parser):  # type: ignore[misc,valid-type]  # sqlglot assigns the class to a variable
+        """Only the functions whose arguments have a syntax of their own are parsed as such."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parse for name, parse in Databricks.Parser.FUNCTION_PARSERS.items() if name in _KEPT
+        }
+
+
+#: The arguments of nodes that the translation reads, where they are not the operands of an operator.  A node with any
+#: other argument says something that would be overlooked.
+_OPERANDS = frozenset(("this", "expression", "expressions"))
+_ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
+    exp.Column: frozenset(("this", "table", "db", "catalog")),
+    exp.Identifier: frozenset(("this", "quoted")),
+    exp.Literal: frozenset(("this", "is_string")),
+    exp.Cast: frozenset(("this", "to")),
+    exp.TryCast: frozenset(("this", "to", "safe")),
+    exp.DataType: frozenset(("this", "expressions", "nested", "values")),
+    exp.Between: frozenset(("this", "low", "high")),
+    exp.Case: frozenset(("this", "ifs", "default")),
+    exp.If: frozenset(("this", "true", "false")),
+    exp.Trim: frozenset(("this", "expression", "position")),
+    exp.Substring: frozenset(("this", "start", "length")),
+    exp.StrPosition: frozenset(("this", "substr")),
+    exp.Interval: frozenset(("this", "unit")),
+    exp.Concat: frozenset(("expressions", "safe", "coalesce")),
+    exp.DPipe: frozenset(("this", "expression", "safe")),
+    exp.Div: frozenset(("this", "expression", "typed", "safe")),
+}
+
+
+def parse(text: str) -> exp.Expression:
+    """The one expression that ``text`` is.
+
+    Raises sqlglot's ``SqlglotError`` for what does not parse, and :class:`FilterError` for several statements and for a
+    construct with parts that the translation does not know.
+    """
+    statements = sqlglot.parse(text, dialect=SparkFilter)
+    if len(statements) != 1 or not isinstance(statements[0], exp.Expression):
+        raise FilterError(
+            "the filter is not one condition", help="remove the semicolon and what follows", filter=text[:200]
+        )
+    root: exp.Expression = _positive(statements[0])
+    for node in cast(Iterator[exp.Expression], root.walk()):
+        present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
+        if present - _ARGUMENTS.get(type(node), _OPERANDS):
+            raise refusal(root)
+    return root
+
+
+def refusal(node: exp.Expression) -> FilterError:
+    """The error for an expression that cannot be used in a filter."""
+    text = spark_text(node)
+    if isinstance(node, exp.Query) or next(node.find_all(exp.Subquery, exp.Select, exp.Exists), None) is not None:
+        return FilterError(f"{text} is or has a subquery", help="a filter sees one row at a time: join in Spark")
+    if next(node.find_all(exp.Window), None) is not None:
+        return FilterError(f"{text} has a window function", help="a filter sees one row at a time: compute it in Spark")
+    if isinstance(node, exp.Placeholder | exp.Parameter):
+        return FilterError(f"{text} is a parameter without a value", help="put the value into the text")
+    return FilterError(f"{text} cannot be used in a filter", help="compute it in Spark, and filter there")
+
+
+_LATE_NOT = re.compile(r"\bNOT ([\w.`]+) (LIKE|ILIKE|IN|BETWEEN)\b")
+_LATE_NULL = re.compile(r"\bNOT ([\w.`]+) IS NULL\b")
+
+
+def spark_text(node: exp.Expression) -> str:
+    """A part of a filter as Spark SQL, for people: shortened, and with NOT where one would write it."""
+    text = node.sql(dialect="databricks", comments=False, normalize_functions=False)
+    text = _LATE_NULL.sub(r"\1 IS NOT NULL", _LATE_NOT.sub(r"\1 NOT \2", text))
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _positive(root: Any) -> Any:
+    """``NOT LIKE`` as ``NOT`` of ``LIKE``: releases of sqlglot differ in where they keep the negation."""
+
+    def rewrite(node: exp.Expression) -> exp.Expression:
+        inner = node.this if isinstance(node, exp.Escape) else node
+        if not isinstance(inner, exp.Expression) or not inner.args.get("negate"):
+            return node
+        inner.set("negate", None)
+        return exp.Not(this=node)
+
+    # A node that was rewritten is visited once more, below its NOT.
+    return root.transform(rewrite, copy=False)

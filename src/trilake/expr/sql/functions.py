@@ -1,0 +1,419 @@
+"""The functions of Spark that filters may call, each as DuckDB SQL of the same meaning.
+
+A function is here only if its results are known to be Spark's for every value, nulls, NaN and odd arguments included;
+others are refused by name.  ``tests/expr/test_spark_semantics.py`` compares each with what Spark 4 computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from trilake.errors import FilterError
+from trilake.expr.sql.arithmetic import arithmetic, positive_modulo
+from trilake.expr.sql.calls import Call
+from trilake.expr.sql.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
+from trilake.expr.sql.regex import to_re2
+from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
+from trilake.expr.terms.casts import TYPES, cast
+from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, decimal_parameters, fail, quote
+
+#: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
+_MAX_LENGTH = 10_000
+
+Handler = Callable[[Call], Sql]
+
+
+def _abs(call: Call) -> Sql:
+    call.number(0)
+    return call.translator.typed(f"abs({call.args[0].text})")
+
+
+def _sqrt(call: Call) -> Sql:
+    x = call.number(0)
+    return Sql(f"(CASE WHEN {x} < 0 THEN 'nan'::DOUBLE ELSE sqrt({x}) END)", "DOUBLE")
+
+
+def _length(call: Call) -> Sql:
+    name = "octet_length" if call.args[0].family == "binary" else "length"
+    return counted(f"{name}({call.family(0, 'string', 'binary')})")
+
+
+def _substring(call: Call) -> Sql:
+    length = call.integer(2) if len(call.args) > 2 else None
+    return Sql(substring(call.string(0), call.integer(1), length), "VARCHAR")
+
+
+def _round(call: Call) -> Sql:
+    x, digits = call.args[0], call.constant(1) if len(call.args) > 1 else 0
+    call.number(0)
+    if not isinstance(digits, int) or not 0 <= digits <= 18:
+        raise FilterError("round needs a number of digits from 0 to 18")
+    if x.family == "integer":
+        return x
+    if x.family == "decimal":
+        return call.translator.typed(f"round({x.text}, {digits})" if digits < decimal_parameters(x.type)[1] else x.text)
+    if digits == 0:
+        return Sql(f"round({x.text})", x.type)
+    # By the shortest decimal text of the number, as Spark does; beyond 1e15 there are no such digits.
+    exact = f"CAST(CAST(CAST({x.text} AS VARCHAR) AS DECIMAL(38,{digits})) AS {x.type})"
+    return Sql(f"(CASE WHEN abs({x.text}) < 1e15 THEN {exact} ELSE {x.text} END)", x.type)
+
+
+def _floor(name: str) -> Handler:
+    def handle(call: Call) -> Sql:
+        x = call.args[0]
+        call.number(0)
+        if x.family == "integer":
+            return cast(x, "BIGINT")
+        if x.family == "decimal":
+            return call.translator.typed(f"{name}({x.text})")
+        # Spark gives a bigint, in which NaN is 0.
+        whole = f"CAST({name}({cast(x, 'DOUBLE').text}) AS BIGINT)"
+        return Sql(f"(CASE WHEN isnan({x.text}) THEN 0 ELSE {whole} END)", "BIGINT")
+
+    return handle
+
+
+def _positive_only(name: str) -> Handler:
+    """Logarithms: null where there is none."""
+    return lambda c: Sql(f"(CASE WHEN {c.number(0)} > 0 THEN {name}({c.number(0)}) END)", "DOUBLE")
+
+
+def _greatest(name: str) -> Handler:
+    def handle(call: Call) -> Sql:
+        parts = call.unified()
+        if any(p.family in ("map", "array", "struct") for p in parts):
+            raise FilterError(f"{call.name} of {parts[0].spark_type} cannot be used in filters")
+        kind = next((p.type for p in parts if p.family != "void"), '"NULL"')
+        return Sql(f"{name}({', '.join(p.text for p in parts)})", kind)
+
+    return handle
+
+
+def _coalesce(call: Call) -> Sql:
+    parts = call.unified()
+    kind = next((p.type for p in parts if p.family != "void"), '"NULL"')
+    return Sql(f"coalesce({', '.join(p.text for p in parts)})", kind)
+
+
+def _nullif(call: Call) -> Sql:
+    equal = call.translator.comparison("=", *call.args).text
+    return Sql(f"(CASE WHEN {equal} THEN NULL ELSE {call.args[0].text} END)", call.args[0].type)
+
+
+def _nvl2(call: Call) -> Sql:
+    target = common_type(call.args[1:], "the arguments of nvl2")
+    yes, no = (a.text if a.family == "void" else cast(a, target).text for a in call.args[1:])
+    return Sql(f"(CASE WHEN {call.args[0].text} IS NOT NULL THEN {yes} ELSE {no} END)", target)
+
+
+def _sign(call: Call) -> Sql:
+    x = call.number(0)
+    return Sql(f"(CASE WHEN isnan({x}) THEN {x} ELSE CAST(sign({x}) AS DOUBLE) END)", "DOUBLE")
+
+
+def _limited(call: Call) -> str:
+    """The second argument, a length: an error where it would fill the memory."""
+    n = call.integer(1)
+    refuse = fail(f"{call.name} is limited to {_MAX_LENGTH}")
+    return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {refuse} ELSE greatest({n}, 0) END)"
+
+
+def _pad(name: str) -> Handler:
+    def handle(call: Call) -> Sql:
+        pad = call.constant(2) if len(call.args) > 2 else " "
+        if not isinstance(pad, str) or not pad:
+            raise FilterError(f"{call.name} needs a text to pad with")
+        return Sql(f"{name}({call.string(0)}, CAST({_limited(call)} AS INTEGER), {quote(pad)})", "VARCHAR")
+
+    return handle
+
+
+def _size(call: Call) -> Sql:
+    x = call.family(0, "array", "map")
+    return counted(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})")
+
+
+def _array_contains(call: Call) -> Sql:
+    a, v = call.family(0, "array"), _as_element(call, 1)
+    found = f"list_contains({a}, {v})"
+    return Sql(
+        f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN {found} THEN TRUE "
+        f"WHEN list_count({a}) < len({a}) THEN NULL ELSE FALSE END)",
+        "BOOLEAN",
+    )
+
+
+def _as_element(call: Call, index: int) -> str:
+    element, value = Sql("", call.args[0].type.rsplit("[", 1)[0]), call.args[index]
+    if value.family == "void":
+        raise FilterError(f"argument {index + 1} of {call.name} is null")
+    if common_type([element, value], f"the arguments of {call.name}") != element.type:
+        raise FilterError(
+            f"argument {index + 1} of {call.name} is of type {value.spark_type}, the elements are {element.spark_type}",
+            help="cast it",
+        )
+    return cast(value, element.type).text
+
+
+def element(call: Call, *, base: int, strict: bool) -> Sql:
+    """An element of an array (numbered from ``base``; negative from the end if it is 1) or the value of a map's key."""
+    container, key = call.args
+    x = container.text
+    if container.family == "map":
+        return call.translator.typed(f"{x}[{key.text}]")
+    call.family(0, "array")
+    i = call.integer(1)
+    outside = f"{i} = 0 OR abs({i}) > len({x})" if base else f"{i} < 0 OR {i} >= len({x})"
+    miss = fail("an index is outside of its array:", f"CAST({i} AS VARCHAR)") if strict else "NULL"
+    at = i if base else f"{i} + 1"
+    return call.translator.typed(f"(CASE WHEN {outside} THEN {miss} ELSE {x}[{at}] END)")
+
+
+def _map_contains(call: Call) -> Sql:
+    return Sql(f"map_contains({call.family(0, 'map')}, {call.args[1].text})", "BOOLEAN")
+
+
+def _trim(name: str) -> Handler:
+    return lambda c: Sql(f"{name}({c.string(0)})", "VARCHAR")
+
+
+def _floor_division(x: str, unit: int) -> str:
+    return f"(({x} - ((({x} % {unit}) + {unit}) % {unit})) // {unit})"
+
+
+def _arithmetic(operator: type[exp.Expression], *, safe: bool = False) -> Handler:
+    return lambda c: arithmetic(c.translator.typed, operator, c.args[0], c.args[1], safe=safe)
+
+
+def _simple(template: str, result: str, *kinds: str) -> Handler:
+    """A function whose arguments are of fixed kinds, each the name of a method of :class:`Call`."""
+
+    def handle(call: Call) -> Sql:
+        text = template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds)))
+        return counted(text) if result == "INTEGER" else Sql(text, result)
+
+    return handle
+
+
+def _field_function(field: str) -> Handler:
+    return lambda c: extract(field, c, 0)
+
+
+def _null_test(template: str) -> Handler:
+    return lambda c: Sql(template.format(c.args[0].text), "BOOLEAN")
+
+
+def _cast_function(target: str) -> Handler:
+    return lambda c: cast(c.args[0], target)
+
+
+def _concat_ws(call: Call) -> Sql:
+    """Parts that are null are left out."""
+    call.string(0)
+    if any(a.family in ("array", "map", "struct", "binary") for a in call.args):
+        raise FilterError(f"{call.name} can join texts only here")
+    return Sql(f"concat_ws({', '.join(cast(a, 'VARCHAR').text for a in call.args)})", "VARCHAR")
+
+
+def _split(call: Call) -> Sql:
+    separator = call.constant(1)
+    if not isinstance(separator, str) or not separator or set(separator) & set("\\^$.|?*+()[]{}"):
+        raise FilterError(f"{call.name} needs a separator that is a plain text")
+    return Sql(f"string_split({call.string(0)}, {quote(separator)})", "VARCHAR[]")
+
+
+def _split_part(call: Call) -> Sql:
+    part = call.constant(2)
+    if not part or not isinstance(part, int) or not call.constant(1):
+        raise FilterError(f"{call.name} needs a separator and a number that is not 0")
+    return Sql(f"split_part({call.string(0)}, {call.string(1)}, {part})", "VARCHAR")
+
+
+def _regexp_extract(call: Call) -> Sql:
+    group = call.constant(2) if len(call.args) > 2 else 1
+    if not isinstance(group, int) or not 0 <= group <= 9:
+        raise FilterError(f"{call.name} needs the number of a group from 0 to 9")
+    return Sql(f"regexp_extract({call.string(0)}, {quote(to_re2(str(call.constant(1))))}, {group})", "VARCHAR")
+
+
+def _translate(call: Call) -> Sql:
+    source, target = str(call.constant(1)), str(call.constant(2))
+    if len(set(source)) < len(source):
+        raise FilterError(f"{call.name} has a character twice")
+    return Sql(f"translate({call.string(0)}, {quote(source)}, {quote(target)})", "VARCHAR")
+
+
+def _from_unixtime(call: Call) -> Sql:
+    time = f"make_timestamp(CAST({call.integer(0)} AS BIGINT) * 1000000)"
+    return format_pattern(time, str(call.constant(1)) if len(call.args) > 1 else "yyyy-MM-dd HH:mm:ss")
+
+
+def _to_date(target: str) -> Handler:
+    """``to_date`` and ``to_timestamp``, with and without a pattern."""
+
+    def handle(call: Call) -> Sql:
+        if len(call.args) > 1:
+            return parse_by_pattern(call, target)
+        return Sql(call.date(0) if target == "DATE" else call.timestamp(0), target)
+
+    return handle
+
+
+def _sha2(call: Call) -> Sql:
+    if call.constant(1) not in (0, 256):
+        raise FilterError("filters compute sha2 of 256 bits only")
+    return Sql(f"sha256({call.family(0, 'string', 'binary')})", "VARCHAR")
+
+
+#: By lower-case name: the least and the greatest number of arguments, and the translation.
+FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
+    # conditions
+    "isnull": (1, 1, _null_test("({} IS NULL)")),
+    "isnotnull": (1, 1, _null_test("({} IS NOT NULL)")),
+    "isnan": (1, 1, lambda c: Sql(f"coalesce(isnan({c.number(0)}), FALSE)", "BOOLEAN")),
+    "coalesce": (1, 255, _coalesce),
+    "nvl": (2, 2, _coalesce),
+    "ifnull": (2, 2, _coalesce),
+    "nullif": (2, 2, _nullif),
+    "nvl2": (3, 3, _nvl2),
+    "greatest": (2, 255, _greatest("greatest")),
+    "least": (2, 255, _greatest("least")),
+    # numbers
+    "abs": (1, 1, _abs),
+    "sign": (1, 1, _sign),
+    "signum": (1, 1, _sign),
+    "floor": (1, 1, _floor("floor")),
+    "ceil": (1, 1, _floor("ceil")),
+    "ceiling": (1, 1, _floor("ceil")),
+    "round": (1, 2, _round),
+    "sqrt": (1, 1, _sqrt),
+    "exp": (1, 1, _simple("exp({})", "DOUBLE", "number")),
+    "ln": (1, 1, _positive_only("ln")),
+    "log10": (1, 1, _positive_only("log10")),
+    "log2": (1, 1, _positive_only("log2")),
+    "pow": (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number")),
+    "power": (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number")),
+    "mod": (2, 2, _arithmetic(exp.Mod)),
+    "pmod": (2, 2, lambda c: positive_modulo(c.translator.typed, c.args[0], c.args[1])),
+    "try_add": (2, 2, _arithmetic(exp.Add, safe=True)),
+    "try_subtract": (2, 2, _arithmetic(exp.Sub, safe=True)),
+    "try_multiply": (2, 2, _arithmetic(exp.Mul, safe=True)),
+    "try_divide": (2, 2, _arithmetic(exp.Div, safe=True)),
+    "try_mod": (2, 2, _arithmetic(exp.Mod, safe=True)),
+    # texts
+    "upper": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
+    "ucase": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
+    "lower": (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR")),
+    "lcase": (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR")),
+    **dict.fromkeys(["length", "len", "char_length", "character_length"], (1, 1, _length)),
+    "trim": (1, 1, _trim("trim")),
+    "btrim": (1, 1, _trim("trim")),
+    "ltrim": (1, 1, _trim("ltrim")),
+    "rtrim": (1, 1, _trim("rtrim")),
+    "concat_ws": (1, 255, _concat_ws),
+    "split": (2, 2, _split),
+    "split_part": (3, 3, _split_part),
+    "regexp_extract": (2, 3, _regexp_extract),
+    "translate": (3, 3, _translate),
+    "concat": (0, 255, lambda c: concat(list(c.args))),
+    **dict.fromkeys(["substring", "substr"], (2, 3, _substring)),
+    "left": (2, 2, _simple("left({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
+    "right": (2, 2, _simple("right({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
+    "replace": (3, 3, _simple("replace({}, {}, {})", "VARCHAR", "string", "string", "string")),
+    "reverse": (1, 1, _simple("reverse({})", "VARCHAR", "string")),
+    "repeat": (2, 2, lambda c: Sql(f"repeat({c.string(0)}, {_limited(c)})", "VARCHAR")),
+    "lpad": (2, 3, _pad("lpad")),
+    "rpad": (2, 3, _pad("rpad")),
+    "instr": (2, 2, _simple("instr({}, {})", "INTEGER", "string", "string")),
+    "locate": (2, 2, lambda c: counted(f"instr({c.string(1)}, {c.string(0)})")),
+    "position": (2, 2, lambda c: counted(f"instr({c.string(1)}, {c.string(0)})")),
+    "startswith": (2, 2, _simple("starts_with({}, {})", "BOOLEAN", "string", "string")),
+    "endswith": (2, 2, _simple("ends_with({}, {})", "BOOLEAN", "string", "string")),
+    "contains": (2, 2, _simple("contains({}, {})", "BOOLEAN", "string", "string")),
+    **dict.fromkeys(
+        ["rlike", "regexp", "regexp_like"],
+        (2, 2, lambda c: Sql(rlike(c.string(0), str(c.constant(1))), "BOOLEAN")),
+    ),
+    "md5": (1, 1, lambda c: Sql(f"md5({c.family(0, 'string', 'binary')})", "VARCHAR")),
+    **dict.fromkeys(["sha", "sha1"], (1, 1, lambda c: Sql(f"sha1({c.family(0, 'string', 'binary')})", "VARCHAR"))),
+    "sha2": (2, 2, _sha2),
+    # dates and times
+    **{
+        name: (1, 1, _field_function(name))
+        for name in (
+            *("year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear", "weekofyear"),
+            *("hour", "minute"),
+        )
+    },
+    "second": (1, 1, _simple("second({})", "INTEGER", "timestamp")),
+    **dict.fromkeys(["date_add", "dateadd"], (2, 2, _simple("({} + CAST({} AS INTEGER))", "DATE", "date", "integer"))),
+    "date_sub": (2, 2, _simple("({} - CAST({} AS INTEGER))", "DATE", "date", "integer")),
+    **dict.fromkeys(["datediff", "date_diff"], (2, 2, _simple("({} - {})", "INTEGER", "date", "date"))),
+    "add_months": (2, 2, _simple("CAST({} + to_months(CAST({} AS INTEGER)) AS DATE)", "DATE", "date", "integer")),
+    "last_day": (1, 1, _simple("last_day({})", "DATE", "date")),
+    "make_date": (3, 3, _simple("make_date({}, {}, {})", "DATE", "integer", "integer", "integer")),
+    "to_date": (1, 2, _to_date("DATE")),
+    "to_timestamp": (1, 2, _to_date("TIMESTAMP")),
+    "from_unixtime": (1, 2, _from_unixtime),
+    "dayname": (1, 1, _simple("left(dayname({}), 3)", "VARCHAR", "date")),
+    "monthname": (1, 1, _simple("left(monthname({}), 3)", "VARCHAR", "date")),
+    "to_timestamp_ntz": (1, 1, _simple("{}", "TIMESTAMP", "timestamp")),
+    "date_trunc": (2, 2, lambda c: truncate(c, 0, 1, "TIMESTAMP")),
+    "trunc": (2, 2, lambda c: truncate(c, 1, 0, "DATE")),
+    **dict.fromkeys(["date_part", "datepart"], (2, 2, lambda c: extract(str(c.constant(0)), c, 1))),
+    "date_format": (2, 2, date_format),
+    "unix_date": (1, 1, lambda c: counted(f"({c.family(0, 'date')} - DATE '1970-01-01')")),
+    "unix_micros": (1, 1, lambda c: Sql(f"epoch_us({c.family(0, 'timestamp')})", "BIGINT")),
+    "unix_millis": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000), "BIGINT")),
+    "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),
+    # Unlike unix_seconds it rounds toward zero.
+    "unix_timestamp": (
+        1,
+        1,
+        lambda c: Sql(f"(epoch_us({c.family(0, 'timestamp')}) // 1000000)", "BIGINT"),
+    ),
+    "timestamp_micros": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT))", "TIMESTAMP")),
+    "timestamp_millis": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT) * 1000)", "TIMESTAMP")),
+    "timestamp_seconds": (
+        1,
+        1,
+        lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT) * 1000000)", "TIMESTAMP"),
+    ),
+    "date_from_unix_date": (1, 1, lambda c: Sql(f"(DATE '1970-01-01' + CAST({c.integer(0)} AS INTEGER))", "DATE")),
+    # arrays and maps
+    **dict.fromkeys(["size", "cardinality", "array_size"], (1, 1, _size)),
+    "array_contains": (2, 2, _array_contains),
+    "element_at": (2, 2, lambda c: element(c, base=1, strict=True)),
+    "try_element_at": (2, 2, lambda c: element(c, base=1, strict=False)),
+    "get": (2, 2, lambda c: element(c, base=0, strict=False)),
+    "map_contains_key": (2, 2, _map_contains),
+    # casts
+    **{
+        name: (1, 1, _cast_function(TYPES[name.upper()]))
+        for name in (
+            *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary"),
+            *("date", "timestamp"),
+        )
+    },
+}
+
+#: Known to see more than one row, so that the message can say so.
+AGGREGATES = frozenset(
+    (
+        *("any", "any_value", "approx_count_distinct", "array_agg", "avg", "bool_and", "bool_or", "collect_list"),
+        *("collect_set", "corr", "count", "count_if", "covar_pop", "covar_samp", "dense_rank", "every", "first"),
+        *("first_value", "kurtosis", "lag", "last", "last_value", "lead", "listagg", "max", "max_by", "mean", "median"),
+        *("min", "min_by", "mode", "ntile", "percentile", "rank", "row_number", "skewness", "some", "std", "stddev"),
+        *("stddev_pop", "stddev_samp", "string_agg", "sum", "var_pop", "var_samp", "variance"),
+    )
+)
+#: Known to give other results each time.
+NON_DETERMINISTIC = frozenset(
+    (
+        *("input_file_name", "monotonically_increasing_id", "rand", "randn", "random", "randstr", "shuffle"),
+        *("spark_partition_id", "uniform", "uuid"),
+    )
+)

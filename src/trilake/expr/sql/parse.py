@@ -1,0 +1,371 @@
+"""Spark SQL text to a predicate tree.
+
+The text is parsed by sqlglot.  What compares a column with a constant becomes a leaf of the tree; the rest becomes an
+opaque DuckDB expression (:mod:`trilake.expr.sql.translate`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import TypeVar
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from trilake.errors import FilterError
+from trilake.expr.sql.dialect import parse, spark_text
+from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
+from trilake.expr.terms import bind
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms.bind import Column
+from trilake.expr.terms.evaluate import Rows, evaluate
+from trilake.expr.terms.literals import NULL, TRUE, Kind, Literal, days_from_civil, parse_date
+from trilake.expr.terms.predicate import MIRRORED, Conjunct, Constant, IsNull, Not, Opaque, Predicate, all_of, any_of
+
+#: A filter is read by people; a text longer than this is a mistake or an attack.
+MAX_TEXT = 4_000_000
+#: Calls and bytes of stack for filters that are nested more deeply than usual.
+_DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
+
+Built = TypeVar("Built")
+
+
+def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> list[Conjunct]:
+    """The conjuncts of a Spark SQL condition over the columns of ``schema``.
+
+    ``now`` is what ``current_timestamp()`` and ``current_date()`` mean.  Raises :class:`FilterError`.
+    """
+    if len(text) > MAX_TEXT:
+        raise FilterError(f"the filter is {len(text)} characters long", help=f"the limit is {MAX_TEXT}")
+    if not is_unicode(text):
+        raise FilterError("the filter is no valid Unicode", help="remove the lone surrogate")
+
+    def build() -> list[Conjunct]:
+        builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
+        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(parse_text(text))]
+
+    try:
+        return build()
+    except RecursionError:
+        return with_room(build, text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_room_lock = threading.Lock()
+
+
+def with_room(build: Callable[[], Built], text: str) -> Built:
+    """Run ``build`` where it can descend deeper: sqlglot needs some twenty calls for each level of parentheses.
+
+    Raises :class:`FilterError` if that is not deep enough.
+    """
+    with _room_lock, ThreadPoolExecutor(1) as pool:
+        limit, stack = sys.getrecursionlimit(), threading.stack_size(_DEEP_STACK)
+        sys.setrecursionlimit(max(limit, _DEEP_CALLS))
+        try:
+            return pool.submit(build).result()
+        except RecursionError:
+            raise FilterError(
+                "the filter is nested too deeply", help="write long chains of OR as IN", filter=_shorten(text)
+            ) from None
+        finally:
+            sys.setrecursionlimit(limit)
+            threading.stack_size(stack)
+
+
+def parse_text(text: str) -> exp.Expression:
+    """The tree that sqlglot makes of a text.  Raises :class:`FilterError` where it makes none."""
+    if not text.strip():
+        raise FilterError("the filter is empty", help="pass None to keep all rows")
+    try:
+        return parse(text)
+    except SqlglotError as error:
+        details = (getattr(error, "errors", None) or [{}])[0]
+        raise FilterError(
+            f"the filter cannot be parsed: {details.get('description') or str(error).splitlines()[0]}",
+            help="a filter is a Spark SQL condition such as \"x > 5 AND name LIKE 'a%'\"",
+            line=details.get("line"),
+            position=details.get("col"),
+            near=details.get("highlight"),
+            filter=_shorten(text),
+        ) from error
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _conjuncts(node: exp.Expression) -> list[exp.Expression]:
+    node = plain(node)
+    if isinstance(node, exp.And):
+        return [leaf for part in operands(node) for leaf in _conjuncts(part)]
+    return [node]
+
+
+class _Builder:
+    """Builds the tree of one filter."""
+
+    def __init__(self, translator: Translator) -> None:
+        self.translator = translator
+
+    def predicate(self, node: exp.Expression) -> Predicate:
+        """The tree of a boolean expression."""
+        node = plain(node)
+        match node:
+            case exp.And():
+                return all_of([self.predicate(part) for part in operands(node)])
+            case exp.Or():
+                return any_of([self.predicate(part) for part in operands(node)])
+            case exp.Not():
+                inner = self.predicate(node.this)
+                return inner.part if isinstance(inner, Not) else Not(inner)
+        return self._leaf(node) or self._opaque(node)
+
+    def _leaf(self, node: exp.Expression) -> Predicate | None:
+        """A condition on one column and constants; ``None`` for any other."""
+        match node:
+            case exp.Column() | exp.Dot():
+                column = self.column(node)
+                return (
+                    None if column is None or not pa.types.is_boolean(column.type) else bind.compare(column, "=", TRUE)
+                )
+            case exp.Is():
+                return self._is(node)
+            case exp.In():
+                return self._in(node)
+            case exp.Between():
+                return self._between(node)
+            case exp.Like() | exp.Escape():
+                return self._like(node)
+            case exp.NullSafeEQ() | exp.NullSafeNEQ():
+                return self._null_safe(node)
+            case exp.Anonymous():
+                return self._function(node)
+            case _ if type(node) in COMPARISONS:
+                return self._compare(node.this, COMPARISONS[type(node)], node.expression)
+        return None
+
+    # --- leaves ------------------------------------------------------------------------------------------------------
+
+    def column(self, node: exp.Expression) -> Column | None:
+        """The column that ``node`` is, if it is one and nothing more."""
+        return self.translator.column(node)
+
+    def literal(self, node: exp.Expression) -> Literal | None:
+        """The constant that ``node`` is, if it reads no column."""
+        return self.translator.constant(node)
+
+    def _sides(self, left: exp.Expression, right: exp.Expression) -> tuple[Column, Literal, bool] | None:
+        """A column and a constant, and whether they are the other way round."""
+        for a, b, swapped in ((left, right, False), (right, left, True)):
+            column = self.column(a)
+            literal = None if column is None else self.literal(b)
+            if column is not None and literal is not None:
+                return (column, literal, swapped) if _simple(column, literal) else None
+        return None
+
+    def _compare(self, left: exp.Expression, op: str, right: exp.Expression) -> Predicate | None:
+        sides = self._sides(left, right)
+        if sides is not None:
+            column, literal, swapped = sides
+            return bind.compare(column, MIRRORED[op] if swapped else op, literal)
+        for a, b, operator in ((left, right, op), (right, left, MIRRORED[op])):
+            built = self._compare_steps(a, operator, b) or self._compare_cast(a, operator, b)
+            if built is not None:
+                return built
+        return None
+
+    def _compare_cast(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
+        """``CAST(c AS T) op constant`` as ``c op constant``, for casts that lose nothing and keep the order."""
+        call = plain(call)
+        if not isinstance(call, exp.Cast) or isinstance(call, exp.TryCast):
+            return None
+        column, target = self.column(call.this), call.to.this.value
+        literal = None if column is None or not _is_lossless(column.type, target) else self.literal(constant)
+        if column is None or literal is None:
+            return None
+        numbers = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+        if target == "DOUBLE" and literal.kind in numbers:
+            assert isinstance(literal.value, int | float | Decimal)
+            return bind.compare(column, op, Literal(float(literal.value), Kind.DOUBLE))
+        if target == "BIGINT" and literal.kind in (Kind.INTEGER, Kind.DECIMAL):
+            return bind.compare(column, op, literal)
+        if target.startswith("TIMESTAMP") and literal.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
+            return bind.compare(column, op, literal)
+        return None
+
+    def _compare_steps(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
+        """``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, which statistics can answer."""
+        found = self._step_function(plain(call))
+        literal = None if found is None else self.literal(constant)
+        if found is None or literal is None:
+            return None
+        column, function = found
+        if function == "year" and isinstance(literal.value, int) and literal.kind is Kind.INTEGER:
+            # Years beyond what dates can hold are left to DuckDB.
+            starts = (
+                [days_from_civil(literal.value + i, 1, 1) for i in (0, 1)] if abs(literal.value) < 200_000 else [None]
+            )
+        elif function == "date" and isinstance(literal.value, str | int) and literal.kind in (Kind.DATE, Kind.STRING):
+            day = parse_date(literal.value) if isinstance(literal.value, str) else literal.value
+            starts = [None if day is None else day + i for i in (0, 1)]
+        else:
+            return None
+        low, high = starts[0], starts[-1]
+        if low is None or high is None:
+            return None
+        return bind.compare_steps(column, op, Literal(low, Kind.DATE), Literal(high, Kind.DATE))
+
+    def _step_function(self, node: exp.Expression) -> tuple[Column, str] | None:
+        match node:
+            case exp.Anonymous() if len(node.expressions) == 1 and node.name.lower() in ("year", "date", "to_date"):
+                column, name = self.column(node.expressions[0]), node.name.lower()
+            case exp.Cast() if node.to.this.value == "DATE" and not isinstance(node, exp.TryCast):
+                column, name = self.column(node.this), "date"
+            case _:
+                return None
+        if column is None or not (pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type)):
+            return None
+        return column, "year" if name == "year" else "date"
+
+    def _null_safe(self, node: exp.Expression) -> Predicate | None:
+        sides = self._sides(node.this, node.expression)
+        if sides is None:
+            return None
+        equal = bind.null_safe_equal(sides[0], sides[1])
+        return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
+
+    def _is(self, node: exp.Is) -> Predicate | None:
+        column = self.column(node.this)
+        if column is None:
+            return None
+        if isinstance(node.expression, exp.Null):
+            return IsNull(column.path)
+        if isinstance(node.expression, exp.Boolean) and pa.types.is_boolean(column.type):
+            return bind.null_safe_equal(column, Literal(bool(node.expression.this), Kind.BOOLEAN))
+        return None
+
+    def _in(self, node: exp.In) -> Predicate | None:
+        if {k for k, v in node.args.items() if v} - {"this", "expressions"}:
+            return None
+        column = self.column(node.this)
+        if column is None:
+            steps = [self._compare_steps(node.this, "=", item) for item in node.expressions]
+            found = [step for step in steps if step is not None]
+            return any_of(found) if found and len(found) == len(steps) else None
+        values: list[Literal] = []
+        for item in node.expressions:
+            value = self.literal(item)
+            if value is None or not _simple(column, value):
+                return None
+            values.append(value)
+        # Spark brings all operands to one type, which for texts and numbers is not that of each pair.
+        if len({v.kind for v in values} - {Kind.NULL}) > 1 and not _all_numbers(column, values):
+            return None
+        return bind.is_in(column, values)
+
+    def _between(self, node: exp.Between) -> Predicate | None:
+        if node.args.get("symmetric"):
+            return None
+        low = self._compare(node.this, ">=", node.args["low"])
+        high = self._compare(node.this, "<=", node.args["high"])
+        return None if low is None or high is None else all_of([low, high])
+
+    def _function(self, node: exp.Anonymous) -> Predicate | None:
+        name, args = node.name.lower(), node.expressions
+        if not args or (column := self.column(args[0])) is None:
+            return None
+        if name in ("isnull", "isnotnull") and len(args) == 1:
+            return IsNull(column.path) if name == "isnull" else Not(IsNull(column.path))
+        if name == "isnan" and len(args) == 1 and types.is_float(column.type):
+            return bind.null_safe_equal(column, Literal(math.nan, Kind.DOUBLE))
+        if name == "startswith" and len(args) == 2 and types.is_text(column.type):
+            prefix = self.literal(args[1])
+            if prefix is not None and prefix.kind in (Kind.STRING, Kind.NULL):
+                return bind.starts_with(column, prefix)
+        return None
+
+    def _like(self, node: exp.Expression) -> Predicate | None:
+        escape = "\\"
+        if isinstance(node, exp.Escape):
+            given = self.literal(node.expression)
+            if given is None or not isinstance(given.value, str) or len(given.value) != 1:
+                return None
+            escape, node = given.value, node.this
+        if not isinstance(node, exp.Like):
+            return None
+        column, pattern = self.column(node.this), self.literal(node.expression)
+        if column is None or pattern is None or not types.is_text(column.type) or not isinstance(pattern.value, str):
+            return None
+        plain_prefix = like_prefix(pattern.value, escape)
+        if plain_prefix is None:
+            return None
+        prefix, whole = plain_prefix
+        value = Literal(prefix, Kind.STRING)
+        return bind.compare(column, "=", value) if whole else bind.starts_with(column, value)
+
+    def _opaque(self, node: exp.Expression) -> Predicate:
+        sql, columns = self.translator.condition(node)
+        if columns:
+            return Opaque(sql, columns)
+        return Constant(evaluate(Opaque(sql, ()), Rows.of(pa.table({"c": pa.nulls(1)})))[0].as_py())
+
+
+def _all_numbers(column: Column, values: list[Literal]) -> bool:
+    numbers = {Kind.INTEGER, Kind.DECIMAL, Kind.NULL}
+    return pa.types.is_integer(column.type) and all(v.kind in numbers for v in values)
+
+
+def _is_lossless(source: pa.DataType, target: str) -> bool:
+    if target == "DOUBLE":
+        return bool(types.is_float(source) or (pa.types.is_integer(source) and source.bit_width <= 32))
+    if target == "BIGINT":
+        return bool(pa.types.is_integer(source))
+    return bool(target.startswith("TIMESTAMP") and (pa.types.is_date32(source) or pa.types.is_timestamp(source)))
+
+
+def _simple(column: Column, literal: Literal) -> bool:
+    """Whether a leaf can say it; types that have no order are left to DuckDB."""
+    return types.is_ordered(column.type) or pa.types.is_null(column.type) or literal is NULL
+
+
+def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
+    r"""The text that a LIKE pattern starts with, if it is that text and nothing else, or followed by one final ``%``.
+
+    The second value says that it is the whole.  ``None`` for any other pattern.
+
+    >>> like_prefix("abc%", "\\"), like_prefix("a\\_c", "\\"), like_prefix("a_c", "\\")
+    (('abc', False), ('a_c', True), None)
+    """
+    text: list[str] = []
+    i = 0
+    while i < len(pattern):
+        char = pattern[i]
+        if char == escape:
+            if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
+                return None  # the translation says what is wrong
+            text.append(pattern[i + 1])
+            i += 2
+            continue
+        if char == "_" or (char == "%" and pattern[i:].strip("%")):
+            return None
+        if char == "%":
+            return "".join(text), False
+        text.append(char)
+        i += 1
+    return "".join(text), True

@@ -1,0 +1,116 @@
+"""Spark SQL text to one translated expression, and the difference between what is wrong and what is not known here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from sqlglot import exp
+
+from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
+from trilake.expr.sql.dialect import spark_text
+from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC
+from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, with_room
+from trilake.expr.sql.translate import Translator, is_name, plain
+from trilake.expr.terms import bind
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.duckdb_sql import Sql
+
+#: How the translator's errors, which speak to authors of filters, are said of any expression.
+_WORDS = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r" in a filter\b| in filters\b", " here"),
+        (r"\bthe filter\b", "it"),
+        (r"\b(?:a filter|filters) (can|compute)s?", r"the engine here \1"),
+    )
+]
+_ONE_ROW = "an expression sees one row at a time"
+
+
+#: Functions whose values are instants, whatever their arguments are.
+_INSTANTS = frozenset(
+    ("date_trunc", "to_timestamp", "timestamp", "timestamp_micros", "timestamp_millis", "timestamp_seconds", "now")
+)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A translated expression: the columns it reads, the one that it is if it is nothing more, and whether instants are
+    made in it."""
+
+    sql: Sql
+    paths: tuple[Path, ...]
+    column: Path | None
+    instants: bool
+
+
+def _makes_instant(node: exp.Expression) -> bool:
+    if isinstance(node, exp.Cast):
+        return bool(node.to.this.value in ("TIMESTAMPTZ", "TIMESTAMPLTZ"))
+    return node.name.lower() in _INSTANTS
+
+
+def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> Scalar:
+    """The translation of an expression.
+
+    Raises as :func:`trilake.expr.parse_expression` does.
+    """
+    if not text.strip() or len(text) > MAX_TEXT or not is_unicode(text):
+        raise ExpressionError(
+            "the expression is empty, longer than 4 MB or no valid Unicode",
+            help='an expression is Spark SQL such as "year(day)"',
+        )
+
+    def build() -> Scalar:
+        root = parse_text(text)
+        _check(root, schema, case_sensitive)
+        translator = Translator(schema, case_sensitive=case_sensitive, now=now)
+        column = translator.column(root)
+        sql, paths = translator.scalar(root)
+        instants = any(
+            _makes_instant(node) for node in cast(Iterator[exp.Expression], root.find_all(exp.Cast, exp.Anonymous))
+        )
+        return Scalar(sql, paths, None if column is None else column.path, instants)
+
+    try:
+        try:
+            return build()
+        except RecursionError:
+            return with_room(build, text)
+    except FilterError as error:
+        reason = error.message
+        for pattern, word in _WORDS:
+            reason = pattern.sub(word, reason)
+        if "one row at a time" in (error.help or ""):  # a subquery or a window function
+            raise ExpressionError(reason, help=_ONE_ROW) from error
+        where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
+        raise UnsupportedExpressionError(f"only Spark can evaluate {_shorten(text)}: {reason}", **where) from error
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
+    """Refuse what no engine could compute from one row.  Raises :class:`ExpressionError`."""
+    for node in root.find_all(exp.Anonymous):
+        name = node.name.lower()
+        if name in AGGREGATES:
+            raise ExpressionError(f"{node.name} is an aggregate function", help=_ONE_ROW)
+        if name in NON_DETERMINISTIC:
+            raise ExpressionError(
+                f"{node.name} is not deterministic", help="an expression must give the same value each time"
+            )
+    for name_node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
+        inside = isinstance(name_node.parent, exp.Dot) and name_node.parent.this is name_node
+        if inside or not is_name(name_node) or name_node.find_ancestor(exp.Lambda) is not None:
+            continue
+        try:
+            bind.resolve(tuple(p.name for p in name_node.parts), schema, case_sensitive=case_sensitive)
+        except FilterError as error:
+            raise ExpressionError(error.message, help=error.help, expression=spark_text(plain(root))) from error

@@ -1,0 +1,70 @@
+"""Spark's functions of texts that DuckDB has in another form."""
+
+from __future__ import annotations
+
+from trilake.errors import FilterError
+from trilake.expr.sql.regex import to_re2
+from trilake.expr.terms.casts import cast
+from trilake.expr.terms.duckdb_sql import Sql, quote
+
+_UPPER_SPECIAL = [(c, c.upper()) for c in map(chr, range(0x80, 0x10000)) if len(c.upper()) > 1]
+
+
+def upper(x: str) -> str:
+    """Upper case by the full mapping of Unicode (``ß`` is ``SS``); DuckDB maps single characters only."""
+    special = x
+    for char, mapped in _UPPER_SPECIAL:
+        special = f"replace({special},{quote(char)},{quote(mapped)})"
+    return f"(CASE WHEN strlen({x}) = length({x}) THEN upper({x}) ELSE upper({special}) END)"
+
+
+def lower(x: str) -> str:
+    """Lower case by the full mapping of Unicode: a dotted ``İ`` keeps its dot, a sigma that ends a word is ``ς``."""
+    special = f"regexp_replace(replace({x}, 'İ', 'i̇'), '(\\p{{L}})Σ($|\\P{{L}})', '\\1ς\\2', 'g')"
+    return f"(CASE WHEN strlen({x}) = length({x}) THEN lower({x}) ELSE lower({special}) END)"
+
+
+def substring(x: str, position: str, length: str | None) -> str:
+    """Spark's substring: position 0 is 1, a negative one counts from the end and may lie before the start."""
+    start = (
+        f"(CASE WHEN {position} > 0 THEN {position} - 1 WHEN {position} < 0 THEN length({x}) + {position} ELSE 0 END)"
+    )
+    begin = f"greatest({start}, 0)"
+    if length is None:
+        return f"(CASE WHEN {position} IS NULL THEN NULL ELSE substring({x}, {begin} + 1) END)"
+    width = f"greatest({start} + CAST({length} AS BIGINT) - {begin}, 0)"
+    return f"(CASE WHEN {position} IS NULL OR {length} IS NULL THEN NULL ELSE substring({x}, {begin} + 1, {width}) END)"
+
+
+def like(x: str, pattern: str, escape: str) -> str:
+    """``x LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark refuses."""
+    out: list[str] = []
+    i = 0
+    while i < len(pattern):
+        char = pattern[i]
+        if char == escape:
+            if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
+                raise FilterError(
+                    f"the LIKE pattern {pattern!r} has an escape character before nothing that can be escaped",
+                    help=f"write {escape + escape} for the character itself",
+                )
+            char, i = pattern[i + 1], i + 1
+            out.append(char if char not in ("_", "%", "\\") else "\\" + char)
+        else:
+            out.append("\\\\" if char == "\\" else char)
+        i += 1
+    return f"({x} LIKE {quote(''.join(out))} ESCAPE '\\')"
+
+
+def rlike(x: str, pattern: str) -> str:
+    """``x RLIKE pattern``."""
+    return f"regexp_matches({x}, {quote(to_re2(pattern))})"
+
+
+def concat(parts: list[Sql]) -> Sql:
+    """``||`` and ``concat``: null if any part is, other types than strings as their text."""
+    if any(p.family == "binary" for p in parts) and all(p.family in ("binary", "void") for p in parts):
+        return Sql(f"({' || '.join(p.text for p in parts)})", "BLOB")
+    if any(p.family in ("array", "map", "struct") for p in parts):
+        raise FilterError("filters can concatenate texts and binaries only")
+    return Sql(f"({' || '.join(cast(p, 'VARCHAR').text for p in parts) or quote('')})", "VARCHAR")

@@ -1,0 +1,458 @@
+"""Spark SQL expressions to DuckDB expressions of the same meaning.
+
+Only what is known to mean the same is let through: an unknown function or operator is an error, not a guess.  Types are
+asked of DuckDB where they do not follow from the operator, so that Spark's coercions can be spelled out as casts.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import cast as typing_cast
+
+import pyarrow as pa
+from sqlglot import exp
+
+from trilake.errors import FilterError
+from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, shift
+from trilake.expr.sql.calls import Call
+from trilake.expr.sql.datetimes import extract
+from trilake.expr.sql.dialect import refusal, spark_text
+from trilake.expr.sql.functions import (
+    AGGREGATES,
+    FUNCTIONS,
+    NON_DETERMINISTIC,
+    element,
+)
+from trilake.expr.sql.texts import concat, like, lower
+from trilake.expr.terms import bind, casts, engine, literals
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms import duckdb_sql as duck
+from trilake.expr.terms.bind import Column
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
+from trilake.expr.terms.literals import NULL, Kind, Literal
+from trilake.expr.terms.predicate import duckdb_name
+
+COMPARISONS: dict[type[exp.Expression], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+}
+_BITS: dict[type[exp.Expression], str] = {
+    exp.BitwiseAnd: "({} & {})",
+    exp.BitwiseOr: "({} | {})",
+    exp.BitwiseXor: "xor({}, {})",
+}
+_INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
+
+
+def plain(node: exp.Expression) -> exp.Expression:
+    """``node`` without the parentheses around it."""
+    return typing_cast(exp.Expression, node.unnest())
+
+
+def operands(node: exp.Expression) -> list[exp.Expression]:
+    """The operands of a chain of one associative operator."""
+    return [typing_cast(exp.Expression, part) for part in node.flatten()]
+
+
+class Translator:
+    """Translates the expressions of one filter over one schema.
+
+    ``now`` is what ``current_timestamp()`` means.
+    """
+
+    def __init__(self, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> None:
+        self.schema = schema
+        self.case_sensitive = case_sensitive
+        self.now = now
+        self._read: dict[Path, Sql] = {}
+        self._types: dict[str, str] = {}
+        self._constants: dict[int, Literal | None] = {}
+
+    # --- columns and constants ---------------------------------------------------------------------------------------
+
+    def column(self, node: exp.Expression) -> Column | None:
+        """The column that ``node`` is; ``None`` for anything else.  Raises :class:`FilterError` for unknown names."""
+        node = plain(node)
+        if not is_name(node):
+            return None
+        column, rest = self._resolve(node)
+        return None if rest else column
+
+    def _resolve(self, node: exp.Expression) -> tuple[Column, tuple[str, ...]]:
+        parts = node.parts  # type: ignore[attr-defined]
+        meta = parts[0].meta
+        return bind.resolve(
+            tuple(p.name for p in parts),
+            self.schema,
+            case_sensitive=self.case_sensitive,
+            line=meta.get("line"),
+            position=meta.get("col"),
+        )
+
+    def constant(self, node: exp.Expression) -> Literal | None:
+        """The value of an expression that reads no column; ``None`` for any other."""
+        node = plain(node)
+        simple = self._simple_constant(node)
+        if simple is not None or is_name(node):
+            return simple
+        if next(node.find_all(exp.Column, exp.Subquery, exp.Select, exp.Lambda, exp.Star), None) is not None:
+            return None
+        if isinstance(node, exp.Interval):
+            return None
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.name.isdigit():
+            limit = _INTEGER_LIMITS.get(node.to.this.value, 0)
+            if int(node.this.name[:20]) < limit:
+                return Literal(int(node.this.name), Kind.INTEGER)  # 5L, 5S, 5Y
+        sql = self.render(node)
+        if sql.family in ("interval", "array", "map", "struct", "other"):
+            return None
+        try:
+            return _literal_of(engine.query(f"SELECT {sql.text} AS v")["v"][0])
+        except engine.QueryError as error:
+            raise FilterError(
+                f"{spark_text(node)} cannot be computed: {error.message}", help="correct the constant"
+            ) from error
+
+    def _simple_constant(self, node: exp.Expression) -> Literal | None:
+        match node:
+            case exp.Null():
+                return NULL
+            case exp.Boolean():
+                return Literal(bool(node.this), Kind.BOOLEAN)
+            case exp.Literal():
+                return _literal(node)
+            case exp.RawString():
+                return Literal(node.name, Kind.STRING)
+            case exp.HexString():
+                digits = node.name
+                try:
+                    return Literal(bytes.fromhex(digits if len(digits) % 2 == 0 else "0" + digits), Kind.BINARY)
+                except ValueError:
+                    raise FilterError(f"X'{digits}' is no binary literal") from None
+            case exp.Concat() if all(isinstance(e, exp.Literal) and e.is_string for e in node.expressions):
+                # Adjacent texts are one.
+                return Literal("".join(e.name for e in node.expressions), Kind.STRING)
+            case exp.Neg():
+                inner = self._simple_constant(plain(node.this))
+                return None if inner is None else inner.negated
+            case exp.CurrentDate() | exp.CurrentTimestamp():
+                return self._time(isinstance(node, exp.CurrentDate))
+            case exp.Anonymous() if node.name.lower() in _NOW and not node.expressions:
+                return self._time(node.name.lower() in ("current_date", "curdate"))
+            case exp.Cast() if isinstance(node.this, exp.Literal) and not isinstance(node, exp.TryCast):
+                return self._typed_literal(node)
+        return None
+
+    def _time(self, only_date: bool) -> Literal:
+        return Literal.of(self.now.astimezone(dt.UTC).date() if only_date else self.now)
+
+    def _typed_literal(self, node: exp.Cast) -> Literal | None:
+        """A literal with its type, such as ``DATE '2020-01-01'``; ``None`` for other casts."""
+        target, text = node.to.this.value, node.this.name
+        if not node.this.is_string:
+            return Literal(float(text), Kind.DOUBLE) if target == "DOUBLE" else None
+        if target == "DATE":
+            value, kind = literals.parse_date(text), Kind.DATE
+        elif target in ("TIMESTAMPTZ", "TIMESTAMPNTZ"):
+            kind = Kind.TIMESTAMP if target == "TIMESTAMPTZ" else Kind.TIMESTAMP_NTZ
+            value = literals.parse_timestamp(text, with_zone=kind is Kind.TIMESTAMP)
+        else:
+            return None
+        if value is None:
+            raise FilterError(f"{text!r} is no {kind.value}", help="write it as 2020-12-31 or 2020-12-31 23:59:59")
+        return Literal(value, kind)
+
+    # --- expressions -------------------------------------------------------------------------------------------------
+
+    def condition(self, node: exp.Expression) -> tuple[str, tuple[Path, ...]]:
+        """A boolean expression in DuckDB's SQL, and the columns it reads; checked against the schema's types."""
+        self._read = {}
+        sql = self.boolean(node)
+        self.bound_type(sql.text)
+        return sql.text, tuple(self._read)
+
+    def scalar(self, node: exp.Expression) -> tuple[Sql, tuple[Path, ...]]:
+        """An expression of any type in DuckDB's SQL, and the columns it reads."""
+        self._read = {}
+        sql = self.render(node)
+        return sql, tuple(self._read)
+
+    def typed(self, text: str) -> Sql:
+        """An expression with the type that DuckDB gives it."""
+        return Sql(text, self.bound_type(text))
+
+    def bound_type(self, text: str) -> str:
+        """DuckDB's type of an expression over the columns that were rendered.
+
+        Raises :class:`FilterError` if DuckDB refuses it.
+        """
+        if text not in self._types:
+            columns = ", ".join(f"CAST(NULL AS {c.type}) AS {c.text}" for c in self._read.values())
+            source = f" FROM (SELECT {columns})" if columns else ""
+            try:
+                found = engine.result_types(f"SELECT {text}{source}")
+            except engine.QueryError as error:
+                raise FilterError(f"the filter is not valid: {error.message}") from error
+            self._types[text] = found[0]
+        return self._types[text]
+
+    def boolean(self, node: exp.Expression) -> Sql:
+        """A translated condition.  Raises :class:`FilterError` for expressions of other types."""
+        sql = self.render(node)
+        if sql.family not in ("boolean", "void"):
+            raise FilterError(
+                f"{spark_text(node)} is not a condition but of type {sql.spark_type}", help="compare it with something"
+            )
+        return sql
+
+    def render(self, node: exp.Expression) -> Sql:
+        """The translation of any expression.  Raises :class:`FilterError` for what cannot be used in a filter."""
+        node = plain(node)
+        simple = self._simple_constant(node)
+        if simple is not None:
+            return duck.literal(simple)
+        if is_name(node):
+            return self._name(node)
+        kind = type(node)
+        if kind in COMPARISONS:
+            return self.comparison(COMPARISONS[kind], self.render(node.this), self.render(node.expression))
+        if kind in OPERATORS:
+            return self._arithmetic(node)
+        if kind in _BITS:
+            left, right = self.render(node.this), self.render(node.expression)
+            if {left.family, right.family} - {"integer", "void"}:
+                raise FilterError(f"{spark_text(node)} is of no integers")
+            return self.typed(_BITS[kind].format(left.text, right.text))
+        match node:
+            case exp.And() | exp.Or():
+                return self._connect(node)
+            case exp.Not():
+                return Sql(f"(NOT {self.boolean(node.this).text})", "BOOLEAN")
+            case exp.Neg():
+                inner = self._number(node.this)
+                return self.typed(f"(-{inner.text})")
+            case exp.BitwiseNot():
+                return self.typed(f"(~{self.render(node.this).text})")
+            case exp.Is():
+                return self._is(node)
+            case exp.In() if node.expressions:
+                return self._in(node)
+            case exp.Between() if not node.args.get("symmetric"):
+                value = self.render(node.this)
+                low = self.comparison(">=", value, self.render(node.args["low"]))
+                high = self.comparison("<=", value, self.render(node.args["high"]))
+                return Sql(f"({low.text} AND {high.text})", "BOOLEAN")
+            case exp.Like() | exp.ILike() | exp.Escape():
+                return self._like(node)
+            case exp.RegexpLike() if not node.args.get("flag"):
+                return self._call("rlike", [node.this, node.expression])
+            case exp.Case() | exp.If():
+                return self._case(node)
+            case exp.Cast():
+                safe = isinstance(node, exp.TryCast)
+                return casts.cast(self.render(node.this), casts.target_type(node.to), safe=safe)
+            case exp.DPipe() | exp.Concat():
+                parts = node.expressions if isinstance(node, exp.Concat) else operands(node)
+                return concat([self.render(part) for part in parts])
+            case exp.Extract():
+                return extract(node.this.name, self._make_call("extract", [node.this, node.expression], skip=1), 1)
+            case exp.Substring():
+                parts = [node.this, node.args.get("start"), node.args.get("length")]
+                return self._call("substring", [p for p in parts if p is not None])
+            case exp.StrPosition():
+                return self._call("locate", [node.args["substr"], node.this])
+            case exp.Trim():
+                return self._trim(node)
+            case exp.Bracket() if len(node.expressions) == 1:
+                call = self._make_call("the index", [node.this, node.expressions[0]])
+                return element(call, base=0, strict=True)
+            case exp.Dot() if isinstance(node.expression, exp.Identifier):
+                inner = self.render(node.this)
+                if inner.family == "struct":
+                    return self.typed(f"struct_extract({inner.text}, {duck.quote(node.expression.name)})")
+            case exp.Anonymous():
+                return self._call(node.name, node.expressions)
+        raise refusal(node)
+
+    def _name(self, node: exp.Expression) -> Sql:
+        column, rest = self._resolve(node)
+        if column.path not in self._read:
+            self._read[column.path] = Sql(duckdb_name(column.path), type_name(column.type))
+        sql = self._read[column.path]
+        for key in rest:
+            if sql.family != "map":
+                raise FilterError(
+                    f"column {column.sql!r} has no field {key!r}: it is of type {types.spark_name(column.type)}",
+                    column=column.sql,
+                )
+            sql = self.typed(f"{sql.text}[{duck.quote(key)}]")
+        return sql
+
+    # --- operators ---------------------------------------------------------------------------------------------------
+
+    def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
+        """``left operator right`` after Spark's coercion of the two."""
+        target = common_type([left, right], "the two sides of a comparison")
+        if Sql("", target).family in ("map", "interval", "other"):
+            raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a filter")
+        left, right = (s if s.type == target or s.family == "void" else casts.cast(s, target) for s in (left, right))
+        return Sql(f"({left.text} {'<>' if operator == '!=' else operator} {right.text})", "BOOLEAN")
+
+    def _connect(self, node: exp.Expression) -> Sql:
+        """``AND`` and ``OR`` evaluate what is on their right only where the left does not decide, as in Spark."""
+        first, *rest = [self.boolean(part) for part in operands(node)]
+        text = first.text
+        for part in rest:
+            if isinstance(node, exp.And):
+                text = f"(CASE WHEN NOT {text} THEN FALSE ELSE ({text} AND {part.text}) END)"
+            else:
+                text = f"(CASE WHEN {text} THEN TRUE ELSE ({text} OR {part.text}) END)"
+        return Sql(text, "BOOLEAN")
+
+    def _is(self, node: exp.Is) -> Sql:
+        if isinstance(node.expression, exp.Null):
+            return Sql(f"({self.render(node.this).text} IS NULL)", "BOOLEAN")
+        if isinstance(node.expression, exp.Boolean):
+            value = self.boolean(node.this).text
+            return Sql(f"coalesce({value if node.expression.this else f'(NOT {value})'}, FALSE)", "BOOLEAN")
+        raise refusal(node)
+
+    def _in(self, node: exp.In) -> Sql:
+        parts = [self.render(part) for part in [node.this, *node.expressions]]
+        target = common_type(parts, "the operands of IN")
+        if Sql("", target).family in ("map", "interval", "other"):
+            raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a filter")
+        value, *items = [p.text if p.family == "void" else casts.cast(p, target).text for p in parts]
+        return Sql(f"({value} IN ({', '.join(items)}))", "BOOLEAN")
+
+    def _like(self, node: exp.Expression) -> Sql:
+        escape = "\\"
+        if isinstance(node, exp.Escape):
+            given = self.constant(node.expression)
+            if given is None or not isinstance(given.value, str) or len(given.value) != 1:
+                raise FilterError(f"{spark_text(node)} has an escape that is not one character")
+            escape, node = given.value, node.this
+        pattern = self.constant(node.expression)
+        if not isinstance(node, exp.Like | exp.ILike) or pattern is None:
+            raise FilterError(f"{spark_text(node)} has a pattern that is not constant")
+        call = self._make_call("LIKE", [node.this, node.expression])
+        if pattern.kind is Kind.NULL:
+            return Sql("NULL", '"NULL"')
+        text = call.string(0)
+        call.string(1)
+        if isinstance(node, exp.ILike):
+            # Spark lowers both sides, each in its own way.
+            return Sql(like(lower(text), str(pattern.value).lower(), escape), "BOOLEAN")
+        return Sql(like(text, str(pattern.value), escape), "BOOLEAN")
+
+    def _case(self, node: exp.Expression) -> Sql:
+        ifs = [node] if isinstance(node, exp.If) else node.args["ifs"]
+        default = node.args.get("false") if isinstance(node, exp.If) else node.args.get("default")
+        subject = self.render(node.this) if isinstance(node, exp.Case) and node.this is not None else None
+        conditions, branches = [], []
+        for branch in ifs:
+            when = branch.this
+            if subject is None:
+                conditions.append(self.boolean(when).text)
+            else:
+                conditions.append(self.comparison("=", subject, self.render(when)).text)
+            branches.append(self.render(branch.args["true"]))
+        if default is not None:
+            branches.append(self.render(default))
+        target = common_type(branches, "the branches of CASE")
+        texts = [b.text if b.family == "void" else casts.cast(b, target).text for b in branches]
+        whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, texts, strict=False))
+        last = f" ELSE {texts[-1]}" if default is not None else ""
+        return Sql(f"(CASE {whens}{last} END)", target)
+
+    def _trim(self, node: exp.Trim) -> Sql:
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.text("position").upper(), "trim")
+        parts = [node.this, *([node.expression] if node.args.get("expression") else [])]
+        call = self._make_call("trim", parts)
+        return Sql(f"{name}({', '.join(call.string(i) for i in range(len(parts)))})", "VARCHAR")
+
+    # --- arithmetic --------------------------------------------------------------------------------------------------
+
+    def _number(self, node: exp.Expression) -> Sql:
+        sql = self.render(node)
+        if not sql.is_number and sql.family != "void":
+            raise FilterError(f"{spark_text(node)} is of type {sql.spark_type}, not a number", help="cast it")
+        return sql
+
+    def _arithmetic(self, node: exp.Expression) -> Sql:
+        if isinstance(node, exp.Add | exp.Sub):
+            left, right = plain(node.this), plain(node.expression)
+            if isinstance(left, exp.Interval) and isinstance(node, exp.Add):
+                left, right = right, left
+            if isinstance(right, exp.Interval):
+                return shift(self.render(left), right, negative=isinstance(node, exp.Sub))
+        return arithmetic(self.typed, type(node), self.render(node.this), self.render(node.expression))
+
+    # --- functions ---------------------------------------------------------------------------------------------------
+
+    def _make_call(self, name: str, nodes: Sequence[exp.Expression], *, skip: int = 0) -> Call:
+        args = tuple(Sql("", "") if i < skip else self.render(node) for i, node in enumerate(nodes))
+        return Call(name, tuple(nodes), args, self)
+
+    def _call(self, name: str, nodes: Sequence[exp.Expression]) -> Sql:
+        key = name.lower()
+        if key in AGGREGATES:
+            raise FilterError(f"{name} is an aggregate function", help="a filter sees one row at a time")
+        if key in NON_DETERMINISTIC:
+            raise FilterError(f"{name} is not deterministic", help="a filter must select the same rows each time")
+        if key not in FUNCTIONS:
+            close = difflib.get_close_matches(key, FUNCTIONS, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise FilterError(
+                f"the function {name} cannot be used in a filter",
+                help=f"{hint}docs/expr.md names the functions; Spark has more, for filters of its DataFrames",
+            )
+        least, most, handler = FUNCTIONS[key]
+        if not least <= len(nodes) <= most:
+            expected = str(least) if least == most else f"{least} to {most}"
+            raise FilterError(f"{name} takes {expected} arguments, not {len(nodes)}")
+        return handler(self._make_call(name, nodes))
+
+
+def is_name(node: exp.Expression) -> bool:
+    """Whether a node is a name with dots in it."""
+    if isinstance(node, exp.Dot):
+        return is_name(node.this) and isinstance(node.expression, exp.Identifier)
+    return isinstance(node, exp.Column) and all(isinstance(p, exp.Identifier) for p in node.parts)
+
+
+def _literal(node: exp.Literal) -> Literal:
+    text = node.name
+    if node.is_string:
+        return Literal(text, Kind.STRING)
+    if len(text) > 100:
+        raise FilterError(f"a number of {len(text)} digits is not a number of Spark")
+    if not _NUMBER.fullmatch(text):
+        raise FilterError(f"{text!r} is no number", help="an exponent needs digits, as in 1e5")
+    if "e" in text.lower():
+        return Literal(float(text), Kind.DOUBLE)
+    return Literal(Decimal(text), Kind.DECIMAL) if "." in text else Literal(int(text), Kind.INTEGER)
+
+
+def _literal_of(scalar: pa.Scalar) -> Literal:
+    """The literal of a value that DuckDB computed."""
+    if not scalar.is_valid:
+        return NULL
+    if pa.types.is_timestamp(scalar.type):
+        return Literal(scalar.cast(types.TIMESTAMP_NTZ).cast(pa.int64()).as_py(), Kind.TIMESTAMP)
+    if pa.types.is_date32(scalar.type):
+        return Literal(scalar.cast(pa.int32()).as_py(), Kind.DATE)
+    return Literal.of(scalar.as_py())

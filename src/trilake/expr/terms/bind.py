@@ -1,0 +1,384 @@
+"""From a column and a literal to leaves of the predicate tree, by Spark's rules of comparing unlike types.
+
+Spark casts one side to the other's type, or both to a wider one.  Here the literal is moved instead: ``int_col > 1.5``
+becomes ``int_col > 1``, so that the column itself need not be cast, its statistics apply as they are, and nothing
+overflows.  Where only a cast of the column will do, the result is a comparison as ``double`` or an opaque one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import FilterError
+from trilake.expr.terms import datatypes as types
+from trilake.expr.terms import duckdb_sql as duck
+from trilake.expr.terms import literals
+from trilake.expr.terms.casts import cast
+from trilake.expr.terms.datatypes import Path, normal_type, spark_name
+from trilake.expr.terms.literals import MICROS_PER_DAY, Kind, Literal
+from trilake.expr.terms.predicate import (
+    Compare,
+    Constant,
+    In,
+    IsNull,
+    Known,
+    Not,
+    Opaque,
+    Predicate,
+    StartsWith,
+    all_of,
+    any_of,
+    duckdb_name,
+)
+
+#: Words that are no names without backticks.
+_RESERVED = frozenset(
+    (
+        *("all", "and", "any", "as", "between", "by", "case", "cast", "cross", "current_date", "current_timestamp"),
+        *("distinct", "else", "end", "except", "exists", "extract", "false", "filter", "from", "group", "having"),
+        *("ilike", "in", "inner", "intersect", "interval", "is", "join", "left", "like", "limit", "not", "null", "on"),
+        *("or", "order", "outer", "over", "position", "regexp", "right", "rlike", "select", "some", "substring"),
+        *("table", "then", "trim", "true", "try_cast", "union", "unknown", "using", "values", "when", "where", "with"),
+    )
+)
+
+
+def quote_name(name: str) -> str:
+    """A name as Spark SQL spells it, in backticks where it needs them.
+
+    >>> quote_name("a"), quote_name("a.b"), quote_name("in"), quote_name("a`b")
+    ('a', '`a.b`', '`in`', '`a``b`')
+    """
+    if name.isidentifier() and name.isascii() and name.lower() not in _RESERVED:
+        return name
+    return f"`{name.replace('`', '``')}`"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A resolved column: its path in the spelling of the schema, and its normal type."""
+
+    path: Path
+    type: pa.DataType
+
+    @property
+    def sql(self) -> str:
+        """The column as Spark SQL spells it."""
+        return ".".join(map(quote_name, self.path))
+
+
+def resolve(
+    parts: tuple[str, ...], schema: pa.Schema, *, case_sensitive: bool = False, **where: Any
+) -> tuple[Column, tuple[str, ...]]:
+    """The column that ``parts`` name, and the parts that are left below it (keys of a map, for one).
+
+    Raises :class:`FilterError` for a name that no column, or more than one, answers to.
+    """
+    fields: Iterable[pa.Field] = schema
+    path: list[str] = []
+    datatype: pa.DataType | None = None
+    for i, part in enumerate(parts):
+        if datatype is not None:
+            if not pa.types.is_struct(datatype):
+                return Column(tuple(path), normal_type(datatype)), parts[i:]
+            fields = datatype
+        field = _field(part, list(fields), case_sensitive, parent=".".join(path), **where)
+        path.append(field.name)
+        datatype = _storage(field.type)
+    assert datatype is not None
+    return Column(tuple(path), normal_type(datatype)), ()
+
+
+def _storage(t: pa.DataType) -> pa.DataType:
+    return _storage(t.storage_type) if isinstance(t, pa.BaseExtensionType) else t
+
+
+def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: str, **where: Any) -> pa.Field:
+    found = [f for f in fields if f.name == name]
+    if not found and not case_sensitive:
+        found = [f for f in fields if f.name.lower() == name.lower()]
+    if len(found) == 1:
+        return found[0]
+    owner = f"column {parent!r} has" if parent else "the table has"
+    if found:
+        raise FilterError(
+            f"{owner} {len(found)} columns that answer to {name!r}: {', '.join(repr(f.name) for f in found)}",
+            help="spell the name exactly as one of them" if len({f.name for f in found}) > 1 else None,
+            column=name,
+            **where,
+        )
+    names = [f.name for f in fields]
+    close = difflib.get_close_matches(name, names[:1000], n=1)
+    shown = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "")
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise FilterError(f"{owner} no column {name!r}", help=f"{hint}The columns are {shown}", column=name, **where)
+
+
+# --- comparisons -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A literal in the domain of a column: the greatest value of the domain that is not above it.
+
+    ``exact`` if it is the literal itself.  ``side`` is -1 if the literal is below the whole domain and +1 if above.
+    """
+
+    value: Any = None
+    exact: bool = True
+    side: int = 0
+
+
+def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicate:
+    """``column op literal`` for the operators ``= != < <= > >=``.
+
+    Raises :class:`FilterError` for types that Spark does not compare and for texts that it cannot cast.
+    """
+    if literal.kind is Kind.NULL or pa.types.is_null(column.type):
+        return Constant(None)
+    _check_comparable(column, literal, **where)
+    if types.is_text(column.type) and literal.kind is not Kind.STRING:
+        return _compare_text(column, op, literal)
+    as_double = _as_double(column.type, literal, column, **where)
+    if as_double is not None:
+        return Compare(column.path, op, pa.scalar(as_double, pa.float64()), widened=True)
+    fit = _fit(column, literal, **where)
+    if fit.side:
+        return Known(column.path, op == "!=" or ((op in ("<", "<=")) == (fit.side > 0) and op != "="))
+    if not fit.exact:
+        if op in ("=", "!="):
+            return Known(column.path, op == "!=")
+        op = "<=" if op in ("<", "<=") else ">"
+    return Compare(column.path, op, pa.scalar(fit.value, column.type))
+
+
+def null_safe_equal(column: Column, literal: Literal, **where: Any) -> Predicate:
+    """``column <=> literal``: never null."""
+    if literal.kind is Kind.NULL:
+        return IsNull(column.path)
+    return all_of([not_null(column), compare(column, "=", literal, **where)])
+
+
+def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
+    """``column IN (values)``; null where nothing is equal and one of the values, or the column, is null."""
+    if not values:
+        return Constant(False)
+    has_null = any(v.kind is Kind.NULL for v in values)
+    leaves = [compare(column, "=", v, **where) for v in values if v.kind is not Kind.NULL]
+    scalars: dict[tuple[pa.DataType, bool], list[pa.Scalar]] = {}
+    others: list[Predicate] = []
+    for leaf in leaves:
+        if isinstance(leaf, Compare):
+            scalars.setdefault((leaf.literal.type, leaf.widened), []).append(leaf.literal)
+        elif not isinstance(leaf, Known) and leaf not in others:
+            others.append(leaf)
+    if not scalars and not others:
+        return Constant(None) if has_null else Known(column.path, False)
+    sets = [In(column.path, pa.array(group, t), has_null, wide) for (t, wide), group in scalars.items()]
+    return any_of([*sets, *others, *([Constant(None)] if has_null and not sets else [])])
+
+
+def not_null(column: Column) -> Predicate:
+    """``column IS NOT NULL``."""
+    return Not(IsNull(column.path))
+
+
+def starts_with(column: Column, prefix: Literal, **where: Any) -> Predicate:
+    """``startswith(column, prefix)``."""
+    if prefix.kind is Kind.NULL:
+        return Constant(None)
+    if types.is_text(column.type) and prefix.kind is Kind.STRING:
+        return StartsWith(column.path, pa.scalar(prefix.value, column.type))
+    if types.is_bytes(column.type) and prefix.kind is Kind.BINARY:
+        return StartsWith(column.path, pa.scalar(prefix.value, column.type))
+    raise FilterError(
+        f"startswith needs a string column and a string, not {spark_name(column.type)} and {prefix.kind.value}",
+        column=column.sql,
+        **where,
+    )
+
+
+_NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+_TIMES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+
+
+def _check_comparable(column: Column, literal: Literal, **where: Any) -> None:
+    t, kind = column.type, literal.kind
+    if not types.is_ordered(t):
+        ok = False
+    elif kind is Kind.STRING or types.is_text(t):
+        ok = True
+    elif pa.types.is_boolean(t):
+        ok = kind is Kind.BOOLEAN
+    elif types.is_bytes(t):
+        ok = kind is Kind.BINARY
+    elif pa.types.is_date32(t) or pa.types.is_timestamp(t):
+        ok = kind in _TIMES
+    else:
+        ok = kind in _NUMBERS
+    if not ok:
+        raise FilterError(
+            f"a {spark_name(t)} column cannot be compared with a {kind.value} literal",
+            help="cast one of them",
+            column=column.sql,
+            literal=literal.sql,
+            **where,
+        )
+
+
+def _compare_text(column: Column, op: str, literal: Literal) -> Predicate:
+    """Spark casts the strings to the literal's type; one that does not parse is an error there and here."""
+    sides = [duck.Sql(duckdb_name(column.path), "VARCHAR"), duck.literal(literal)]
+    target = duck.common_type(sides, "the two sides of a comparison")
+    left, right = (cast(side, target).text for side in sides)
+    return Opaque(f"({left} {'<>' if op == '!=' else op} {right})", (column.path,))
+
+
+def compare_steps(column: Column, op: str, low: Literal, high: Literal) -> Predicate:
+    """``f(column) op v`` for a function that never decreases and is ``v`` exactly from ``low`` to before ``high``."""
+    match op:
+        case "<":
+            return compare(column, "<", low)
+        case "<=":
+            return compare(column, "<", high)
+        case ">":
+            return compare(column, ">=", high)
+        case ">=":
+            return compare(column, ">=", low)
+    inside = all_of([compare(column, ">=", low), compare(column, "<", high)])
+    return inside if op == "=" else Not(inside)
+
+
+def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -> float | None:
+    """The literal as a double, where Spark compares as doubles and moving the literal would not be the same."""
+    if pa.types.is_decimal128(t) and literal.kind in (Kind.DOUBLE, Kind.STRING):
+        return _double(literal, column, **where)
+    if pa.types.is_integer(t) and literal.kind is Kind.DOUBLE:
+        assert isinstance(literal.value, float)
+        # Up to 2^53 doubles hold every integer, so that the literal can be moved; NaN cannot.
+        if math.isnan(literal.value) or (pa.types.is_int64(t) and abs(literal.value) >= 2**53):
+            return literal.value
+    return None
+
+
+def _fit(column: Column, literal: Literal, **where: Any) -> _Fit:
+    t, value = column.type, literal.value
+    if pa.types.is_boolean(t):
+        parsed = literals.parse_boolean(str(value)) if literal.kind is Kind.STRING else value
+        return _Fit(_parsed(parsed, column, literal, **where))
+    if types.is_text(t):
+        return _Fit(value)
+    if types.is_bytes(t):
+        return _Fit(value.encode() if isinstance(value, str) else value)
+    if types.is_float(t):
+        return _fit_float(t, _double(literal, column, **where))
+    if pa.types.is_signed_integer(t):
+        return _fit_integer(t, _number(literal, column, **where))
+    if pa.types.is_decimal128(t):
+        return _fit_decimal(t, _number(literal, column, **where))
+    return _fit_time(column, literal, **where)
+
+
+def _parsed(value: Any, column: Column, literal: Literal, **where: Any) -> Any:
+    if value is None:
+        raise FilterError(
+            f"the text {str(literal.value)!r} cannot be cast to {spark_name(column.type)}",
+            help="Spark compares a text with the column by casting the text",
+            column=column.sql,
+            **where,
+        )
+    return value
+
+
+def _double(literal: Literal, column: Column, **where: Any) -> float:
+    if isinstance(literal.value, str):
+        value: float = _parsed(literals.parse_double(literal.value), column, literal, **where)
+        return value
+    assert isinstance(literal.value, int | float | Decimal)
+    try:
+        return float(literal.value)
+    except OverflowError:
+        return math.inf if literal.value > 0 else -math.inf
+
+
+#: Whole digits beyond which a number lies outside of every column of integers and decimals.
+_MOST_DIGITS = 80
+
+
+def _number(literal: Literal, column: Column, **where: Any) -> int | float | Decimal:
+    value = literal.value
+    if isinstance(value, str):
+        value = _parsed(literals.parse_integer(value), column, literal, **where)
+    assert isinstance(value, int | float | Decimal)
+    return value
+
+
+def _fit_integer(t: pa.DataType, value: int | float | Decimal) -> _Fit:
+    if isinstance(value, float) and math.isinf(value):
+        return _Fit(side=1 if value > 0 else -1)
+    if isinstance(value, Decimal) and value and value.adjusted() > _MOST_DIGITS:
+        return _Fit(side=1 if value > 0 else -1)
+    floor = math.floor(value)
+    limit = 1 << (t.bit_width - 1)
+    if not -limit <= floor < limit:
+        return _Fit(side=1 if floor > 0 else -1)
+    return _Fit(floor, exact=floor == value)
+
+
+def _fit_decimal(t: pa.DataType, value: int | float | Decimal) -> _Fit:
+    # In units of the last digit, so that Python's integers do the rounding whatever the context's precision is.
+    sign, digits, exponent = Decimal(value).as_tuple()
+    assert isinstance(exponent, int)
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+    shift = exponent + t.scale
+    if shift > _MOST_DIGITS:  # beyond 38 digits whatever follows, unless it is zero
+        return _Fit(side=1 if unscaled > 0 else -1) if unscaled else _Fit(Decimal(0))
+    if shift >= 0:
+        floor, rest = unscaled * 10**shift, 0
+    elif -shift > len(digits):
+        floor, rest = (-1 if unscaled < 0 else 0), unscaled
+    else:
+        floor, rest = divmod(unscaled, 10**-shift)
+    if abs(floor) >= 10**t.precision:
+        return _Fit(side=1 if floor > 0 else -1)
+    return _Fit(Decimal((int(floor < 0), tuple(map(int, str(abs(floor)))), -t.scale)), exact=rest == 0)
+
+
+def _fit_float(t: pa.DataType, value: float) -> _Fit:
+    if pa.types.is_float64(t) or math.isnan(value) or math.isinf(value):
+        return _Fit(value)
+    with np.errstate(over="ignore"):
+        near = np.float32(value)
+    if float(near) > value:
+        near = np.nextafter(near, np.float32(-np.inf))
+    return _Fit(float(near), exact=float(near) == value)
+
+
+def _fit_time(column: Column, literal: Literal, **where: Any) -> _Fit:
+    t, value = column.type, literal.value
+    if isinstance(value, str):
+        if pa.types.is_date32(t):
+            value = literals.parse_date(value)
+        else:
+            value = literals.parse_timestamp(value, with_zone=t.tz is not None)
+        value = _parsed(value, column, literal, **where)
+    elif literal.kind is Kind.DATE and pa.types.is_timestamp(t):
+        assert isinstance(value, int)
+        value = value * MICROS_PER_DAY
+    assert isinstance(value, int)
+    exact = True
+    if pa.types.is_date32(t) and literal.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
+        value, rest = divmod(value, MICROS_PER_DAY)
+        exact = rest == 0
+    limit = 1 << (t.bit_width - 1)
+    if not -limit <= value < limit:
+        return _Fit(side=1 if value > 0 else -1)
+    return _Fit(value, exact=exact)

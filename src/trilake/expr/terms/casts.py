@@ -1,0 +1,187 @@
+"""Spark's casts in ANSI mode, as DuckDB SQL: a value that has no counterpart in the target type is an error.
+
+DuckDB's own casts differ in what they accept and in how they round, so each pair of types is spelled out; a pair that
+is not here is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trilake.errors import FilterError
+from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, decimal_parameters, fail, quote
+
+_SPACE = r"[\x00-\x20]*"
+_INTEGER = rf"{_SPACE}[+-]?[0-9]+{_SPACE}"
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_INFINITY = rf"(?i){_SPACE}[+-]?inf(inity)?{_SPACE}"
+_DATE = rf"{_SPACE}([+-]?[0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})(?:[ T](?s:.*))?)?)?{_SPACE}"
+_TIMESTAMP = (
+    rf"{_SPACE}([+-]?[0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})"
+    r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?"
+    rf" *([A-Za-z][A-Za-z0-9_/]*)?((?:[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?)?))?)?)?{_SPACE}"
+)
+_OFFSET = "([+-])([0-9]{1,2}):?([0-9]{2})?"
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+#: Spark's names of types, as sqlglot renders them for DuckDB or as functions of that name, by DuckDB's names.
+TYPES = {
+    "BOOLEAN": "BOOLEAN",
+    "TINYINT": "TINYINT",
+    "SMALLINT": "SMALLINT",
+    "INT": "INTEGER",
+    "INTEGER": "INTEGER",
+    "BIGINT": "BIGINT",
+    "FLOAT": "FLOAT",
+    "REAL": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "DECIMAL": "DECIMAL(10,0)",
+    "STRING": "VARCHAR",
+    "TEXT": "VARCHAR",
+    "BINARY": "BLOB",
+    "BLOB": "BLOB",
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMPTZ": "TIMESTAMP",
+}
+
+
+def target_type(node: exp.DataType) -> str:
+    """DuckDB's name of the type that a cast names.  Raises :class:`FilterError` for those that filters cannot use."""
+    name = node.this.value
+    if name == "DECIMAL":
+        numbers = [int(p.name) for p in node.expressions]
+        precision, scale = (numbers + [10, 0][len(numbers) :])[:2] if len(numbers) < 2 else numbers
+        if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+            raise FilterError(f"decimal({precision},{scale}) is no type of Spark")
+        return f"DECIMAL({precision},{scale})"
+    name = {"TIMESTAMPNTZ": "TIMESTAMP", "TIMESTAMPLTZ": "TIMESTAMP", "VARBINARY": "BLOB"}.get(name, name)
+    if name not in TYPES or node.expressions:
+        raise FilterError(f"a filter cannot cast to {node.sql('databricks')}")
+    return TYPES[name]
+
+
+def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
+    """``value`` cast to a DuckDB type by Spark's rules.
+
+    ``safe`` makes it a ``try_cast``: what cannot be cast becomes null instead of an error.  Raises
+    :class:`FilterError` for a pair of types that has no cast here.
+    """
+    source = value.family
+    family = Sql("", target).family
+    if value.type == target:
+        return value
+    x = value.text
+    if source == "void":
+        return Sql(f"CAST({x} AS {target})", target)
+    if source == "string":
+        failed = "NULL" if safe else fail(f"a text cannot be cast to {_spark(target)}:", x)
+        return Sql(_try(_from_text(x, target, failed), safe), target)
+    plain = f"CAST({x} AS {target})"
+    match source, family:
+        case (("float" | "double" | "decimal"), "integer"):
+            plain = f"CAST(trunc({x}) AS {target})"
+        case (("float" | "double"), "decimal"):
+            # Spark rounds the shortest decimal text of the number, half up.
+            plain = f"CAST(CAST({x} AS VARCHAR) AS {target})"
+        case "decimal", ("float" | "double"):
+            # Through the text, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
+            plain = f"CAST(CAST({x} AS VARCHAR) AS {target})"
+        case (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string")):
+            pass
+        case (("float" | "double"), ("float" | "double" | "boolean")):
+            if target == "FLOAT":
+                # Beyond its range DuckDB fails where Spark has infinity.
+                plain = (
+                    f"(CASE WHEN abs({x}) <= 3.4028234663852886e38::DOUBLE OR isnan({x}) OR isinf({x}) THEN {plain} "
+                    f"WHEN {x} > 0 THEN 'inf'::FLOAT WHEN {x} < 0 THEN '-inf'::FLOAT END)"
+                )
+        case "boolean", ("integer" | "float" | "double" | "string" | "decimal"):
+            pass
+        case (("date" | "timestamp"), ("date" | "timestamp" | "string")):
+            pass
+        case "timestamp", "integer":
+            micros = f"epoch_us({x})"
+            plain = f"CAST(({micros} - ((({micros} % 1000000) + 1000000) % 1000000)) // 1000000 AS {target})"
+        case "integer", "timestamp":
+            plain = f"make_timestamp(CAST({x} AS BIGINT) * 1000000)"
+        case "binary", "string":
+            plain = f"decode({x})"
+        case _:
+            raise FilterError(
+                f"a filter cannot cast {value.spark_type} to {_spark(target)}",
+                help="compare the value itself, or compute the cast in Spark",
+            )
+    return Sql(_try(plain, safe), target)
+
+
+def _try(sql: str, safe: bool) -> str:
+    return f"TRY({sql})" if safe else sql
+
+
+def _spark(target: str) -> str:
+    return Sql("", target).spark_type
+
+
+def _from_text(x: str, target: str, failed: str) -> str:
+    """A cast of a text; ``failed`` is what to evaluate for one that is no such value."""
+    matches = f"CASE WHEN {x} IS NULL THEN NULL WHEN regexp_full_match({x},"
+    if target in INTEGERS:
+        digits = f"regexp_extract({x}, '[+-]?[0-9]+')"
+        return f"({matches} {quote(_INTEGER)}) THEN CAST({digits} AS {target}) ELSE {failed} END)"
+    if target in ("FLOAT", "DOUBLE"):
+        number = f"CAST(regexp_extract({x}, {quote(_NUMBER)}) AS {target})"
+        return (
+            f"({matches} {quote(f'{_SPACE}{_NUMBER}[dDfF]?{_SPACE}')}) THEN {number} "
+            f"WHEN regexp_full_match({x}, {quote(_INFINITY)}) "
+            f"THEN (CASE WHEN contains({x}, '-') THEN '-inf' ELSE 'inf' END)::{target} "
+            f"WHEN regexp_full_match({x}, {quote(f'(?i){_SPACE}nan{_SPACE}')}) THEN 'nan'::{target} ELSE {failed} END)"
+        )
+    if target.startswith("DECIMAL"):
+        decimal_parameters(target)
+        number = f"CAST(regexp_extract({x}, {quote(_NUMBER)}) AS {target})"
+        return f"({matches} {quote(f'{_SPACE}{_NUMBER}{_SPACE}')}) THEN {number} ELSE {failed} END)"
+    if target == "BOOLEAN":
+        word = f"lower(trim({x}))"
+        return (
+            f"(CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
+            f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE WHEN {x} IS NOT NULL THEN {failed} END)"
+        )
+    if target == "DATE":
+        year, month, day = (_group(x, _DATE, i) for i in (1, 2, 3))
+        return f"({matches} {quote(_DATE)}) THEN make_date({year}, {month}, {day}) ELSE {failed} END)"
+    if target == "BLOB":
+        return f"encode({x})"
+    return f"({matches} {quote(_TIMESTAMP)}) THEN {_timestamp(x, failed)} ELSE {failed} END)"
+
+
+def _group(x: str, pattern: str, group: int) -> str:
+    """A group of digits as a number; 1 where it is missing, which is right for months and days."""
+    return f"coalesce(try_cast(regexp_extract({x}, {quote(pattern)}, {group}) AS BIGINT), 1)"
+
+
+def _timestamp(x: str, failed: str) -> str:
+    def part(group: int) -> str:
+        return f"regexp_extract({x}, {quote(_TIMESTAMP)}, {group})"
+
+    def number(group: int) -> str:
+        return f"coalesce(try_cast({part(group)} AS BIGINT), 0)"
+
+    days = f"make_date({_group(x, _TIMESTAMP, 1)}, {_group(x, _TIMESTAMP, 2)}, {_group(x, _TIMESTAMP, 3)})"
+    hour, minute, second = number(4), number(5), number(6)
+    fraction = f"CAST(rpad(left({part(7)}, 6), 6, '0') AS BIGINT)"
+    sign, hours, minutes = (f"regexp_extract({part(9)}, {quote(_OFFSET)}, {i})" for i in (1, 2, 3))
+    offset = (
+        f"(CASE WHEN {sign} = '-' THEN -1 ELSE 1 END) * "
+        f"(coalesce(try_cast({hours} AS BIGINT), 0) * 60 + coalesce(try_cast({minutes} AS BIGINT), 0))"
+    )
+    micros = f"(({hour} * 60 + {minute}) * 60 + {second}) * 1000000 + {fraction}"
+    local = f"(CAST({days} AS TIMESTAMP) + to_microseconds({micros}))"
+    zone = part(8)
+    return (
+        f"(CASE WHEN {hour} > 23 OR {minute} > 59 OR {second} > 59 THEN {failed} "
+        f"WHEN {zone} IN ('', 'Z', 'UTC', 'GMT', 'UT') THEN {local} - to_minutes({offset}) "
+        f"WHEN {part(9)} = '' THEN timezone('UTC', timezone({zone}, {local})) ELSE {failed} END)"
+    )

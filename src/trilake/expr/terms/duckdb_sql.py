@@ -1,0 +1,229 @@
+"""Typed pieces of DuckDB SQL, and the coercions by which Spark brings two of them to one type.
+
+All timestamps are naive UTC in DuckDB: columns are registered without their zone, so that no session setting matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pyarrow as pa
+
+from trilake.errors import FilterError
+from trilake.expr.terms.datatypes import normal_type
+from trilake.expr.terms.literals import Kind, Literal
+
+#: Longest expression handed to DuckDB; some translations name their operand more than once.
+MAX_SQL = 1_000_000
+
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+
+
+@dataclass(frozen=True)
+class Sql:
+    """An expression: DuckDB text that is safe to put anywhere, and DuckDB's name of its type.
+
+    ``digits`` is set for integer literals, which are as decimals just as wide as they need to be.
+    """
+
+    text: str
+    type: str
+    digits: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.text) > MAX_SQL:
+            raise FilterError("the filter is too complex", help="compute parts of it as columns first")
+
+    @property
+    def family(self) -> str:
+        """The Spark type family: ``void``, ``boolean``, ``integer``, ``decimal``, ``float``, ``double``, ``string``,
+        ``binary``, ``date``, ``timestamp``, ``interval``, ``array``, ``map``, ``struct`` or ``other``."""
+        t = self.type
+        if t.endswith("]"):
+            return "array"
+        return _FAMILIES.get(t.split("(", 1)[0], "other")
+
+    @property
+    def as_decimal(self) -> tuple[int, int]:
+        """Precision and scale of the decimal that Spark makes of it in arithmetic with decimals."""
+        return (self.digits, 0) if self.digits is not None else decimal_parameters(self.type)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is of a numeric type."""
+        return self.family in ("integer", "decimal", "float", "double")
+
+    @property
+    def spark_type(self) -> str:
+        """The type as Spark names it, for messages."""
+        return _SPARK_NAMES.get(self.type, self.type.lower())
+
+
+_FAMILIES = {
+    '"NULL"': "void",
+    "NULL": "void",
+    "BOOLEAN": "boolean",
+    **dict.fromkeys([*INTEGERS, "HUGEINT"], "integer"),
+    "DECIMAL": "decimal",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "VARCHAR": "string",
+    "BLOB": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "INTERVAL": "interval",
+    "MAP": "map",
+    "STRUCT": "struct",
+}
+_ARROW_NAMES = {
+    pa.null(): "INTEGER",
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.large_string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.large_binary(): "BLOB",
+    pa.date32(): "DATE",
+}
+_SPARK_NAMES = {"INTEGER": "int", "VARCHAR": "string", "BLOB": "binary", '"NULL"': "void"}
+
+
+def type_name(t: pa.DataType) -> str:
+    """DuckDB's name of a normal Arrow type.
+
+    >>> type_name(pa.list_(pa.struct([("a", pa.int8())])))
+    'STRUCT("a" TINYINT)[]'
+
+    Raises :class:`FilterError` for types that DuckDB does not have.
+    """
+    t = normal_type(t)
+    if pa.types.is_decimal128(t):
+        return f"DECIMAL({t.precision},{t.scale})"
+    if pa.types.is_struct(t) and t.num_fields:
+        fields = (f'"{f.name.replace(chr(34), chr(34) * 2)}" {type_name(f.type)}' for f in t)
+        return f"STRUCT({', '.join(fields)})"
+    if pa.types.is_map(t):
+        return f"MAP({type_name(t.key_type)}, {type_name(t.item_type)})"
+    if pa.types.is_list(t) or pa.types.is_large_list(t):
+        return f"{type_name(t.value_type)}[]"
+    if pa.types.is_fixed_size_list(t):
+        return f"{type_name(t.value_type)}[{t.list_size}]"
+    if pa.types.is_timestamp(t):
+        return "TIMESTAMP"
+    if t not in _ARROW_NAMES:
+        raise FilterError(f"columns of type {t} can be tested for null, and for nothing else, in a filter")
+    return _ARROW_NAMES[t]
+
+
+def quote(text: str) -> str:
+    """A DuckDB string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def literal(value: Literal) -> Sql:
+    """A literal as a DuckDB expression of the corresponding type."""
+    v = value.value
+    match value.kind:
+        case Kind.NULL:
+            return Sql("NULL", '"NULL"')
+        case Kind.BOOLEAN:
+            return Sql("TRUE" if v else "FALSE", "BOOLEAN")
+        case Kind.INTEGER:
+            assert isinstance(v, int)
+            digits = len(str(abs(v)))
+            # Spelled with its type: DuckDB would otherwise give an integer literal the type of its neighbour.
+            if -(2**31) <= v < 2**31:
+                return Sql(f"({v})::INTEGER", "INTEGER", digits)
+            if -(2**63) <= v < 2**63:
+                return Sql(f"({v})::BIGINT", "BIGINT", digits)
+            return literal(Literal(Decimal(v), Kind.DECIMAL))
+        case Kind.DECIMAL:
+            assert isinstance(v, Decimal)
+            _, figures, exponent = v.as_tuple()
+            assert isinstance(exponent, int)
+            scale = max(-exponent, 0)
+            precision = max(len(figures) + max(exponent, 0), scale, 1)
+            if precision > 38:
+                raise FilterError(f"the number {value.sql} has more than 38 digits")
+            return Sql(f"CAST('{v:f}' AS DECIMAL({precision},{scale}))", f"DECIMAL({precision},{scale})")
+        case Kind.DOUBLE:
+            return Sql(f"CAST('{v!r}' AS DOUBLE)", "DOUBLE")
+        case Kind.STRING:
+            return Sql(quote(str(v)), "VARCHAR")
+        case Kind.BINARY:
+            assert isinstance(v, bytes)
+            return Sql(f"unhex('{v.hex()}')", "BLOB")
+        case Kind.DATE:
+            return Sql(f"(DATE '1970-01-01' + ({v!r})::INTEGER)", "DATE")
+    return Sql(f"make_timestamp(({v!r})::BIGINT)", "TIMESTAMP")
+
+
+def counted(text: str) -> Sql:
+    """What DuckDB counts in bigint and Spark in int."""
+    return Sql(f"CAST({text} AS INTEGER)", "INTEGER")
+
+
+def fail(message: str, shown: str | None = None) -> str:
+    """An expression that raises; ``shown`` is a string expression whose value is put after the message."""
+    return f"error({quote(message)})" if shown is None else f"error({quote(message + ' ')} || {shown})"
+
+
+def common_type(parts: Sequence[Sql], what: str) -> str:
+    """The type to which Spark coerces operands of a comparison, or the branches of a CASE.
+
+    Raises :class:`FilterError` where it has none.
+    """
+    families = {p.family for p in parts} - {"void"}
+    types = list(dict.fromkeys(p.type for p in parts if p.family != "void"))
+    if not types:
+        return '"NULL"'
+    if len(types) == 1:
+        return types[0]
+    if "string" in families and len(families - {"string"}) >= 1:
+        others = [p for p in parts if p.family not in ("string", "void")]
+        rest = common_type(others, what)
+        # A text next to an integer is read as bigint, next to any other number as double.
+        family = Sql("", rest).family
+        if family in ("integer", "decimal", "float", "double"):
+            return "BIGINT" if family == "integer" else "DOUBLE"
+        if family in ("boolean", "date", "timestamp", "binary"):
+            return rest
+    elif families <= {"integer", "decimal"} and "decimal" in families:
+        return _common_decimal(types)
+    elif families <= {"integer"}:
+        return max(types, key=(*INTEGERS, "HUGEINT").index)
+    elif families <= {"integer", "decimal", "float", "double"}:
+        return "DOUBLE"
+    elif families <= {"date", "timestamp"}:
+        return "TIMESTAMP"
+    elif len(families) == 1 and families & {"array", "struct"}:
+        return types[0]
+    names = " and ".join(dict.fromkeys(p.spark_type for p in parts if p.family != "void"))
+    raise FilterError(f"{what} of types {names} cannot be brought to one type", help="cast one of them")
+
+
+def _common_decimal(types: list[str]) -> str:
+    whole = scale = 0
+    for t in types:
+        p, s = decimal_parameters(t)
+        whole, scale = max(whole, p - s), max(scale, s)
+    return f"DECIMAL({min(whole + scale, 38)},{scale})"
+
+
+def decimal_parameters(t: str) -> tuple[int, int]:
+    """Precision and scale of a decimal type, or of the decimal that holds an integer type.
+
+    >>> decimal_parameters("DECIMAL(10,2)"), decimal_parameters("INTEGER")
+    ((10, 2), (10, 0))
+    """
+    if t.startswith("DECIMAL"):
+        p, s = t[len("DECIMAL(") : -1].split(",")
+        return int(p), int(s)
+    return {"TINYINT": 3, "SMALLINT": 5, "INTEGER": 10, "BIGINT": 20}.get(t, 38), 0

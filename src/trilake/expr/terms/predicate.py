@@ -1,0 +1,188 @@
+"""The predicate tree: what a filter means, apart from the text it came from.
+
+Predicates are three-valued: true, false or null for each row.  Leaves compare one column with literals that are already
+of the column's type, so that evaluation, push-down and data skipping all read the same thing; what cannot be said that
+way is an :class:`Opaque` leaf, which only DuckDB can evaluate, or an :class:`Undecoded` one, of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from trilake.expr.terms.datatypes import Path
+
+#: Comparison operators, each with the one that holds for the same operands when this one does not.
+NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+#: Comparison operators with the operands swapped.
+MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A node of the tree.  Nodes are compared by identity of their content and never change."""
+
+    def children(self) -> tuple[Predicate, ...]:
+        """The nodes below this one."""
+        return ()
+
+    def own_paths(self) -> tuple[Path, ...]:
+        """The columns that this node itself reads."""
+        return ()
+
+    def walk(self) -> Iterator[Predicate]:
+        """This node and all below it."""
+        stack: list[Predicate] = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children())
+
+    def paths(self) -> frozenset[Path]:
+        """The columns that the tree reads, with the paths of nested fields."""
+        return frozenset(path for node in self.walk() for path in node.own_paths())
+
+
+@dataclass(frozen=True)
+class Constant(Predicate):
+    """The same value for every row."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True)
+class _Leaf(Predicate):
+    path: Path
+
+    def own_paths(self) -> tuple[Path, ...]:
+        return (self.path,)
+
+
+@dataclass(frozen=True)
+class Known(_Leaf):
+    """``value`` where the column is not null, else null: a comparison with a literal beyond the column's range."""
+
+    value: bool
+
+
+@dataclass(frozen=True)
+class Compare(_Leaf):
+    """Column ``op`` literal.
+
+    ``literal`` is of the column's normal type, or of a type that the column is cast to first (``double`` for integers
+    and decimals that are compared with floating point numbers).  NaN equals NaN and is greater than all else, unless
+    ``ieee``: then every comparison with NaN is false but ``!=`` (the rule of pyarrow expressions).  ``widened`` says
+    that the column is cast, and is of a type without NaN.
+    """
+
+    op: str
+    literal: pa.Scalar
+    ieee: bool = False
+    widened: bool = False
+
+
+@dataclass(frozen=True)
+class In(_Leaf):
+    """Column equals one of ``values`` (which holds no null); null instead of false if ``has_null``.
+
+    ``widened`` is that of :class:`Compare`.
+    """
+
+    values: pa.Array
+    has_null: bool = False
+    widened: bool = False
+
+
+@dataclass(frozen=True)
+class IsNull(_Leaf):
+    """Column is null; never null itself."""
+
+
+@dataclass(frozen=True)
+class StartsWith(_Leaf):
+    """Column, a string or binary one, starts with ``prefix``: a scalar of the column's type."""
+
+    prefix: pa.Scalar
+
+
+@dataclass(frozen=True)
+class And(Predicate):
+    """All of ``parts``."""
+
+    parts: tuple[Predicate, ...]
+
+    def children(self) -> tuple[Predicate, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True)
+class Or(Predicate):
+    """Any of ``parts``."""
+
+    parts: tuple[Predicate, ...]
+
+    def children(self) -> tuple[Predicate, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True)
+class Not(Predicate):
+    """True where ``part`` is false, and false where it is true."""
+
+    part: Predicate
+
+    def children(self) -> tuple[Predicate, ...]:
+        return (self.part,)
+
+
+@dataclass(frozen=True)
+class Opaque(Predicate):
+    """A boolean DuckDB expression over ``columns``, which it names by :func:`duckdb_name`."""
+
+    sql: str
+    columns: tuple[Path, ...]
+
+    def own_paths(self) -> tuple[Path, ...]:
+        return self.columns
+
+
+@dataclass(frozen=True)
+class Undecoded(Predicate):
+    """A part of a pyarrow expression that has no counterpart here."""
+
+    text: str
+    columns: tuple[Path, ...]
+
+    def own_paths(self) -> tuple[Path, ...]:
+        return self.columns
+
+
+@dataclass(frozen=True)
+class Conjunct:
+    """One of the conditions that a filter joins by AND, with the text of it."""
+
+    text: str
+    predicate: Predicate
+
+
+def all_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:
+    """The conjunction of ``parts``, flattened; true where there are none."""
+    flat = [q for p in parts for q in (p.parts if isinstance(p, And) else (p,))]
+    return flat[0] if len(flat) == 1 else And(tuple(flat)) if flat else Constant(True)
+
+
+def any_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:
+    """The disjunction of ``parts``, flattened; false where there are none."""
+    flat = [q for p in parts for q in (p.parts if isinstance(p, Or) else (p,))]
+    return flat[0] if len(flat) == 1 else Or(tuple(flat)) if flat else Constant(False)
+
+
+def duckdb_name(path: Path) -> str:
+    """An identifier for a column in DuckDB, whose own names know no case: one for each path, and SQL-safe.
+
+    >>> duckdb_name(("a", "B"))
+    'c_61_42'
+    """
+    return "c" + "".join(f"_{part.encode().hex()}" for part in path)

@@ -1,0 +1,149 @@
+"""Rows of columns, read through the block tables: only blocks that hold them are fetched and decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.trevni.blocks.decode import Block, Budget, Where, decode
+from trilake.trevni.blocks.layout import BlockTable, Header
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A column's part of some rows: ``lengths`` a slot each, ``values``, and how many slots there are."""
+
+    lengths: np.ndarray[Any, np.dtype[np.int32]] | None
+    values: pa.Array
+    slots: int
+
+
+class ColumnBlocks(Protocol):
+    """What a request needs of the file."""
+
+    @property
+    def header(self) -> Header:
+        """The parsed header."""
+
+    @property
+    def children(self) -> Sequence[Sequence[int]]:
+        """For each column the numbers of the columns that have it as their parent."""
+
+    def blocks(self, number: int) -> BlockTable:
+        """The block table of a column."""
+
+    def where(self, number: int) -> Where:
+        """The column as errors name it."""
+
+    def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
+        """The blocks of a column from ``first`` up to ``last``."""
+
+
+class Request:
+    """Rows ``start`` to ``stop`` of some columns: decides which blocks to read, and cuts what was decoded.
+
+    A child's block has the elements of its rows, so its parent's lengths must be known for all of them: the rows needed
+    of a parent are those of the blocks that are read of its children.
+    """
+
+    def __init__(self, file: ColumnBlocks, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:
+        self._file, self._start, self._stop, self._budget = file, start, stop, budget
+        self._columns = file.header.columns
+        self._wanted = sorted(set(columns) | self._ancestors(columns))
+        self._ranges = self._block_ranges()
+        # For array columns with children: the value at which each row of the blocks read begins.
+        self._row_values: dict[int, np.ndarray[Any, np.dtype[np.int64]]] = {}
+
+    def _ancestors(self, columns: Sequence[int]) -> set[int]:
+        found: set[int] = set()
+        for number in columns:
+            parent = self._columns[number].parent
+            while parent is not None and parent not in found:
+                found.add(parent)
+                parent = self._columns[parent].parent
+        return found
+
+    def _block_ranges(self) -> dict[int, tuple[int, int]]:
+        """Blocks to read of each column, children (which come after their parents) first."""
+        need = dict.fromkeys(self._wanted, (self._start, self._stop))
+        ranges: dict[int, tuple[int, int]] = {}
+        for number in reversed(self._wanted):
+            table = self._file.blocks(number)
+            first, last = table.covering(*need[number])
+            ranges[number] = first, last
+            parent = self._columns[number].parent
+            if parent is not None and first < last:
+                low, high = need[parent]
+                rows = table.row_starts
+                need[parent] = min(low, int(rows[first])), max(high, int(rows[last]))
+        return ranges
+
+    def cuts(self) -> dict[int, Cut]:
+        return {number: self._cut(number) for number in self._wanted}
+
+    def _rows(self, number: int) -> tuple[int, int]:
+        """The rows of the blocks that are read of a column."""
+        first, last = self._ranges[number]
+        rows = self._file.blocks(number).row_starts
+        return (int(rows[first]), int(rows[last])) if first < last else (self._start, self._start)
+
+    def _slots_before(self, number: int, row: int) -> int:
+        """How many slots the rows of the column's blocks before ``row`` have."""
+        first_row = self._rows(number)[0]
+        parent = self._columns[number].parent
+        if parent is None:
+            return row - first_row
+        values = self._row_values[parent]
+        parent_first = self._rows(parent)[0]
+        return int(values[row - parent_first] - values[first_row - parent_first])
+
+    def _cut(self, number: int) -> Cut:
+        column = self._columns[number]
+        where = self._file.where(number)
+        first, last = self._ranges[number]
+        table = self._file.blocks(number)
+        bounds = [self._slots_before(number, int(row)) for row in table.row_starts[first : last + 1]]
+        slots = [b - a for a, b in pairwise(bounds)]
+        raw_bytes = int(table.raw_sizes[first:last].sum())
+        total = sum(slots)
+        begin = Block(b"", 0, first, int(table.offsets[first]))
+        if column.codec != "null":
+            self._budget.inflate(int(table.stored_sizes[first:last].sum()), raw_bytes, where, begin)
+        if column.array:
+            self._budget.spend(total, raw_bytes, where, begin)
+        found = decode(
+            column.type,
+            column.array,
+            self._file.payloads(number, first, last, slots),
+            total,
+            where,
+            self._budget,
+            # What blocks state is not yet true: no more is reserved than honest files need.
+            min(raw_bytes, (1 << 24) + 16 * int(table.stored_sizes[first:last].sum())),
+        )
+        low, high = self._slots_before(number, self._start), self._slots_before(number, max(self._start, self._stop))
+        if not column.array:
+            return Cut(None, found.values.slice(low, high - low), high - low)
+        assert found.lengths is not None
+        ends = np.concatenate(([0], np.cumsum(found.lengths, dtype=np.int64)))
+        if self._file.children[number]:
+            row_start, row_stop = self._rows(number)
+            rows = self._all_row_slots(number, row_start, row_stop)
+            self._row_values[number] = ends[rows]
+        first_value, end = int(ends[low]), int(ends[high])
+        return Cut(found.lengths[low:high], found.values.slice(first_value, end - first_value), high - low)
+
+    def _all_row_slots(self, number: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The slot at which each row from ``start`` to ``stop`` (inclusive) begins."""
+        parent = self._columns[number].parent
+        if parent is None:
+            return np.arange(stop - start + 1, dtype=np.int64)
+        first = self._rows(parent)[0]
+        values = self._row_values[parent][start - first : stop - first + 1]
+        begins: np.ndarray[Any, np.dtype[np.int64]] = values - values[0]
+        return begins

@@ -1,0 +1,386 @@
+"""From values to the blocks of one column, byte for byte as the reference writer cuts them (spec: "Block").
+
+Before a row begins, a payload of at least the block size (64 KiB) closes its block; a pending run of lengths does not
+count.  Finished blocks go to a :class:`Spool`, which moves to disk what exceeds its memory, so that a file may be
+larger than memory although its header, which comes first, is known last (technique 2 of the specification's notes).
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.trevni.blocks import codecs
+from trilake.trevni.blocks import kinds as k
+from trilake.trevni.blocks.decode import KINDS
+from trilake.trevni.blocks.kernel_loader import kernels
+from trilake.trevni.blocks.layout import ValueType
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+BLOCK_SIZE = 1 << 16
+#: Uncompressed blocks are built side by side in pieces of this size, so that nothing is copied once more.
+_ARENA = 1 << 22
+#: Rows in a block are a fixed32.
+_MAX_ROWS = 0x7FFFFFFF
+_NOTHING64 = np.empty(0, np.int64)
+_NOTHING8 = np.empty(0, np.uint8)
+
+
+class Spool:
+    """Bytes of all columns of a file that is being written: in memory up to a limit, then in one temporary file.
+
+    Parameters
+    ----------
+    memory: bytes kept in memory.
+    folder: where the temporary file is made; ``None`` for the system's folder.
+    """
+
+    def __init__(self, memory: int, folder: str | None = None) -> None:
+        self._memory, self._folder = memory, folder
+        self._file: IO[bytes] | None = None
+        self._held = 0
+        self._strands: list[Strand] = []
+
+    def strand(self) -> Strand:
+        """A new sequence of bytes in this spool."""
+        strand = Strand(self)
+        self._strands.append(strand)
+        return strand
+
+    def account(self, size: int) -> None:
+        """Note that so many bytes were added to a strand, and spill everything when it is too much."""
+        self._held += size
+        if self._held > self._memory:
+            if self._file is None:
+                # It lives as long as the spool does.
+                self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                    dir=self._folder, prefix="trilake-", buffering=1 << 18
+                )
+            for strand in self._strands:
+                strand.spill(self._file)
+            self._held = 0
+
+    @property
+    def file(self) -> IO[bytes]:
+        """The temporary file, flushed; there is one if any strand has spilled."""
+        assert self._file is not None
+        self._file.flush()
+        return self._file
+
+    def close(self) -> None:
+        """Forget everything."""
+        if self._file is not None:
+            self._file.close()
+        self._strands.clear()
+
+
+class Strand:
+    """One column's bytes in a :class:`Spool`."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._chunks: list[Any] = []
+        self._spilled: list[tuple[int, int]] = []
+        self.size = 0
+
+    def append(self, data: Any) -> None:
+        """Add bytes, which must not change any more."""
+        size = memoryview(data).nbytes
+        self._chunks.append(data)
+        self.size += size
+        self._spool.account(size)
+
+    def spill(self, file: IO[bytes]) -> None:
+        """Move the bytes in memory to the end of ``file``."""
+        if self._chunks:
+            start = file.tell()
+            file.writelines(self._chunks)
+            self._spilled.append((start, file.tell() - start))
+            self._chunks = []
+
+    def copy_to(self, sink: IO[bytes]) -> None:
+        """Write all bytes to ``sink``, in order."""
+        for start, length in self._spilled:
+            file = self._spool.file
+            file.seek(start)
+            rest = _Limited(file, length)
+            while data := rest.read(1 << 20):
+                sink.write(data)
+        for chunk in self._chunks:
+            sink.write(chunk)
+
+
+class _Limited:
+    """The next ``left`` bytes of a file."""
+
+    def __init__(self, file: IO[bytes], left: int) -> None:
+        self._file, self._left = file, left
+
+    def read(self, size: int, /) -> bytes:
+        data = self._file.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+class ColumnEncoder:
+    """Takes a column's rows and makes blocks of them.
+
+    Parameters
+    ----------
+    type, array: as in the column's descriptor.
+    codec, checksum: names that may be written.
+    values: keep each block's first value for its descriptor.
+    block_size: the payload size from which on a block is closed before the next row.
+    max_rows: the most rows in a block.
+    """
+
+    def __init__(
+        self,
+        type: ValueType,
+        array: bool,
+        spool: Spool,
+        *,
+        codec: str = "null",
+        checksum: str = "null",
+        values: bool = False,
+        block_size: int = BLOCK_SIZE,
+        max_rows: int = _MAX_ROWS,
+    ) -> None:
+        self._max_rows = max_rows
+        self.type, self.array, self.values = type, array, values
+        self._codec, self._checksum = codec, checksum
+        self._kind, self._width = KINDS[type]
+        self._block_size = block_size
+        self._strand = spool.strand()
+        self._descriptors: list[bytes] = []
+        # The block being built is out[start:end].
+        self._out = np.empty(0, np.uint8)
+        self._start = self._end = 0
+        self._rows = 0
+        # The pending run of lengths: how many, of which value; bits in use of the last byte.
+        self._state = np.array([0, -1, 0], np.int64)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the finished blocks and of the one being built, before its codec."""
+        return self._strand.size + self._end
+
+    def prefill(self, rows: int, slots: int) -> None:
+        """Stand as if ``rows`` rows with ``slots`` slots, each of length 1, had been added to a null array column."""
+        assert self.array
+        assert self._kind == k.KIND_NULL
+        self._reserve(16 * (1 + slots // k.MAX_RUN))
+        while slots > k.MAX_RUN:
+            self._end = kernels().write_varint(self._out, self._end, 2 - 2 * k.MAX_RUN)
+            slots -= k.MAX_RUN
+        if slots:
+            self._state[:2] = slots, 1
+        self._rows = rows
+
+    def add(
+        self, rows: int, row_slots: Int64s | None, slot_values: Int64s | None, values: pa.Array | None = None
+    ) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        rows: how many.
+        row_slots: row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``; ``None``: one slot each.
+        slot_values: for array columns, slot ``s`` has the values ``slot_values[s]`` to ``slot_values[s + 1]``.
+        values: the values, without nulls, of the type :attr:`ValueType.arrow` (text may have 64-bit offsets); ``None``
+            for columns of type null.
+        """
+        ints, offsets, data = self._operands(values)
+        if row_slots is None and not self.array and self._kind != k.KIND_BOOLEAN:
+            self._add_plain(rows, ints, offsets, data)
+            return
+        if row_slots is None:
+            row_slots = np.arange(rows + 1, dtype=np.int64)
+        largest = self._largest_row(row_slots, slot_values, offsets)
+        row = 0
+        while row < rows:
+            self._reserve(largest)
+            full = self._start + self._block_size
+            before = row
+            row, self._end = kernels().encode_rows(
+                row,
+                min(rows, before + max(0, self._max_rows - self._rows)),
+                row_slots,
+                self.array,
+                slot_values if slot_values is not None else _NOTHING64,
+                self._kind,
+                self._width,
+                ints,
+                offsets,
+                data,
+                self._out,
+                self._end,
+                full,
+                self._state,
+            )
+            self._rows += row - before
+            if row < rows:
+                self._close_block()
+
+    def finish(self) -> None:
+        """Close the last block."""
+        self._close_block()
+        if self._codec == "null" and self._end:
+            self._strand.append(self._out[: self._end])
+        self._out = _NOTHING8
+
+    def descriptors(self) -> bytes:
+        """The block count and all block descriptors."""
+        return struct.pack("<i", len(self._descriptors)) + b"".join(self._descriptors)
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes of all blocks, after :meth:`finish`."""
+        return self._strand.size
+
+    def copy_to(self, sink: IO[bytes]) -> None:
+        """Write all blocks to ``sink``."""
+        self._strand.copy_to(sink)
+
+    # --- inside ---
+
+    def _operands(self, values: pa.Array | None) -> tuple[Any, Any, Any]:
+        """The arrays that the kernels read: integers, offsets of texts, bytes."""
+        if values is None or self._kind == k.KIND_NULL:
+            return _NOTHING64, _NOTHING64, _NOTHING8
+        if self._kind == k.KIND_VARINT:
+            return np.asarray(values).astype(np.int64, copy=False), _NOTHING64, _NOTHING8
+        if self._kind == k.KIND_FIXED:
+            return _NOTHING64, _NOTHING64, _window(values, 1, self._width)
+        if self._kind == k.KIND_BOOLEAN:
+            return _NOTHING64, _NOTHING64, np.asarray(values.cast(pa.uint8()))
+        wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+        offsets = np.frombuffer(values.buffers()[1] or bytes(8), np.int64 if wide else np.int32)
+        data = values.buffers()[2]
+        chosen = offsets[values.offset : values.offset + len(values) + 1].astype(np.int64, copy=False)
+        return _NOTHING64, chosen, _NOTHING8 if data is None or not data.size else np.frombuffer(data, np.uint8)
+
+    def _largest_row(self, row_slots: Int64s, slot_values: Int64s | None, offsets: Int64s) -> int:
+        """A bound of the bytes that one row may take."""
+        if len(row_slots) < 2:
+            return 16
+        slots = np.diff(row_slots)
+        values = row_slots if slot_values is None else slot_values[row_slots]
+        size = np.diff(values) * {k.KIND_VARINT: 10, k.KIND_BYTES: 5, k.KIND_NULL: 0}.get(self._kind, self._width)
+        if self._kind == k.KIND_BYTES and len(offsets):
+            size = size + np.diff(offsets[values])
+        if self.array:
+            size = size + 10 * slots
+        return int(size.max()) + 32
+
+    def _add_plain(self, rows: int, ints: Any, offsets: Any, data: Any) -> None:
+        kind = self._kind
+        if kind == k.KIND_BYTES:
+            largest = int(np.diff(offsets).max(initial=0)) + 5
+        else:
+            largest = 16
+        row = 0
+        while row < rows:
+            self._reserve(largest)
+            full = self._start + self._block_size
+            before, limit = row, min(rows, row + max(0, self._max_rows - self._rows))
+            if kind == k.KIND_NULL:
+                row = limit
+            elif kind == k.KIND_FIXED:
+                row = min(limit, row + max(0, -(-(full - self._end) // self._width)))
+                piece = data[before * self._width : row * self._width]
+                self._out[self._end : self._end + len(piece)] = piece
+                self._end += len(piece)
+            elif kind == k.KIND_VARINT:
+                row, self._end = kernels().encode_varints(ints[:limit], row, self._out, self._end, full)
+            else:
+                row, self._end = kernels().encode_strings(offsets, data, row, limit, self._out, self._end, full)
+            self._rows += row - before
+            if row < rows:
+                self._close_block()
+
+    def _reserve(self, largest_row: int) -> None:
+        """Make room for a full block, one row that is larger than expected, and the block's checksum."""
+        need = self._start + self._block_size + largest_row + 64
+        if need <= len(self._out):
+            return
+        block = self._out[self._start : self._end]
+        if self._codec == "null" and self._start:
+            self._strand.append(self._out[: self._start])
+        size = self._block_size + largest_row + 64
+        # Small files should not pay for a large arena: it grows with the column.
+        wanted = min(_ARENA, max(4 * len(self._out), 1 << 16)) if self._codec == "null" else 0
+        self._out = np.empty(max(size, wanted), np.uint8)
+        self._out[: len(block)] = block
+        self._start, self._end = 0, len(block)
+
+    def _close_block(self) -> None:
+        if not self._rows:
+            return
+        if self._state[0]:
+            self._reserve(32)
+        self._end = kernels().end_block(self._out, self._end, self._state)
+        raw: Any = self._out[self._start : self._end]
+        stored: Any = codecs.compress(self._codec, memoryview(raw)) if self._codec != "null" else raw
+        raw_size, stored_size = len(raw), memoryview(stored).nbytes
+        if max(raw_size, stored_size) > _MAX_ROWS:
+            raise InvalidArgumentError("one row takes more than 2 GiB in a column, which is the most a block can hold")
+        first = self._first_value(raw) if self.values else b""
+        self._descriptors.append(struct.pack("<iii", self._rows, raw_size, stored_size) + first)
+        check = codecs.checksum_bytes(memoryview(raw)) if self._checksum != "null" else b""
+        self._rows = 0
+        if self._codec == "null":
+            if check:
+                self._reserve(32)
+                self._out[self._end : self._end + 4] = np.frombuffer(check, np.uint8)
+                self._end += 4
+            self._start = self._end
+            if self._start + self._block_size + 64 > len(self._out):
+                # Hand the arena over; the next block begins a new one.
+                self._strand.append(self._out[: self._start])
+                self._out = np.empty(min(_ARENA, 4 * len(self._out)), np.uint8)
+                self._start = self._end = 0
+        else:
+            self._strand.append(stored)
+            if check:
+                self._strand.append(check)
+            self._end = self._start
+
+    def _first_value(self, raw: Any) -> bytes:
+        if self._kind == k.KIND_NULL:
+            return b""
+        if self._kind == k.KIND_BOOLEAN:
+            # The reference stores the byte as it is when the first bit has been written.
+            return bytes([int(raw[0]) & 1])
+        if self._kind == k.KIND_FIXED:
+            return bytes(raw[: self._width])
+        head = bytes(raw[:10])
+        end = next(i for i, byte in enumerate(head) if byte < 128) + 1
+        if self._kind == k.KIND_BYTES:
+            size = sum((byte & 127) << (7 * i) for i, byte in enumerate(head[:end])) >> 1
+            end += size
+        return bytes(raw[:end])
+
+
+def _window(values: pa.Array, buffer: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of a fixed-width array."""
+    data = values.buffers()[buffer]
+    if data is None:
+        return _NOTHING8
+    start = values.offset * width
+    return np.frombuffer(data, np.uint8)[start : start + len(values) * width]
+
+
+def column_bytes(encoder: ColumnEncoder, sink: IO[bytes]) -> None:
+    """Write a finished column: its block count, descriptors and blocks."""
+    sink.write(encoder.descriptors())
+    encoder.copy_to(sink)
+
+
+__all__ = ["BLOCK_SIZE", "ColumnEncoder", "Spool", "Strand", "column_bytes"]

@@ -1,0 +1,482 @@
+"""Writing files: :func:`write` for data that is at hand, :class:`TrevniWriter` for data that comes in batches.
+
+Columns are encoded as rows come and wait in a :class:`~trilake.trevni.blocks.encode.Spool`; the header, which needs their
+sizes, is written when all rows are there, and the columns after it.  The file appears when it is whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import count
+from types import TracebackType
+from typing import IO, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnknownOptionError
+from trilake.storage import Store
+from trilake.trevni.blocks.codecs import check_checksum, check_codec
+from trilake.trevni.blocks.encode import BLOCK_SIZE, ColumnEncoder, Spool, column_bytes
+from trilake.trevni.blocks.layout import (
+    CHECKSUM,
+    CODEC,
+    RESERVED,
+    ColumnDescriptor,
+    Header,
+    Metadata,
+    ValueType,
+    serialize_header,
+)
+from trilake.trevni.blocks.source import locate
+from trilake.trevni.file.batches import as_batches
+from trilake.trevni.file.file import Column, ColumnValues
+from trilake.trevni.nesting.arrow_forms import to_plain
+from trilake.trevni.nesting.assemble import SCHEMA, plain_nodes
+from trilake.trevni.nesting.shred import (
+    SORTED,
+    ColumnMaker,
+    PhysicalColumn,
+    PlainShredder,
+    Rows,
+    Shredder,
+    checked_batch,
+    shredder,
+)
+
+#: Bytes of finished blocks that a writer keeps in memory before it spills them.
+MEMORY = 1 << 28
+#: Rows in a block of a presence column, and the most that a descriptor can state.
+_PRESENCE_ROWS, _MAX_ROWS = 1 << 18, 0x7FFFFFFF
+#: Rows encoded in one go.
+_STEP = 1 << 17
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """How one column is written.
+
+    ``codec`` and ``checksum`` override those of the file; ``values`` stores each block's first value in its descriptor,
+    for columns in ascending order; ``type`` names another Trevni type for the same bits (``fixed32`` for an int);
+    ``metadata`` are further properties, which must not start with ``trevni.``.
+    """
+
+    codec: str | None = None
+    checksum: str | None = None
+    values: bool = False
+    type: str | None = None
+    metadata: Metadata = field(default_factory=dict)
+
+    @staticmethod
+    def of(given: ColumnOptions | Mapping[str, Any]) -> ColumnOptions:
+        """The options, which may be given as a dictionary.  Raises ``UnknownOptionError``."""
+        if isinstance(given, ColumnOptions):
+            return given
+        known = {f.name for f in fields(ColumnOptions)}
+        for name in given:
+            if name not in known:
+                raise UnknownOptionError(f"{name!r} is no option of a column", help=f"use {', '.join(sorted(known))}")
+        return ColumnOptions(**given)
+
+
+#: Options by column name, or the columns of another file to write the same ones.
+ColumnsLike = Mapping[str, ColumnOptions | Mapping[str, Any]] | Sequence[ColumnDescriptor] | Sequence[Column]
+
+_SAME_BITS = [
+    {ValueType.INT, ValueType.FIXED32},
+    {ValueType.LONG, ValueType.FIXED64},
+    {ValueType.STRING, ValueType.BYTES},
+]
+
+
+class _Maker(ColumnMaker):
+    """Makes columns from a schema's fields."""
+
+    def __init__(self, file: _FileOptions, options: Mapping[str, ColumnOptions], fields_: Sequence[str]) -> None:
+        self._file, self._options = file, options
+        self._taken: set[str] = set()
+        self._fields = set(fields_)
+        self._used: set[str] = set()
+        self._numbers = count()
+
+    def next_field(self) -> int:
+        return next(self._numbers)
+
+    def free(self, name: str) -> bool:
+        return name not in self._taken and name not in self._fields
+
+    def __call__(
+        self, name: str, type: ValueType, array: bool, parent: PhysicalColumn | None, presence: int | None = None
+    ) -> PhysicalColumn:
+        while name in self._taken or (presence is not None and name in self._fields):
+            name += "_"
+        self._taken.add(name)
+        options = self._options.get(name, ColumnOptions())
+        self._used.add(name)
+        if options.values and (array or parent is not None):
+            raise InvalidArgumentError(
+                "an array column, or one below an array, cannot have the option values", column=name
+            )
+        if options.type is not None:
+            type = _other_type(type, options.type, name)
+        properties = _properties(options)
+        # A run may stand for all rows of a file; readers of a few rows should not have to decode them all.
+        most = _PRESENCE_ROWS if presence is not None else _MAX_ROWS
+        encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most)
+        return PhysicalColumn(name, encoder, parent, properties, presence)
+
+    def check_names(self) -> None:
+        """Raises ``InvalidArgumentError`` where options name a column that there is not."""
+        unknown = [name for name in self._options if name not in self._used and not name.endswith("?")]
+        if unknown:
+            raise InvalidArgumentError(
+                f"options are given for {', '.join(map(repr, unknown))}, and the file has no such column",
+                help=f"its columns are {', '.join(sorted(self._used))}",
+            )
+
+
+def _other_type(type_: ValueType, name: str, column: str) -> ValueType:
+    try:
+        wanted = ValueType(name)
+    except ValueError:
+        raise InvalidArgumentError(f"{name!r} is no Trevni type", column=column) from None
+    if any({wanted, type_} <= same for same in [{type_}, *_SAME_BITS]):
+        return wanted
+    raise InvalidArgumentError(f"values of type {type_.value} cannot be written as {name}", column=column)
+
+
+def _properties(options: ColumnOptions) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    if options.codec is not None:
+        found[CODEC] = check_codec(options.codec).encode()
+    if options.checksum is not None:
+        found[CHECKSUM] = check_checksum(options.checksum).encode()
+    return {**found, **_user_metadata(options.metadata)}
+
+
+def _user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, bytes | str):
+            raise InvalidArgumentError(f"metadata must be text to bytes, not {key!r} to {type(value).__name__}")
+        if key.startswith(RESERVED):
+            raise InvalidArgumentError(f"the metadata key {key!r} starts with {RESERVED!r}, which is reserved")
+        found[key] = value.encode() if isinstance(value, str) else value
+    return found
+
+
+@dataclass(frozen=True)
+class _FileOptions:
+    spool: Spool
+    codec: str
+    checksum: str
+    block_size: int
+
+    def encoder(
+        self,
+        type_: ValueType,
+        array: bool,
+        codec: str | None,
+        checksum: str | None,
+        values: bool,
+        max_rows: int = _MAX_ROWS,
+    ) -> ColumnEncoder:
+        return ColumnEncoder(
+            type_,
+            array,
+            self.spool,
+            codec=check_codec(codec if codec is not None else self.codec),
+            checksum=check_checksum(checksum if checksum is not None else self.checksum),
+            values=values,
+            block_size=self.block_size,
+            max_rows=max_rows,
+        )
+
+
+class TrevniWriter:
+    r"""Writes one file from batches that come one after another.
+
+    Parameters
+    ----------
+    path: a path or URI, a pair ``(store, key)``, or a binary file object, which is left open.
+    schema: of the batches; ``None`` where ``columns`` are given and the rows come by :meth:`write_columns`.
+    codec: ``null``, ``deflate``, ``snappy`` or ``bzip2``; for columns without a codec of their own.
+    checksum: ``null`` or ``crc32``.
+    columns: options by column name, see :class:`ColumnOptions`; or the ``columns`` of an open file, to write columns of
+        the same names, types, nesting, order and metadata.  Then ``metadata`` may hold any keys.
+    metadata: file metadata, text to bytes or text.  Keys must not start with ``trevni.``; ``trevni.codec`` and
+        ``trevni.checksum`` are allowed where they say what the parameters say, to keep their place.
+    block_size: payload bytes from which on a block is closed before the next row.
+    memory: bytes of finished blocks kept in memory; what exceeds it goes to a temporary file in ``folder``.
+
+    Used as a context manager, the file appears at the end of the block, unless there was an error.
+
+    >>> import io
+    >>> sink = io.BytesIO()
+    >>> with TrevniWriter(sink, pa.schema([("x", pa.int32())])) as writer:
+    ...     writer.write(pa.record_batch({"x": pa.array([1, 2], pa.int32())}))
+    >>> sink.getvalue()[:4]
+    b'Trv\x02'
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | tuple[Store, str] | IO[bytes],
+        schema: pa.Schema | None,
+        *,
+        codec: str | None = None,
+        checksum: str | None = None,
+        columns: ColumnsLike | None = None,
+        metadata: Mapping[str, bytes | str] | None = None,
+        block_size: int = BLOCK_SIZE,
+        memory: int = MEMORY,
+        folder: str | None = None,
+    ) -> None:
+        if block_size < 1:
+            raise InvalidArgumentError(f"the block size must be 1 at least, not {block_size}")
+        self._target = path
+        given = dict(metadata or {})
+        # A copy of a file's columns may keep what that file says, reserved or not.
+        copied = columns is not None and not isinstance(columns, Mapping)
+        codec = self._setting(given, CODEC, codec)
+        checksum = self._setting(given, CHECKSUM, checksum)
+        self._metadata = {
+            **({CODEC: check_codec(codec).encode()} if codec is not None and CODEC not in given else {}),
+            **({CHECKSUM: check_checksum(checksum).encode()} if checksum is not None and CHECKSUM not in given else {}),
+            **{
+                key: value.encode() if isinstance(value, str) else value
+                for key, value in given.items()
+                if key in (CODEC, CHECKSUM) or copied or _user_metadata({key: value})
+            },
+        }
+        self._spool = Spool(memory, folder)
+        self._options = _FileOptions(self._spool, codec or "null", checksum or "null", block_size)
+        self._given: list[PhysicalColumn] | None = None
+        self._maker: _Maker | None = None
+        self._shredders: list[Shredder] = []
+        self._header: Header | None = None
+        if columns is not None and not isinstance(columns, Mapping):
+            self._give(columns, schema)
+        else:
+            options = {name: ColumnOptions.of(option) for name, option in (columns or {}).items()}
+            if schema is None:
+                raise InvalidArgumentError("a schema is needed unless columns are given")
+            self._derive(schema, options)
+        self.rows = 0
+        self._done = False
+
+    @staticmethod
+    def _setting(metadata: dict[str, bytes | str], key: str, parameter: str | None) -> str | None:
+        if key not in metadata:
+            return parameter
+        value = metadata[key]
+        text = value if isinstance(value, str) else value.decode(errors="replace")
+        if parameter is not None and parameter != text:
+            raise InvalidArgumentError(f"the metadata says {key} is {text!r}, the parameter {parameter!r}")
+        return text
+
+    def _derive(self, schema: pa.Schema, options: Mapping[str, ColumnOptions]) -> None:
+        """Columns for a schema."""
+        if len(set(schema.names)) < len(schema):
+            twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+            raise InvalidArgumentError(f"column names must differ, {', '.join(map(repr, twice))} comes more than once")
+        self._schema: pa.Schema | None = schema
+        self._maker = _Maker(self._options, options, schema.names)
+        self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
+        self._maker.check_names()
+
+    def _give(self, columns: Sequence[ColumnDescriptor] | Sequence[Column], schema: pa.Schema | None) -> None:
+        """Columns that are given."""
+        made: list[PhysicalColumn] = []
+        names: dict[str, int] = {}
+        descriptors: list[ColumnDescriptor] = []
+        given: Sequence[ColumnDescriptor | Column] = columns
+        for number, column in enumerate(given):
+            parent = names[column.parent] if isinstance(column.parent, str) else column.parent
+            type_ = column.type if isinstance(column.type, ValueType) else ValueType(column.type)
+            name = column.name or f"column {number}"
+            if name in names:
+                raise InvalidArgumentError(f"column names must differ, {name!r} comes more than once")
+            names[name] = number
+            own = {key: bytes(value) for key, value in column.metadata.items()}
+            codec = own[CODEC].decode() if CODEC in own else None
+            checksum = own[CHECKSUM].decode() if CHECKSUM in own else None
+            encoder = self._options.encoder(type_, column.array, codec, checksum, column.values)
+            above = None if parent is None else made[parent]
+            made.append(_GivenColumn(name, encoder, above, own))
+            descriptors.append(ColumnDescriptor(number, name, type_, column.array, parent, column.values))
+        self._given = made
+        self._header = Header(2, 0, {}, tuple(descriptors), (), 0)
+        children: list[list[int]] = [[] for _ in descriptors]
+        for descriptor in descriptors:
+            if descriptor.parent is not None:
+                children[descriptor.parent].append(descriptor.number)
+        nodes = plain_nodes(self._header, children)
+        self._shredders = [PlainShredder(node, made) for node in nodes]
+        # Only the types of the columns can be written, whatever the names in the data are.
+        self._schema = pa.schema([node.field for node in nodes])
+        if schema is not None and schema.names != self._schema.names:
+            raise SchemaMismatchError(f"the data has the fields {schema.names}, the columns given {self._schema.names}")
+
+    # --- rows ---
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the file has so far."""
+        return sum(column.encoder.size for column in self._all_columns())
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Add rows.  Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` where a column cannot take them."""
+        for one in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
+            assert self._schema is not None
+            checked = checked_batch(one, self._schema)
+            for start in range(0, checked.num_rows, _STEP):
+                part = checked.slice(start, _STEP)
+                rows = Rows(part.num_rows)
+                for shred, values in zip(self._shredders, part.columns, strict=True):
+                    shred.add(to_plain(values), rows)
+                self.rows += part.num_rows
+
+    def write_columns(self, rows: int, values: Sequence[ColumnValues]) -> None:
+        """Add rows whose lengths and values are flat already, one entry for each of the columns given."""
+        if self._given is None or self._header is None:
+            raise InvalidArgumentError("flat columns can be written only where the columns were given")
+        through: dict[int, Rows] = {}
+        for descriptor, column, flat in zip(self._header.columns, self._given, values, strict=True):
+            above = Rows(rows) if descriptor.parent is None else through[descriptor.parent]
+            slots = rows if above.slots is None else int(above.slots[-1])
+            lengths = flat.lengths if descriptor.array else None
+            if lengths is None:
+                count, offsets = slots, None
+            else:
+                if len(lengths) != slots:
+                    raise InvalidArgumentError(f"{len(lengths)} lengths for {slots} slots", column=column.name)
+                offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+                count = int(offsets[-1])
+                through[descriptor.number] = above.through(offsets)
+            if len(flat.values) != count:
+                raise InvalidArgumentError(f"{len(flat.values)} values for {count} places", column=column.name)
+            column.encoder.add(rows, above.slots, offsets, flat.values)
+        self.rows += rows
+
+    # --- end ---
+
+    def _all_columns(self) -> list[PhysicalColumn]:
+        if self._given is not None:
+            return self._given
+        return [column for shred in self._shredders for column in shred.columns()]
+
+    def close(self) -> None:
+        """Write the file.  Raises ``StorageError`` where that fails; then there is no file."""
+        if self._done:
+            return
+        self._done = True
+        try:
+            if hasattr(self._target, "write"):
+                self._finish(cast(IO[bytes], self._target))
+                return
+            store, key = self._target if isinstance(self._target, tuple) else locate(self._target)
+            with store.open_output(key) as sink:
+                self._finish(sink)
+        finally:
+            self._spool.close()
+
+    def discard(self) -> None:
+        """Give up: no file is written."""
+        self._done = True
+        self._spool.close()
+
+    def _finish(self, sink: IO[bytes]) -> None:
+        columns = self._all_columns()
+        for column in columns:
+            column.encoder.finish()
+        own = [column.metadata() for column in columns]
+        metadata = dict(self._metadata)
+        if self._given is None and not self._is_plain(columns):
+            assert self._schema is not None
+            metadata[SCHEMA] = self._schema.serialize().to_pybytes()
+        sizes = [len(column.encoder.descriptors()) + column.encoder.stored_size for column in columns]
+        sink.write(serialize_header(self.rows, metadata, own, sizes))
+        for column in columns:
+            column_bytes(column.encoder, sink)
+
+    def _is_plain(self, columns: Sequence[PhysicalColumn]) -> bool:
+        """Whether the columns by themselves mean just the schema."""
+        numbers = {id(column): number for number, column in enumerate(columns)}
+        children: list[list[int]] = [[] for _ in columns]
+        descriptors = []
+        for number, column in enumerate(columns):
+            parent = None if column.parent is None else numbers[id(column.parent)]
+            if parent is not None:
+                children[parent].append(number)
+            descriptors.append(ColumnDescriptor(number, column.name, column.encoder.type, column.encoder.array, parent))
+        nodes = plain_nodes(Header(2, self.rows, {}, tuple(descriptors), (), 0), children)
+        return bool(pa.schema([node.field for node in nodes]).equals(self._schema, check_metadata=True))
+
+    def __enter__(self) -> TrevniWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+class _GivenColumn(PhysicalColumn):
+    """A column with the metadata that it had elsewhere."""
+
+    def metadata(self) -> dict[str, bytes]:
+        found = super().metadata()
+        # What the file said keeps its order; whether it ascends is known anew.
+        kept = {key: found.get(key, value) for key, value in self._properties.items() if key != SORTED}
+        return {**kept, **{key: value for key, value in found.items() if key not in kept and key != SORTED}}
+
+
+def write(
+    data: Any,
+    path: str | os.PathLike[str] | tuple[Store, str] | IO[bytes],
+    *,
+    codec: str | None = None,
+    checksum: str | None = None,
+    columns: ColumnsLike | None = None,
+    metadata: Mapping[str, bytes | str] | None = None,
+    block_size: int = BLOCK_SIZE,
+    schema: pa.Schema | None = None,
+    memory: int = MEMORY,
+    folder: str | None = None,
+) -> int:
+    """Write a Trevni file and return the number of its rows.
+
+    Parameters
+    ----------
+    data: an Arrow table, record batch or reader, anything with the Arrow C stream interface (polars, duckdb), an
+        iterable of batches or tables, a mapping of names to arrays, or an iterable of rows (dictionaries).
+    schema: for rows as dictionaries; without it, it is inferred from the first of them.
+
+    The other parameters are those of :class:`TrevniWriter`, which also says how Arrow types are stored.
+
+    Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``UnknownOptionError`` and ``StorageError``.
+
+    >>> import io
+    >>> sink = io.BytesIO()
+    >>> write({"id": [1, 2, 3]}, sink, codec="deflate", checksum="crc32")
+    3
+    """
+    found, batches = as_batches(data, schema)
+    with TrevniWriter(
+        path,
+        found,
+        codec=codec,
+        checksum=checksum,
+        columns=columns,
+        metadata=metadata,
+        block_size=block_size,
+        memory=memory,
+        folder=folder,
+    ) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return writer.rows

@@ -1,0 +1,299 @@
+"""Avro data files to Trevni files and back, record by record, as :mod:`trilake.trevni.mappings.avro` lays them out.
+
+Records are decoded by fastavro.  The container around them is read here: whatever is wrong with it is a typed error
+with file and offset, and the branch that a union's value is of is known even where the value does not tell
+(``["float", "double"]``), because the decoder takes such branches for records of one field, whose bytes are the same.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+import fastavro
+import fastavro.schema
+import fastavro.write
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
+from trilake.storage import Store
+from trilake.trevni.blocks.encode import BLOCK_SIZE
+from trilake.trevni.blocks.layout import RESERVED
+from trilake.trevni.blocks.source import Source, locate, open_source
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.mappings.avro import SCHEMA_KEY, read_avro, read_schema, write_avro
+from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, with_named_branches
+
+_MAGIC = b"Obj\x01"
+#: Codecs of Avro files that are read, and those that are written.
+READ_CODECS = ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")
+WRITE_CODECS = ("null", "deflate", "bzip2", "xz")
+#: Bytes read first for a header, and for the numbers before a block.
+_HEADER, _NUMBERS = 1 << 16, 20
+_DAMAGED = (zlib.error, OSError, ValueError, EOFError, lzma.LZMAError)
+
+
+class AvroFile:
+    """An Avro data file (Avro 1.x, "Object Container Files"), opened for reading.
+
+    Parameters
+    ----------
+    file: what :class:`trilake.trevni.TrevniFile` opens.
+
+    Raises ``ObjectNotFoundError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for an unknown codec.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._source: Source = open_source(file)
+        #: The file's metadata: text to bytes.
+        self.metadata: dict[str, bytes] = {}
+        self._start = self._read_header()
+        try:
+            #: The schema of the records.
+            self.schema = AvroSchema(self.metadata["avro.schema"].decode())
+        except (KeyError, UnicodeDecodeError, InvalidArgumentError) as e:
+            raise self._fail(f"the file has no schema that can be read: {e}", 4) from e
+        self.codec = self.metadata.get("avro.codec", b"null").decode(errors="replace")
+        if self.codec not in READ_CODECS:
+            raise UnsupportedProtocolError(
+                f"the Avro codec {self.codec!r} is not known",
+                help=f"{', '.join(READ_CODECS)} are",
+                file=self.uri,
+            )
+
+    @property
+    def uri(self) -> str:
+        """The file's path or URI."""
+        return self._source.name
+
+    def _fail(self, message: str, offset: int) -> CorruptFileError:
+        return CorruptFileError(message, file=self.uri, offset=offset)
+
+    def _read(self, start: int, length: int) -> bytes:
+        data: bytes = self._source.read(start, min(length, self._source.size - start)).to_pybytes()
+        return data
+
+    def _read_header(self) -> int:
+        size, length = self._source.size, _HEADER
+        if self._read(0, min(4, size)) != _MAGIC:
+            raise self._fail("this is no Avro data file: it does not begin with 'Obj' and 1", 0)
+        while True:
+            cursor = _Cursor(self._read(0, length), 4)
+            try:
+                self.metadata = dict(cursor.pairs())
+                self._sync = cursor.take(16)
+            except EOFError:
+                if length >= size:
+                    raise self._fail("the file ends within its header", size) from None
+                length *= 4
+            except ValueError as e:
+                raise self._fail(f"the header is damaged: {e}", cursor.at) from e
+            else:
+                return cursor.at
+
+    def blocks(self) -> Iterator[tuple[int, int, bytes]]:
+        """The blocks: where each begins, how many records it has, and their bytes."""
+        at, size = self._start, self._source.size
+        while at < size:
+            cursor = _Cursor(self._read(at, _NUMBERS), 0)
+            try:
+                count, stored = cursor.long(), cursor.long()
+            except (EOFError, ValueError) as e:
+                raise self._fail(f"the numbers before a block are damaged: {e}", at) from e
+            start = at + cursor.at
+            if count < 0 or not 0 <= stored <= size - start - 16:
+                raise self._fail(f"a block says that it has {count} records in {stored} bytes", at)
+            if self._read(start + stored, 16) != self._sync:
+                raise self._fail("the mark behind a block is not that of the header", start + stored)
+            try:
+                yield at, count, _decompress(self.codec, self._read(start, stored))
+            except _DAMAGED as e:
+                raise self._fail(f"a block of codec {self.codec} is damaged: {e}", start) from e
+            at = start + stored + 16
+
+    def records(self, *, named: bool = False) -> Iterator[Any]:
+        """The records, as fastavro gives them.
+
+        With ``named``, values of unions with several branches are as :func:`trilake.trevni.mappings.avro.write_avro` takes them
+        with ``named``.
+        """
+        schema = with_named_branches(self.schema) if named else self.schema.root
+        parsed = fastavro.parse_schema(schema)
+        for at, count, data in self.blocks():
+            stream = io.BytesIO(data)
+            for _ in range(count):
+                try:
+                    record = fastavro.schemaless_reader(stream, parsed, None, return_named_type=named)
+                except (EOFError, ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as e:
+                    raise self._fail(f"a record is damaged: {e!r}", at) from e
+                yield record
+            if stream.tell() != len(data):
+                raise self._fail(f"{len(data) - stream.tell()} bytes are left behind a block's records", at)
+
+
+class _Cursor:
+    """A place in bytes; ``EOFError`` at their end."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self.at = data, at
+
+    def long(self) -> int:
+        value = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return (value >> 1) ^ -(value & 1)
+            if shift > 63:
+                raise ValueError("a number does not end within 10 bytes")
+
+    def take(self, size: int) -> bytes:
+        if size < 0:
+            raise ValueError("a length is negative")
+        found = self._data[self.at : self.at + size]
+        if len(found) < size:
+            raise EOFError("there are no more bytes")
+        self.at += size
+        return found
+
+    def pairs(self) -> Iterator[tuple[str, bytes]]:
+        while count := self.long():
+            if count < 0:  # then the size of the pairs follows
+                count = -count
+                self.long()
+            for _ in range(count):
+                yield self.take(self.long()).decode(), self.take(self.long())
+
+
+def _decompress(codec: str, data: bytes) -> bytes:
+    match codec:
+        case "null":
+            return data
+        case "deflate":
+            return zlib.decompress(data, -15)
+        case "bzip2":
+            return bz2.decompress(data)
+        case "xz":
+            return lzma.decompress(data)
+        case "zstandard":
+            with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+                return bytes(stream.read())
+    # Snappy: the bytes' CRC follows.
+    size = _Cursor(data[:5], 0)
+    stated = shift = 0
+    while True:
+        (byte,) = size.take(1)
+        stated |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    if stated > 64 * len(data):
+        raise ValueError(f"{len(data)} bytes cannot hold {stated}")
+    raw = pa.Codec("snappy").decompress(data[:-4], stated).to_pybytes() if stated else b""
+    if zlib.crc32(raw) != int.from_bytes(data[-4:], "big"):
+        raise ValueError("the checksum is not that of the data")
+    return raw
+
+
+def from_avro(
+    source: Any,
+    target: str | os.PathLike[str] | tuple[Store, str] | IO[bytes],
+    *,
+    codec: str | None = "snappy",
+    checksum: str | None = "crc32",
+    block_size: int = BLOCK_SIZE,
+) -> int:
+    """Convert one Avro data file to a Trevni file, and return the number of records.
+
+    Parameters
+    ----------
+    source: what :class:`trilake.trevni.TrevniFile` opens; of codec ``null``, ``deflate``, ``snappy``, ``bzip2``, ``xz``
+        or ``zstandard``.
+    target: a path or URI, a pair ``(store, key)``, or a binary file object.
+
+    The schema goes to ``avro.schema`` in the file's metadata, and other metadata of the Avro file with it.  The other
+    parameters are those of :class:`trilake.trevni.TrevniWriter`.
+
+    Raises ``CorruptFileError`` and ``UnsupportedProtocolError`` for the Avro file, ``InvalidArgumentError`` for a
+    schema that cannot be stored.
+    """
+    file = AvroFile(source)
+    kept = {k: v for k, v in file.metadata.items() if not k.startswith(("avro.", RESERVED))}
+    return write_avro(
+        file.records(named=True),
+        file.schema,
+        target,
+        codec=codec,
+        checksum=checksum,
+        metadata=kept,
+        block_size=block_size,
+        named=True,
+    )
+
+
+def to_avro(
+    source: Any,
+    target: str | os.PathLike[str] | tuple[Store, str] | IO[bytes],
+    *,
+    schema: SchemaLike | None = None,
+    codec: str = "deflate",
+) -> int:
+    """Convert one Trevni file that has a schema in ``avro.schema`` to an Avro data file; return the number of records.
+
+    Parameters
+    ----------
+    source: what :class:`trilake.trevni.TrevniFile` opens, or an open one.
+    schema: a projection, see :func:`trilake.trevni.mappings.avro.read_avro`.
+    codec: ``null``, ``deflate``, ``bzip2`` or ``xz``.
+
+    Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
+    """
+    if codec not in WRITE_CODECS:
+        raise InvalidArgumentError(f"Avro files are not written with codec {codec!r}", help=f"use {WRITE_CODECS}")
+    file = source if isinstance(source, TrevniFile) else TrevniFile(source)
+    parsed = AvroSchema(schema) if schema is not None else read_schema(file)
+    records = _Counted(read_avro(file, parsed, tagged=True))
+    kept = {
+        key: value.decode("utf-8", "surrogateescape")
+        for key, value in file.metadata.items()
+        if key != SCHEMA_KEY and not key.startswith(("avro.", RESERVED)) and _is_text(value)
+    }
+    if hasattr(target, "write"):
+        _write(target, parsed, records, codec, kept, file.uri)
+        return records.count
+    store, key = target if isinstance(target, tuple) else locate(target)
+    with store.open_output(key) as sink:
+        _write(sink, parsed, records, codec, kept, file.uri)
+    return records.count
+
+
+def _is_text(value: bytes) -> bool:
+    """Whether fastavro, which takes metadata as text, can write it."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class _Counted:
+    def __init__(self, records: Iterator[Any]) -> None:
+        self._records, self.count = records, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for record in self._records:
+            yield record
+            self.count += 1
+
+
+def _write(sink: Any, schema: AvroSchema, records: _Counted, codec: str, metadata: dict[str, str], file: str) -> None:
+    try:
+        fastavro.writer(sink, schema.root, records, codec=codec, metadata=metadata)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as e:
+        raise SchemaMismatchError(f"a record does not have the Avro schema: {e!r}", file=file) from e

@@ -1,0 +1,366 @@
+"""Protocol Buffers messages in Trevni files (spec: "Type Mappings", "Protocol Buffers", which it leaves blank).
+
+The mapping follows that of Avro, with the same marks in column names: ``#`` before a field of a message, ``[]`` behind
+a repeated field, ``>`` behind a map, with the children ``key`` and ``value``.
+
+=====================================================  ===============================================================
+field                                                  columns
+=====================================================  ===============================================================
+scalar without presence (proto3)                       one column; the field's default is a value like any other
+scalar with presence (optional, oneof, proto2)         an array column of length 0 or 1
+message                                                a null array column of length 0 or 1, the message's fields below
+repeated scalar                                        an array column ``name[]``
+repeated message                                       a null array column ``name[]``, the message's fields below
+map                                                    a null array column ``name>``, children ``key`` and ``value``
+=====================================================  ===============================================================
+
+int32, sint32 and enums are int (an enum's number); int64, sint64 and uint32 are long; uint64, fixed64 and sfixed64 are
+fixed64 and fixed32 and sfixed32 are fixed32, unsigned ones by their bits; the others have types of the same name.
+Recursive messages are refused, and so are messages with extensions, groups or unknown fields, which have no column.
+
+The file's metadata keep the message's name and a ``FileDescriptorSet`` of all that it needs, so that a reader without
+the generated class gets messages too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, cast
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
+from trilake.storage import Store
+from trilake.trevni.blocks.encode import BLOCK_SIZE
+from trilake.trevni.blocks.layout import ValueType
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.file.writer import TrevniWriter
+from trilake.trevni.mappings.shapes import Shape, Sheet, Stream, bind, read_records, write_records
+
+#: File metadata: the full name of the message, and the files that define it.
+MESSAGE_KEY, DESCRIPTOR_KEY = "protobuf.message", "protobuf.descriptor"
+
+_F = FieldDescriptor
+_TYPES = {
+    _F.TYPE_DOUBLE: ValueType.DOUBLE,
+    _F.TYPE_FLOAT: ValueType.FLOAT,
+    _F.TYPE_INT64: ValueType.LONG,
+    _F.TYPE_UINT64: ValueType.FIXED64,
+    _F.TYPE_INT32: ValueType.INT,
+    _F.TYPE_FIXED64: ValueType.FIXED64,
+    _F.TYPE_FIXED32: ValueType.FIXED32,
+    _F.TYPE_BOOL: ValueType.BOOLEAN,
+    _F.TYPE_STRING: ValueType.STRING,
+    _F.TYPE_BYTES: ValueType.BYTES,
+    _F.TYPE_UINT32: ValueType.LONG,
+    _F.TYPE_ENUM: ValueType.INT,
+    _F.TYPE_SFIXED32: ValueType.FIXED32,
+    _F.TYPE_SFIXED64: ValueType.FIXED64,
+    _F.TYPE_SINT32: ValueType.INT,
+    _F.TYPE_SINT64: ValueType.LONG,
+}
+#: Unsigned types whose columns hold signed values of as many bits.
+_UNSIGNED = {_F.TYPE_UINT64: 64, _F.TYPE_FIXED64: 64, _F.TYPE_FIXED32: 32}
+
+
+class _Field(Shape):
+    """One field of a message: writes from the message, and reads into it."""
+
+    def __init__(
+        self, field: FieldDescriptor, stream: Stream, inner: _Fields | None, key: _Field | None = None
+    ) -> None:
+        self.field, self._stream, self._inner = field, stream, inner
+        self._name = field.name
+        self._bits = _UNSIGNED.get(field.type, 0)
+        self._repeated = _is_repeated(field)
+        self._key = key
+
+    def _to(self, value: Any) -> Any:
+        return value - (1 << self._bits) if self._bits and value >> (self._bits - 1) else value
+
+    def _from(self, value: Any) -> Any:
+        return value & ((1 << self._bits) - 1) if self._bits else value
+
+    def write(self, value: Any) -> None:
+        if self._repeated:
+            items = getattr(value, self._name)
+        elif self.field.has_presence:
+            items = [getattr(value, self._name)] if value.HasField(self._name) else []
+        else:
+            self._stream.values.append(self._to(getattr(value, self._name)))
+            return
+        self._stream.lengths.append(len(items))
+        if self._inner is None:
+            self._stream.values.extend(map(self._to, items))
+            return
+        self._stream.values.extend([None] * len(items))
+        for item in items:
+            self._inner.write(item)
+
+    def read(self) -> Any:
+        raise AssertionError("a field is read into a message")
+
+    def read_into(self, message: Message) -> None:
+        if not self._repeated and not self.field.has_presence:
+            setattr(message, self._name, self._from(self._stream.next_value()))
+            return
+        count = self._stream.next_length()
+        if not self._repeated and count > 1:
+            raise CorruptFileError(f"a field has {count} values instead of one", column=self._stream.name)
+        for _ in range(count):
+            if self._inner is None:
+                value = self._from(self._stream.next_value())
+                if self._repeated:
+                    getattr(message, self._name).append(value)
+                else:
+                    setattr(message, self._name, value)
+            elif self._repeated:
+                self._inner.read_into(getattr(message, self._name).add())
+            else:
+                inner = getattr(message, self._name)
+                inner.SetInParent()
+                self._inner.read_into(inner)
+
+
+class _Map(Shape):
+    """A map field: keys and values are scalars or messages, never absent."""
+
+    def __init__(self, field: FieldDescriptor, stream: Stream, key: Stream, value: Stream | None, inner: Any) -> None:
+        self._name, self._stream, self._key, self._value, self._inner = field.name, stream, key, value, inner
+        assert field.message_type is not None
+        self._key_bits = _UNSIGNED.get(field.message_type.fields_by_name["key"].type, 0)
+        self._value_bits = _UNSIGNED.get(field.message_type.fields_by_name["value"].type, 0)
+
+    def write(self, value: Any) -> None:
+        pairs = getattr(value, self._name)
+        self._stream.lengths.append(len(pairs))
+        self._stream.values.extend([None] * len(pairs))
+        for key in pairs:
+            self._key.values.append(_signed(key, self._key_bits))
+            if self._value is not None:
+                self._value.values.append(_signed(pairs[key], self._value_bits))
+            else:
+                self._inner.write(pairs[key])
+
+    def read(self) -> Any:
+        raise AssertionError("a field is read into a message")
+
+    def read_into(self, message: Message) -> None:
+        pairs = getattr(message, self._name)
+        for _ in range(self._stream.next_length()):
+            key = _unsigned(self._key.next_value(), self._key_bits)
+            if self._value is not None:
+                pairs[key] = _unsigned(self._value.next_value(), self._value_bits)
+            else:
+                self._inner.read_into(pairs[key])
+
+
+def _signed(value: Any, bits: int) -> Any:
+    return value - (1 << bits) if bits and value >> (bits - 1) else value
+
+
+def _unsigned(value: Any, bits: int) -> Any:
+    return value & ((1 << bits) - 1) if bits else value
+
+
+class _Fields(Shape):
+    """A message."""
+
+    def __init__(self, fields: list[Any], new: Any) -> None:
+        self._fields, self._new = fields, new
+
+    def write(self, value: Any) -> None:
+        if len(unknown_fields.UnknownFieldSet(value)):
+            raise SchemaMismatchError(f"a {value.DESCRIPTOR.full_name} has unknown fields, which have no column")
+        for field in self._fields:
+            field.write(value)
+
+    def read(self) -> Any:
+        message = self._new()
+        self.read_into(message)
+        return message
+
+    def read_into(self, message: Message) -> None:
+        for field in self._fields:
+            try:
+                field.read_into(message)
+            except (ValueError, TypeError) as e:
+                raise CorruptFileError(f"a value does not fit into {message.DESCRIPTOR.full_name}: {e}") from e
+
+
+def _is_repeated(field: FieldDescriptor) -> bool:
+    # Newer releases of the library have a property in the place of the label.
+    repeated: Any = getattr(field, "is_repeated", None)
+    return bool(repeated) if repeated is not None else getattr(field, "label", 0) == _F.LABEL_REPEATED
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+class _Walk:
+    def __init__(self, descriptor: Descriptor, new: Any, file: TrevniFile | None = None) -> None:
+        self.sheet = Sheet()
+        self._file = file
+        self._by_name: dict[str, int] = {}
+        if file is not None:
+            self._by_name = {c.name: c.number for c in file.header.columns if c.name is not None}
+        self.bound: list[tuple[Stream, int]] = []
+        self.shape = self._message(descriptor, "", None, new, ())
+
+    def _add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
+        stream = self.sheet.add(name, type_, parent, array=array)
+        if self._file is not None:
+            self.bound.append((stream, bind(stream, self._file, self._by_name, self.bound)))
+        return stream
+
+    def _message(
+        self, descriptor: Descriptor, path: str, parent: Stream | None, new: Any, seen: tuple[str, ...]
+    ) -> _Fields:
+        if descriptor.full_name in seen:
+            raise InvalidArgumentError(
+                f"the message is recursive: {descriptor.full_name} contains itself; it cannot become columns"
+            )
+        if descriptor.is_extendable and descriptor.file.pool.FindAllExtensions(descriptor):
+            raise InvalidArgumentError(f"{descriptor.full_name} has extensions, which have no column")
+        seen = (*seen, descriptor.full_name)
+        fields = []
+        for field in descriptor.fields:
+            name = f"{path}#{field.name}" if path else field.name
+            if self._file is not None and not self._there(field, name):
+                continue  # as on the wire: what is not there has its default
+            fields.append(self._field(field, name, parent, seen))
+        return _Fields(fields, new)
+
+    def _there(self, field: FieldDescriptor, name: str) -> bool:
+        mark = ">" if _is_map(field) else "[]" if _is_repeated(field) else ""
+        return f"{name}{mark}" in self._by_name
+
+    def _field(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
+        if field.type == _F.TYPE_GROUP:
+            raise InvalidArgumentError(f"{field.full_name} is a group, which cannot become columns")
+        if _is_map(field):
+            return self._map(field, f"{name}>", parent, seen)
+        repeated = _is_repeated(field)
+        array = repeated or field.has_presence
+        name = f"{name}[]" if repeated else name
+        if field.message_type is None:
+            return _Field(field, self._add(name, _TYPES[field.type], parent, array=array), None)
+        stream = self._add(name, ValueType.NULL, parent, array=True)
+        return _Field(field, stream, self._message(field.message_type, name, stream, None, seen))
+
+    def _map(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
+        assert field.message_type is not None
+        stream = self._add(name, ValueType.NULL, parent, array=True)
+        of_key, of_value = (field.message_type.fields_by_name.get(part) for part in ("key", "value"))
+        if of_key is None or of_value is None:
+            raise SchemaMismatchError(f"{field.full_name} is no map: it has no key or no value", column=name)
+        key = self._add(f"{name}key", _TYPES[of_key.type], stream)
+        if of_value.message_type is None:
+            return _Map(field, stream, key, self._add(f"{name}value", _TYPES[of_value.type], stream), None)
+        inner = self._message(of_value.message_type, f"{name}value", stream, None, seen)
+        return _Map(field, stream, key, None, inner)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _described(descriptor: Descriptor) -> bytes:
+    """All files that a message needs, those that others import first."""
+    found: dict[str, FileDescriptor] = {}
+
+    def visit(file: FileDescriptor) -> None:
+        for needed in file.dependencies:
+            visit(needed)
+        found.setdefault(file.name, file)
+
+    visit(descriptor.file)
+    every = descriptor_pb2.FileDescriptorSet()
+    for file in found.values():
+        file.CopyToProto(every.file.add())
+    return every.SerializeToString(deterministic=True)
+
+
+def message_class(file: TrevniFile) -> type[Message]:
+    """The class of a file's messages, made from the descriptors in the file.
+
+    Raises ``SchemaMismatchError`` where the file has none and ``CorruptFileError`` where they cannot be read.
+    """
+    if DESCRIPTOR_KEY not in file.metadata or MESSAGE_KEY not in file.metadata:
+        raise SchemaMismatchError(
+            f"the file has no {DESCRIPTOR_KEY} in its metadata", help="pass the class of its messages", file=file.uri
+        )
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(file.metadata[DESCRIPTOR_KEY])
+        pool = descriptor_pool.DescriptorPool()
+        for one in files.file:
+            pool.Add(one)
+        found = pool.FindMessageTypeByName(file.metadata[MESSAGE_KEY].decode())
+    except (DecodeError, TypeError, KeyError, ValueError) as e:
+        raise CorruptFileError(f"the message descriptor in the file cannot be read: {e}", file=file.uri) from e
+    return message_factory.GetMessageClass(found)
+
+
+def write_protobuf(
+    messages: Iterable[Message],
+    message_type: type[Message],
+    path: str | os.PathLike[str] | tuple[Store, str] | IO[bytes],
+    *,
+    codec: str | None = None,
+    checksum: str | None = None,
+    metadata: Mapping[str, bytes | str] | None = None,
+    block_size: int = BLOCK_SIZE,
+) -> int:
+    """Write messages to a Trevni file and return how many.
+
+    Parameters
+    ----------
+    messages: all of class ``message_type``, generated or made from a descriptor.
+
+    The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
+
+    Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for others than said.
+    """
+    descriptor = cast(Descriptor, message_type.DESCRIPTOR)
+    walk = _Walk(descriptor, message_type)
+    with TrevniWriter(
+        path,
+        None,
+        codec=codec,
+        checksum=checksum,
+        columns=walk.sheet.descriptors(),
+        metadata={**(metadata or {}), MESSAGE_KEY: descriptor.full_name, DESCRIPTOR_KEY: _described(descriptor)},
+        block_size=block_size,
+    ) as writer:
+        write_records(_checked(messages, descriptor), walk.shape, walk.sheet, writer)
+    return writer.rows
+
+
+def _checked(messages: Iterable[Any], descriptor: Descriptor) -> Iterator[Message]:
+    for message in messages:
+        if not isinstance(message, Message) or message.DESCRIPTOR.full_name != descriptor.full_name:
+            raise SchemaMismatchError(f"a {type(message).__name__} is no {descriptor.full_name}")
+        if not message.IsInitialized():
+            lacks = ", ".join(cast(Any, message).FindInitializationErrors())
+            raise SchemaMismatchError(f"a {descriptor.full_name} lacks {lacks}, which are required")
+        yield message
+
+
+def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = None) -> Iterator[Message]:
+    """The messages of a file, one after another.
+
+    Parameters
+    ----------
+    file: an open file, or what :class:`trilake.trevni.TrevniFile` opens.
+    message_type: a class whose fields are found by name, and only they are read; fields that the file does not have
+        keep their defaults.  Without it, the class is made from the file's metadata.
+
+    Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
+    """
+    opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
+    found = message_type if message_type is not None else message_class(opened)
+    walk = _Walk(cast(Descriptor, found.DESCRIPTOR), found, opened)
+    return read_records(opened, walk.shape, walk.bound)

@@ -1,0 +1,340 @@
+"""Records taken apart into columns and put together again: what Avro, Protocol Buffers and Thrift have in common.
+
+A schema of theirs becomes a tree of shapes over the columns of a :class:`Sheet` (spec: "Type Mappings": "a depth-first
+recursive walk can assign a separate column for each primitive value").  To write a record, the tree walks through it
+and appends to the columns; to read one, it walks the same way and takes from them.  Records are Python objects, so
+this is the one place of the package with a loop over rows; columns are encoded and decoded as everywhere."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
+from trilake.trevni.blocks.layout import ARRAY, NAME, PARENT, TYPE, ColumnDescriptor, ValueType
+from trilake.trevni.file.file import ColumnValues, TrevniFile
+from trilake.trevni.file.writer import TrevniWriter
+
+#: Records turned into columns in one go.
+_RECORDS = 4096
+
+
+class Stream:
+    """One column of a sheet: what is to be written, or where reading is."""
+
+    def __init__(self, number: int, name: str, type: ValueType, array: bool, parent: int | None) -> None:
+        self.number, self.name, self.type, self.array, self.parent = number, name, type, array, parent
+        self.lengths: list[int] = []
+        self.values: list[Any] = []
+        self.next_length: Callable[[], int] = iter(()).__next__
+        self.next_value: Callable[[], Any] = iter(()).__next__
+
+    def drain(self) -> ColumnValues:
+        """What was collected, as flat columns; the lists are empty afterwards."""
+        try:
+            values = pa.array(self.values, self.type.arrow)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
+            raise SchemaMismatchError(f"a value is not of type {self.type.value}: {e}", column=self.name) from e
+        if values.null_count and self.type is not ValueType.NULL:
+            raise SchemaMismatchError("a value is missing, and the schema does not allow that", column=self.name)
+        lengths = np.array(self.lengths, np.int32) if self.array else None
+        self.values, self.lengths = [], []
+        return ColumnValues(self.name, self.type.value, lengths, values)
+
+
+class Sheet:
+    """The columns of a record schema, in the order of the walk."""
+
+    def __init__(self) -> None:
+        self.streams: list[Stream] = []
+
+    def add(self, name: str, type: ValueType, parent: Stream | None = None, *, array: bool = False) -> Stream:
+        """A new column behind the others."""
+        stream = Stream(len(self.streams), name, type, array, None if parent is None else parent.number)
+        self.streams.append(stream)
+        return stream
+
+    def descriptors(self) -> list[ColumnDescriptor]:
+        """The columns as a writer takes them.  Raises ``InvalidArgumentError`` where two have one name."""
+        found = []
+        for s in self.streams:
+            metadata = {NAME: s.name.encode(), TYPE: s.type.value.encode()}
+            if s.array:
+                metadata[ARRAY] = b""
+            if s.parent is not None:
+                metadata[PARENT] = self.streams[s.parent].name.encode()
+            found.append(ColumnDescriptor(s.number, s.name, s.type, s.array, s.parent, metadata=metadata))
+        return found
+
+
+class Shape(ABC):
+    """A part of a schema over its columns."""
+
+    @abstractmethod
+    def write(self, value: Any) -> None:
+        """Append a value to the columns."""
+
+    @abstractmethod
+    def read(self) -> Any:
+        """Take the next value from the columns."""
+
+
+class Simple(Shape):
+    """A value in one column; ``encode`` and ``decode`` convert it from and to what the column holds."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        encode: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._stream, self._encode, self._decode = stream, encode, decode
+
+    def write(self, value: Any) -> None:
+        self._stream.values.append(value if self._encode is None else self._encode(value))
+
+    def read(self) -> Any:
+        value = self._stream.next_value()
+        return value if self._decode is None else self._decode(value)
+
+
+class Record(Shape):
+    """Named fields.  ``get`` takes a field's value out of a record, ``make`` builds one from a dictionary of them."""
+
+    def __init__(
+        self,
+        fields: Sequence[tuple[str, Shape]],
+        get: Callable[[Any, str], Any],
+        make: Callable[[dict[str, Any]], Any],
+    ) -> None:
+        self._fields, self._get, self._make = fields, get, make
+
+    def write(self, value: Any) -> None:
+        for name, shape in self._fields:
+            shape.write(self._get(value, name))
+
+    def read(self) -> Any:
+        return self._make({name: shape.read() for name, shape in self._fields})
+
+
+class Many(Shape):
+    """A sequence; ``make`` builds it from a list."""
+
+    def __init__(self, stream: Stream, inner: Shape, make: Callable[[list[Any]], Any] | None = None) -> None:
+        self._stream, self._inner, self._make = stream, inner, make
+
+    def write(self, value: Any) -> None:
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            raise SchemaMismatchError(f"a {type(value).__name__} is no sequence of values", column=self._stream.name)
+        items = list(value)
+        self._stream.lengths.append(len(items))
+        for item in items:
+            self._inner.write(item)
+        if self._stream.type is ValueType.NULL and not _owns(self._inner, self._stream):
+            self._stream.values.extend([None] * len(items))
+
+    def read(self) -> Any:
+        items = [self._inner.read() for _ in range(self._stream.next_length())]
+        return items if self._make is None else self._make(items)
+
+
+class Pairs(Shape):
+    """A map: a null array column, and its keys and values as children."""
+
+    def __init__(self, stream: Stream, key: Shape, value: Shape) -> None:
+        self._stream, self._key, self._value = stream, key, value
+
+    def write(self, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise SchemaMismatchError(f"a {type(value).__name__} is no map", column=self._stream.name)
+        self._stream.lengths.append(len(value))
+        self._stream.values.extend([None] * len(value))
+        for key, item in value.items():
+            self._key.write(key)
+            self._value.write(item)
+
+    def read(self) -> Any:
+        return {self._key.read(): self._value.read() for _ in range(self._stream.next_length())}
+
+
+class Branch:
+    """One of several things that a value may be; ``tag`` names it, ``accepts`` says whether a value is one."""
+
+    def __init__(self, stream: Stream | None, inner: Shape, tag: str, accepts: Callable[[Any], bool]) -> None:
+        self.stream, self.inner, self.tag, self.accepts = stream, inner, tag, accepts
+        self.counts = stream is not None and stream.type is ValueType.NULL and not _owns(inner, stream)
+
+
+class Choice(Shape):
+    """One of several branches, or nothing: each branch is an array column of lengths 0 and 1.
+
+    Parameters
+    ----------
+    nothing: whether ``None`` is allowed.
+    tagged: reads a value as a pair of its branch's tag and itself, where that branch is named so.
+    foreign: columns of branches that the file has and this shape does not, by name.
+    """
+
+    def __init__(
+        self,
+        branches: Sequence[Branch],
+        where: str,
+        *,
+        nothing: bool,
+        tagged: Callable[[Branch], bool] | None = None,
+        foreign: Sequence[Stream] = (),
+    ) -> None:
+        self._branches, self._where, self._nothing = branches, where, nothing
+        self._tagged, self._foreign = tagged, foreign
+
+    def _choose(self, value: Any) -> tuple[Branch | None, Any]:
+        if value is None and self._nothing:
+            return None, None
+        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+            for branch in self._branches:
+                if value[0] in (branch.tag, branch.tag.rpartition(".")[2]):
+                    return branch, value[1]
+        for branch in self._branches:
+            if branch.accepts(value):
+                return branch, value
+        allowed = ", ".join([*(b.tag for b in self._branches), *(["null"] if self._nothing else [])])
+        raise SchemaMismatchError(f"{_short(value)} is none of {allowed}", column=self._where)
+
+    def write(self, value: Any) -> None:
+        chosen, value = self._choose(value)
+        for branch in self._branches:
+            assert branch.stream is not None
+            if branch is not chosen:
+                branch.stream.lengths.append(0)
+                continue
+            branch.stream.lengths.append(1)
+            if branch.counts:
+                branch.stream.values.append(None)
+            branch.inner.write(value)
+
+    def read(self) -> Any:
+        found: Any = None
+        count = 0
+        for branch in self._branches:
+            # A branch that the file does not have holds nothing.
+            length = branch.stream.next_length() if branch.stream is not None else 0
+            if length:
+                count += length
+                found = branch.inner.read()
+                if self._tagged is not None and self._tagged(branch):
+                    found = (branch.tag, found)
+        for stream in self._foreign:
+            if stream.next_length():
+                raise SchemaMismatchError(
+                    "a value is of a branch that the schema asked for does not have", column=stream.name
+                )
+        if count > 1 or (count == 0 and not self._nothing):
+            raise CorruptFileError(f"a value has {count} branches instead of one", column=self._where)
+        return found
+
+
+class Default(Shape):
+    """A field that the file does not have."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def write(self, value: Any) -> None:
+        raise InvalidArgumentError("the field is not in the file")
+
+    def read(self) -> Any:
+        return copy.deepcopy(self._value)
+
+
+def _owns(inner: Shape, stream: Stream) -> bool:
+    """Whether the shape writes values into the stream itself."""
+    return isinstance(inner, Simple) and inner._stream is stream
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:57]}..."
+
+
+def write_records(records: Iterable[Any], shape: Shape, sheet: Sheet, writer: TrevniWriter) -> None:
+    """Write all records through a shape; the writer was made with the sheet's descriptors as columns."""
+    source = iter(records)
+    row = 0
+    while part := list(islice(source, _RECORDS)):
+        for record in part:
+            try:
+                shape.write(record)
+            except (KeyError, AttributeError, TypeError, ValueError) as e:
+                if isinstance(e, SchemaMismatchError | InvalidArgumentError):
+                    raise
+                raise SchemaMismatchError(f"record {row} does not have the schema: {e!r}") from e
+            row += 1
+        writer.write_columns(len(part), [stream.drain() for stream in sheet.streams])
+
+
+def read_records(file: TrevniFile, shape: Shape, bound: Sequence[tuple[Stream, int]]) -> Iterator[Any]:
+    """The records of a file.
+
+    Parameters
+    ----------
+    bound: the streams that the shape reads, each with the number of its column in the file.
+    """
+    numbers = [number for _, number in bound]
+    tables = [file.blocks(number) for number in numbers]
+    raw = sum(int(table.raw_sizes.sum()) for table in tables)
+    step = max(1, min(1 << 14, file.row_count * (1 << 23) // max(raw, 1)))
+    for start in range(0, file.row_count, step):
+        stop = min(start + step, file.row_count)
+        cuts = file.cut(numbers, start, stop)
+        for stream, number in bound:
+            cut = cuts[number]
+            if cut.lengths is not None:
+                stream.next_length = iter(cut.lengths.tolist()).__next__
+            if stream.type is ValueType.NULL:
+                stream.next_value = _none
+            else:
+                stream.next_value = iter(cut.values.to_pylist()).__next__
+        for _ in range(start, stop):
+            try:
+                yield shape.read()
+            except StopIteration:  # inside a generator it would end the records silently
+                raise CorruptFileError("the columns hold fewer values than their lengths say", file=file.uri) from None
+
+
+def _none() -> None:
+    return None
+
+
+def bind(stream: Stream, file: TrevniFile, by_name: Mapping[str, int], bound: Sequence[tuple[Stream, int]]) -> int:
+    """The column that a stream reads; ``bound`` has those of all streams before it.
+
+    Raises ``SchemaMismatchError`` where there is none, or it is not of the stream's kind or hangs below another.
+    """
+    number = by_name.get(stream.name)
+    if number is None:
+        raise SchemaMismatchError("the file has no such column", file=file.uri, column=stream.name)
+    column = file.header.columns[number]
+    if column.parent != (None if stream.parent is None else bound[stream.parent][1]):
+        raise SchemaMismatchError("the column has another parent", file=file.uri, column=stream.name)
+    if column.array != stream.array or not _readable(column.type, stream.type):
+        kind = f"{'array of ' if column.array else ''}{column.type.value}"
+        raise SchemaMismatchError(
+            f"the column is {kind}, the schema asks for {'array of ' if stream.array else ''}{stream.type.value}",
+            file=file.uri,
+            column=stream.name,
+        )
+    return number
+
+
+def _readable(stored: ValueType, asked: ValueType) -> bool:
+    """Whether values of one type can be read as another without loss."""
+    numbers = [ValueType.INT, ValueType.LONG, ValueType.FLOAT, ValueType.DOUBLE]
+    if stored is asked or {stored, asked} == {ValueType.STRING, ValueType.BYTES}:
+        return True
+    return stored in numbers and asked in numbers and numbers.index(stored) < numbers.index(asked)

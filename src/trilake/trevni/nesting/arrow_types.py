@@ -1,0 +1,209 @@
+"""Which Trevni type stands for which Arrow type, and the conversion of bare values between the two.
+
+========================================  ==========  ================================================================
+Arrow                                     Trevni      stored as
+========================================  ==========  ================================================================
+null, bool, float, double                 the same
+int8/16/32, uint8/16                      int
+int64, uint32                             long
+uint64                                    fixed64     its bits
+halffloat                                 int         its bits
+string, large_string, string_view         string
+binary, large_…, …_view, fixed_size_…     bytes
+date32, time32                            int         days; seconds or milliseconds
+date64, time64, timestamp, duration       long        in the unit of the type
+decimal, precision <= 9                   int         unscaled
+decimal, precision <= 18                  long        unscaled
+decimal, precision above                  bytes       unscaled, 4 to 32 bytes, two's complement, big-endian
+month_day_nano_interval                   bytes       the 16 bytes of Arrow
+dictionary, run_end_encoded               as the values
+extension                                 as the storage
+union                                     as a struct of lists of 0 or 1 values, a list for each branch
+========================================  ==========  ================================================================
+
+An int may be stored as fixed32 and a long as fixed64, and the other way round: both directions are read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.trevni.blocks.layout import ValueType
+
+T = pa.types
+
+
+def value_type(type_: pa.DataType) -> ValueType | None:
+    """The Trevni type of a bare type without children; ``None`` for lists, structs and maps.
+
+    >>> value_type(pa.timestamp("us")), value_type(pa.decimal128(38, 2))
+    (<ValueType.LONG: 'long'>, <ValueType.BYTES: 'bytes'>)
+    """
+    simple = {
+        pa.null(): ValueType.NULL,
+        pa.bool_(): ValueType.BOOLEAN,
+        pa.uint32(): ValueType.LONG,
+        pa.int64(): ValueType.LONG,
+        pa.uint64(): ValueType.FIXED64,
+        pa.float32(): ValueType.FLOAT,
+        pa.float64(): ValueType.DOUBLE,
+        pa.float16(): ValueType.INT,
+        pa.month_day_nano_interval(): ValueType.BYTES,
+    }.get(type_)
+    if simple is not None:
+        return simple
+    if T.is_integer(type_) or T.is_date32(type_) or T.is_time32(type_):
+        return ValueType.INT
+    if T.is_date64(type_) or T.is_time64(type_) or T.is_timestamp(type_) or T.is_duration(type_):
+        return ValueType.LONG
+    if _is_text(type_):
+        return ValueType.STRING
+    if _is_binary(type_):
+        return ValueType.BYTES
+    if T.is_decimal(type_):
+        return ValueType.INT if type_.precision <= 9 else ValueType.LONG if type_.precision <= 18 else ValueType.BYTES
+    if T.is_nested(type_) and not T.is_union(type_):
+        return None
+    raise InvalidArgumentError(
+        f"the Arrow type {type_} cannot be stored in a Trevni file", help="cast the column to a type that can"
+    )
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(T.is_string(type_) or T.is_large_string(type_) or T.is_string_view(type_))
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    return bool(
+        T.is_binary(type_) or T.is_large_binary(type_) or T.is_binary_view(type_) or T.is_fixed_size_binary(type_)
+    )
+
+
+def to_values(array: pa.Array) -> pa.Array:
+    """The stored values of a bare array without nulls: of :attr:`ValueType.arrow`, or text with 64-bit offsets."""
+    type_ = array.type
+    kind = value_type(type_)
+    assert kind is not None
+    count = len(array)
+    if kind in (ValueType.NULL, ValueType.BOOLEAN) or type_ == kind.arrow:
+        return array
+    if T.is_large_string(type_) or T.is_large_binary(type_):
+        return array
+    if kind is ValueType.STRING:
+        return array.cast(pa.large_string())
+    if T.is_decimal(type_):
+        return _from_decimals(array, kind)
+    if T.is_binary_view(type_) or T.is_fixed_size_binary(type_):
+        return array.cast(pa.large_binary())
+    if type_ == pa.month_day_nano_interval():
+        return _fixed_bytes(_raw(array, 16), count, 16)
+    if type_ == pa.uint64():
+        return array.view(pa.int64())
+    if type_ == pa.float16():
+        return array.view(pa.int16()).cast(pa.int32())
+    if T.is_temporal(type_):
+        return array.view(kind.arrow)
+    return array.cast(kind.arrow)
+
+
+def filled(array: pa.Array) -> pa.Array:
+    """A bare leaf array with zeros or empty text in the place of nulls."""
+    type_ = array.type
+    if T.is_boolean(type_):
+        return array.fill_null(False)
+    if _is_text(type_):
+        return array.fill_null("")
+    if _is_binary(type_) and not T.is_fixed_size_binary(type_):
+        return array.fill_null(b"")
+    # Whatever the bits below a null are, they do not belong into a file.
+    raw = _raw(array, type_.bit_width // 8).copy()
+    raw[np.asarray(array.is_null().cast(pa.uint8())).view(bool)] = 0
+    return pa.Array.from_buffers(type_, len(array), [None, pa.py_buffer(raw)])
+
+
+def from_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The inverse of :func:`to_values`.
+
+    Raises ``ValueError`` (also as ``pyarrow.ArrowInvalid``) where stored values are out of the type's range.
+    """
+    kind = value_type(type_)
+    assert kind is not None
+    if type_ == values.type:
+        return values
+    if T.is_decimal(type_):
+        return _to_decimals(values, type_)
+    if T.is_fixed_size_binary(type_):
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(_equal_sizes(values, type_.byte_width))])
+    if type_ == pa.month_day_nano_interval():
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(_equal_sizes(values, 16))])
+    if type_ == pa.uint64():
+        return values.view(type_)
+    if type_ == pa.float16():
+        return values.cast(pa.int16()).view(type_)
+    if T.is_temporal(type_):
+        return values.view(type_)
+    return values.cast(type_)
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def _raw(array: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of a fixed-width array, a row each."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.empty((0, width), np.uint8)
+    return np.frombuffer(data, np.uint8)[array.offset * width :][: len(array) * width].reshape(len(array), width)
+
+
+def _fixed_bytes(raw: np.ndarray[Any, np.dtype[np.uint8]], count: int, width: int) -> pa.Array:
+    offsets = np.arange(count + 1, dtype=np.int64) * width
+    return pa.Array.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(raw))]
+    )
+
+
+def _equal_sizes(values: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of values that must have ``width`` bytes each."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    if (np.diff(offsets) != width).any():
+        raise ValueError(f"a value does not have {width} bytes")
+    data = values.buffers()[2]
+    if data is None or not len(values):
+        return np.empty(0, np.uint8)
+    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+
+
+def _from_decimals(array: pa.Array, kind: ValueType) -> pa.Array:
+    width = array.type.bit_width // 8
+    raw = _raw(array, width)
+    if kind is ValueType.BYTES:
+        return _fixed_bytes(raw[:, ::-1], len(array), width)
+    # The unscaled value fits into the lowest bytes.
+    size = kind.arrow.bit_width // 8
+    if width < size:
+        return pa.array(np.ascontiguousarray(raw).view(f"<i{width}").ravel().astype(f"<i{size}"))
+    return pa.array(np.ascontiguousarray(raw[:, :size]).view(f"<i{size}").ravel())
+
+
+def _to_decimals(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    width = type_.bit_width // 8
+    if T.is_binary(values.type):
+        raw = np.ascontiguousarray(_equal_sizes(values, width).reshape(len(values), width)[:, ::-1])
+    else:
+        ints = np.asarray(values)
+        limit = 10**type_.precision
+        if ints.size and (int(ints.max()) >= limit or int(ints.min()) <= -limit):
+            raise ValueError(f"a value has more than {type_.precision} digits")
+        wide = np.where(ints < 0, np.uint8(255), np.uint8(0)).repeat(width).reshape(-1, width)
+        low = ints.view(np.uint8).reshape(len(ints), ints.itemsize)
+        size = min(width, low.shape[1])
+        wide[:, :size] = low[:, :size]
+        raw = wide
+    found = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(raw)])
+    found.validate(full=True)
+    return found

@@ -1,0 +1,303 @@
+"""How columns nest, and the way from their lengths and values to Arrow arrays (spec: "Column Metadata").
+
+A :class:`Node` is an Arrow field together with the columns that hold it:
+
+* ``leaf``: a column of values;
+* ``list``: an array column, and the node of its elements: the column's own values, its children, or both;
+* ``struct``: the nodes of its fields, no column;
+* ``optional``: a null array column of lengths 0 and 1 around the values that are there;
+* ``masked``: the same beside values that stand in every place, for elements of lists.
+
+Files say with :data:`SCHEMA` which Arrow schema their columns stand for; where they do not, :func:`plain_nodes` is what
+the columns mean by themselves: a column is a field, an array column is a list, and a parent is a list of structs of its
+children, with its own values, if it has a type, as the first field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import CorruptFileError
+from trilake.trevni.blocks.cuts import Cut
+from trilake.trevni.blocks.decode import Budget, Int32s, Where
+from trilake.trevni.blocks.layout import ColumnDescriptor, Header, ValueType
+from trilake.trevni.nesting.arrow_forms import bare, plain_type
+from trilake.trevni.nesting.arrow_types import from_values, value_type
+
+Places = np.ndarray[Any, np.dtype[np.int64]]
+
+#: File metadata: the Arrow schema of the rows as an IPC message, where the columns alone do not say it.
+SCHEMA = "arrow.schema"
+#: Column metadata: this null array column says which values are there, of the field with this number; fields are
+#: numbered depth first, elements of lists and entries of maps included.
+PRESENCE = "arrow.presence"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A field and its columns: see the head of this module."""
+
+    kind: str
+    field: pa.Field
+    column: int | None
+    nodes: tuple[Node, ...] = ()
+
+    def columns(self) -> list[int]:
+        """The numbers of all columns of this node."""
+        own = [] if self.column is None else [self.column]
+        return sorted({*own, *(c for node in self.nodes for c in node.columns())})
+
+
+# --- what columns mean by themselves ---------------------------------------------------------------------------------
+
+
+def plain_nodes(header: Header, children: Sequence[Sequence[int]]) -> list[Node]:
+    """The nodes of the top-level columns, without regard to :data:`SCHEMA`."""
+    return [_plain_node(c.number, header.columns, children) for c in header.columns if c.parent is None]
+
+
+def _plain_node(number: int, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> Node:
+    column = columns[number]
+    own = Node("leaf", pa.field(column.label, column.type.arrow), number)
+    if not column.array:
+        return own
+    inner = [_plain_node(child, columns, children) for child in children[number]]
+    if not inner:
+        element = Node("leaf", pa.list_(column.type.arrow).value_field, number)
+    else:
+        if column.type is not ValueType.NULL:
+            inner.insert(0, Node("leaf", pa.field(_own_name(inner), column.type.arrow), number))
+        struct = pa.struct([node.field for node in inner])
+        element = Node("struct", pa.list_(struct).value_field, None, tuple(inner))
+    return Node("list", pa.field(column.label, pa.list_(element.field)), number, (element,))
+
+
+def _own_name(inner: Sequence[Node]) -> str:
+    """A name for a parent's own values beside its children."""
+    name, taken = "value", {node.field.name for node in inner}
+    while name in taken:
+        name += "_"
+    return name
+
+
+# --- what a schema says they mean ------------------------------------------------------------------------------------
+
+
+class _Mismatch(Exception):
+    """The columns are not those of the schema."""
+
+
+def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[int]], file: str) -> list[Node]:
+    """The nodes of a schema's fields, taking the columns in their order.
+
+    Raises ``CorruptFileError`` where the columns are not those of the schema.
+    """
+    walk = _Walk(header.columns, children)
+    try:
+        nodes = [walk.node(field, None) for field in schema]
+        if walk.next != len(header.columns):
+            raise _Mismatch(f"column {header.columns[walk.next].label!r} belongs to no field")
+    except _Mismatch as e:
+        raise CorruptFileError(f"the Arrow schema in the file is not that of its columns: {e}", file=file) from None
+    return nodes
+
+
+class _Walk:
+    def __init__(self, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> None:
+        self._columns, self._children = columns, children
+        self.next = 0
+        self._fields = 0
+
+    def _take(self, field: pa.Field, parent: int | None) -> ColumnDescriptor:
+        if self.next >= len(self._columns):
+            raise _Mismatch(f"there is no column for field {field.name!r}")
+        column = self._columns[self.next]
+        if column.parent != parent:
+            raise _Mismatch(f"column {column.label!r} has another parent than field {field.name!r}")
+        self.next += 1
+        return column
+
+    def _is_presence(self, parent: int | None, number: int) -> bool:
+        if self.next >= len(self._columns):
+            return False
+        column = self._columns[self.next]
+        return (
+            column.metadata.get(PRESENCE) == b"%d" % number
+            and column.array
+            and column.type is ValueType.NULL
+            and column.parent == parent
+        )
+
+    def _number(self) -> int:
+        self._fields += 1
+        return self._fields - 1
+
+    def node(self, field: pa.Field, parent: int | None) -> Node:
+        if self._is_presence(parent, self._number()):
+            column = self._take(field, parent)
+            return Node("optional", field, column.number, (self._inner(field, column.number),))
+        return self._inner(field, parent)
+
+    def _inner(self, field: pa.Field, parent: int | None) -> Node:
+        type_ = bare(field.type)
+        if pa.types.is_struct(type_):
+            fields = [type_.field(i) for i in range(type_.num_fields)]
+            return Node("struct", field, None, tuple(self.node(f, parent) for f in fields))
+        leaf = self._leaf_type(field)
+        if leaf is not None:
+            column = self._take(field, parent)
+            if column.array or column.type.arrow != leaf.arrow:
+                raise _Mismatch(f"column {column.label!r} is not what field {field.name!r} of type {field.type} needs")
+            return Node("leaf", field, column.number)
+        column = self._take(field, parent)
+        if not column.array:
+            raise _Mismatch(f"column {column.label!r} is no array, and field {field.name!r} is {field.type}")
+        return Node("list", field, column.number, (self._element(element_field(type_), column),))
+
+    def _element(self, field: pa.Field, column: ColumnDescriptor) -> Node:
+        leaf = self._leaf_type(field)
+        if leaf is None:
+            return self.node(field, column.number)
+        if column.type.arrow != leaf.arrow:
+            raise _Mismatch(f"column {column.label!r} is {column.type.value}, its elements are {field.type}")
+        own = Node("leaf", field, column.number)
+        if self._is_presence(column.number, self._number()):
+            return Node("masked", field, self._take(field, column.number).number, (own,))
+        return own
+
+    def _leaf_type(self, field: pa.Field) -> ValueType | None:
+        return value_type(bare(field.type))
+
+
+def element_field(type_: pa.DataType) -> pa.Field:
+    """The field of a list's elements; for a map, that of its entries."""
+    if pa.types.is_map(type_):
+        entries = pa.struct([type_.key_field, type_.item_field])
+        return pa.field("entries", entries, nullable=False)
+    return type_.value_field
+
+
+# --- to Arrow --------------------------------------------------------------------------------------------------------
+
+
+class Assembler:
+    """Builds Arrow arrays from the cuts of columns; ``file`` is for errors."""
+
+    def __init__(self, cuts: Mapping[int, Cut], columns: Sequence[ColumnDescriptor], file: str, budget: Budget) -> None:
+        self._cuts, self._columns, self._file, self._budget = cuts, columns, file, budget
+
+    def _fail(self, column: int | None, message: str) -> CorruptFileError:
+        label = None if column is None else self._columns[column].label
+        return CorruptFileError(message, file=self._file, column=label)
+
+    def array(self, node: Node, slots: int, places: Places | None = None) -> pa.Array:
+        """The node's values, ``slots`` of them, with the plain form of its field's type.
+
+        ``places``, where given, says for each value of the result which of those it is, or -1 for none: null.
+        """
+        try:
+            return self._plain(node, slots, places)
+        except (pa.ArrowException, ValueError, OverflowError) as e:
+            raise self._fail(node.column, f"the values are not those of the type {node.field.type}: {e}") from e
+
+    def _plain(self, node: Node, slots: int, places: Places | None) -> pa.Array:
+        type_ = plain_type(node.field.type)
+        match node.kind:
+            case "leaf":
+                assert node.column is not None
+                values = self._cuts[node.column].values
+                if len(values) != slots:
+                    raise self._fail(node.column, f"the column has {len(values)} values, its parent {slots} elements")
+                return _placed(values, type_, places)
+            case "struct":
+                return self._struct(node, type_, slots, places)
+            case "optional":
+                there = self._lengths(node, slots)
+                inside = np.where(there == 0, -1, np.cumsum(there, dtype=np.int64) - 1)
+                return self._plain(node.nodes[0], int(there.sum()), _through(places, inside))
+            case "masked":
+                there = self._lengths(node, slots)
+                return self._plain(node.nodes[0], slots, _through(places, np.where(there == 0, -1, np.arange(slots))))
+            case _:
+                return self._list(node, type_, slots, places)
+
+    def _lengths(self, node: Node, slots: int) -> Int32s:
+        assert node.column is not None
+        lengths = self._cuts[node.column].lengths
+        assert lengths is not None
+        if len(lengths) != slots:
+            raise self._fail(node.column, f"the column has {len(lengths)} lengths for {slots} slots")
+        if node.kind != "list" and lengths.size and lengths.max() > 1:
+            raise self._fail(node.column, "a value is there or it is not: no length but 0 and 1 says so")
+        return lengths
+
+    def _struct(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
+        count = slots if places is None else len(places)
+        mask = None if places is None else pa.array(places < 0)
+        if not node.nodes:
+            bits = None if mask is None else pc.invert(mask).buffers()[1]
+            return pa.Array.from_buffers(type_, count, [bits])
+        arrays = [self.array(inner, slots, places) for inner in node.nodes]
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+
+    def _list(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
+        lengths = self._lengths(node, slots)
+        total = int(lengths.sum(dtype=np.int64))
+        wide = pa.types.is_large_list(type_)
+        if total > 0x7FFFFFFF and not wide:
+            raise self._fail(node.column, f"{total} elements are too many for one {type_}; read fewer rows at a time")
+        mask = None if places is None else pa.array(places < 0)
+        if pa.types.is_fixed_size_list(type_):
+            return self._fixed_list(node, type_, lengths, places, mask)
+        # Nulls take no elements, so the elements are those that are there.
+        element = self.array(node.nodes[0], total)
+        if places is not None:
+            lengths = np.where(places < 0, 0, lengths[places]) if slots else np.zeros(len(places), np.int32)
+        offsets = np.zeros(len(lengths) + 1, np.int64 if wide else np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        if pa.types.is_map(type_):
+            return pa.MapArray.from_arrays(pa.array(offsets), element.field(0), element.field(1), type_, mask=mask)
+        kind = pa.LargeListArray if wide else pa.ListArray
+        return kind.from_arrays(pa.array(offsets), element, type=type_, mask=mask)
+
+    def _fixed_list(
+        self, node: Node, type_: pa.DataType, lengths: Int32s, places: Places | None, mask: pa.Array | None
+    ) -> pa.Array:
+        size = type_.list_size
+        if lengths.size and (lengths != size).any():
+            raise self._fail(node.column, f"a list does not have {size} elements")
+        inside = None
+        if places is not None:
+            # A null has elements too, and they are null.
+            where = Where(self._file, node.field.name)
+            self._budget.spend(int((places < 0).sum()) * size, 0, where)
+            steps = np.arange(size)
+            inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)
+        element = self.array(node.nodes[0], len(lengths) * size, inside)
+        if size == 0:
+            bits = None if mask is None else pc.invert(mask).buffers()[1]
+            count = len(lengths) if places is None else len(places)
+            return pa.Array.from_buffers(type_, count, [bits], children=[element])
+        return pa.FixedSizeListArray.from_arrays(element, type=type_, mask=mask)
+
+
+def _through(places: Places | None, inside: Places) -> Places:
+    """Places of places: what ``places`` says of slots whose own values are at ``inside``."""
+    if places is None:
+        return inside
+    # A null above is a null below; -1 would otherwise mean the last.
+    return np.where(places < 0, -1, inside[places]) if len(inside) else np.full(len(places), -1)
+
+
+def _placed(values: pa.Array, type_: pa.DataType, places: Places | None) -> pa.Array:
+    """Stored values as values of a type, put where ``places`` says."""
+    if places is None:
+        return from_values(values, type_)
+    return from_values(values, type_).take(pa.array(places, mask=places < 0))

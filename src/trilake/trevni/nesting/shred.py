@@ -1,0 +1,391 @@
+"""From Arrow arrays to the columns of a file: the inverse of :mod:`trilake.trevni.nesting.assemble`.
+
+A tree of shredders mirrors the schema.  Each takes the slots of its field for some rows, adds what is its own to the
+encoders of its columns, and hands the rest down.  Whether a field has nulls is known only when the first one comes:
+then its presence column is made, as if it had been there with a 1 for each slot before.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.trevni.blocks.encode import ColumnEncoder
+from trilake.trevni.blocks.layout import ARRAY, NAME, PARENT, TYPE, VALUES, Metadata, ValueType
+from trilake.trevni.blocks.order import is_sorted, key
+from trilake.trevni.nesting.arrow_forms import bare, check_form
+from trilake.trevni.nesting.arrow_types import filled, to_values, value_type
+from trilake.trevni.nesting.assemble import PRESENCE, Node, element_field
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+#: Column metadata: the writer has seen that the values of this ``values`` column ascend.
+SORTED = "trilake.sorted"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows an array of slots belongs to.
+
+    ``slots`` says at which slot each row begins, with one entry more than ``count``; ``None``: one slot each.
+    """
+
+    count: int
+    slots: Int64s | None = None
+
+    def through(self, slot_values: Int64s) -> Rows:
+        """The same rows over the values of those slots."""
+        return Rows(self.count, slot_values if self.slots is None else slot_values[self.slots])
+
+
+class PhysicalColumn:
+    """A column of the file to be: its properties and its encoder."""
+
+    def __init__(
+        self,
+        name: str,
+        encoder: ColumnEncoder,
+        parent: PhysicalColumn | None,
+        properties: Metadata,
+        presence: int | None = None,
+    ) -> None:
+        self.name, self.encoder, self.parent = name, encoder, parent
+        self._properties, self._presence = properties, presence
+        self._sorted = encoder.values
+        self._last: Any = None
+
+    def metadata(self) -> dict[str, bytes]:
+        """The column's metadata, in the order of the reference: name, type, then as set."""
+        found = {NAME: self.name.encode(), TYPE: self.encoder.type.value.encode()}
+        if self.encoder.array:
+            found[ARRAY] = b""
+        if self.parent is not None:
+            found[PARENT] = self.parent.name.encode()
+        if self.encoder.values:
+            found[VALUES] = b""
+        found.update(self._properties)
+        if self._presence is not None:
+            found[PRESENCE] = b"%d" % self._presence
+        if self._sorted:
+            found[SORTED] = b""
+        return found
+
+    def watch(self, values: pa.Array) -> None:
+        """Note whether the values of a ``values`` column ascend."""
+        if not self._sorted or not len(values):
+            return
+        compare = key(self.encoder.type)
+        first, last = values[0].as_py(), values[-1].as_py()
+        if (self._last is not None and compare(self._last) > compare(first)) or not is_sorted(
+            values, self.encoder.type
+        ):
+            self._sorted = False
+        self._last = last
+
+
+class ColumnMaker(ABC):
+    """Makes the columns of a file and sees to their names."""
+
+    @abstractmethod
+    def __call__(
+        self, name: str, type: ValueType, array: bool, parent: PhysicalColumn | None, presence: int | None = None
+    ) -> PhysicalColumn:
+        """A new column, with another name where this one is taken.
+
+        ``presence`` makes it the presence column of the field with that number.
+        """
+
+    @abstractmethod
+    def next_field(self) -> int:
+        """The number of the next field, depth first."""
+
+    @abstractmethod
+    def free(self, name: str) -> bool:
+        """Whether neither a column nor a top-level field has this name."""
+
+
+class Shredder(ABC):
+    """The writer of one field."""
+
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+        self.field, self._path, self._parent, self._make = field, path, parent, make
+        self._number = make.next_field()
+        self._type = bare(field.type)
+        self._presence: PhysicalColumn | None = None
+        # So far: rows, and slots in them.
+        self._rows = self._slots = 0
+
+    def add(self, array: pa.Array, rows: Rows) -> None:
+        """Write the slots of some more rows; the array is plain."""
+        slots = len(array)
+        if array.null_count and not pa.types.is_null(self._type):
+            self._make_presence()
+        if self._presence is not None:
+            there = np.asarray(array.is_valid().cast(pa.int8())) if slots else np.empty(0, np.int8)
+            values = np.concatenate(([0], np.cumsum(there, dtype=np.int64)))
+            self._presence.encoder.add(rows.count, rows.slots, values)
+            array, rows = array.drop_null(), rows.through(values)
+        self._add(array, rows)
+        self._rows += rows.count
+        self._slots += slots
+
+    def _make_presence(self) -> None:
+        if self._presence is not None:
+            return
+        if any(column.encoder.values for column in self.columns()):
+            raise InvalidArgumentError(
+                f"column {self._path!r} has the option values and holds nulls; a column with first values cannot",
+                column=self._path,
+            )
+        self._presence = self._make(f"{self._path}?", ValueType.NULL, True, self._parent, self._number)
+        self._presence.encoder.prefill(self._rows, self._slots)
+        self._adopt(self._presence)
+
+    @abstractmethod
+    def _adopt(self, parent: PhysicalColumn) -> None:
+        """Take another parent."""
+
+    @abstractmethod
+    def _add(self, array: pa.Array, rows: Rows) -> None:
+        """Write slots that are all there."""
+
+    @abstractmethod
+    def _columns(self) -> Iterator[PhysicalColumn]: ...
+
+    def columns(self) -> Iterator[PhysicalColumn]:
+        """The columns of this field, in the order of the file."""
+        if self._presence is not None:
+            yield self._presence
+        yield from self._columns()
+
+
+class LeafShredder(Shredder):
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+        super().__init__(field, path, parent, make)
+        type_ = value_type(self._type)
+        assert type_ is not None
+        self._column = make(path, type_, False, parent)
+
+    def _adopt(self, parent: PhysicalColumn) -> None:
+        self._column.parent = parent
+
+    def _add(self, array: pa.Array, rows: Rows) -> None:
+        values = to_values(array)
+        if self._column.encoder.values:
+            self._column.watch(values)
+        self._column.encoder.add(rows.count, rows.slots, None, values)
+
+    def _columns(self) -> Iterator[PhysicalColumn]:
+        yield self._column
+
+
+class StructShredder(Shredder):
+    """The fields of a struct; those of a list's elements have names without path where they can, as in the spec.
+
+    Branches of a union have a slash before their names, as in the Avro mapping.
+    """
+
+    def __init__(
+        self,
+        field: pa.Field,
+        path: str,
+        parent: PhysicalColumn | None,
+        make: ColumnMaker,
+        short: bool = False,
+    ) -> None:
+        super().__init__(field, path, parent, make)
+        self.inner: list[Shredder] = []
+        union = pa.types.is_union(field.type)
+        for i in range(self._type.num_fields):
+            inner = self._type.field(i)
+            name = f"{path}{'/' if union else '.'}{inner.name}"
+            if short and not union and inner.name and make.free(inner.name):
+                name = inner.name
+            self.inner.append(shredder(inner, name, parent, make))
+
+    def _adopt(self, parent: PhysicalColumn) -> None:
+        for inner in self.inner:
+            # Those that have a presence column hang below it.
+            if inner._presence is not None:
+                inner._presence.parent = parent
+            else:
+                inner._adopt(parent)
+            inner._parent = parent
+
+    def _add(self, array: pa.Array, rows: Rows) -> None:
+        for i, inner in enumerate(self.inner):
+            # Not .flatten(), which would give a validity bitmap to unions: there are no nulls here.
+            inner.add(array.field(i), rows)
+
+    def _columns(self) -> Iterator[PhysicalColumn]:
+        for inner in self.inner:
+            yield from inner.columns()
+
+
+class ListShredder(Shredder):
+    """Lists of all kinds, and maps."""
+
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+        super().__init__(field, path, parent, make)
+        self._element = element_field(self._type)
+        element = bare(self._element.type)
+        self._leaf = value_type(element)
+        self._column = make(path, self._leaf or ValueType.NULL, True, parent)
+        # Which of the elements are there, beside the values.
+        self._mask: PhysicalColumn | None = None
+        self._inner: Shredder | None = None
+        if self._leaf is not None:
+            self._element_number = make.next_field()
+        else:
+            if pa.types.is_struct(element):
+                short = not pa.types.is_map(self._type)
+                self._inner = StructShredder(self._element, path, self._column, make, short)
+            else:
+                self._inner = shredder(self._element, f"{path}.{self._element.name}", self._column, make)
+
+    def _adopt(self, parent: PhysicalColumn) -> None:
+        self._column.parent = parent
+
+    def _add(self, array: pa.Array, rows: Rows) -> None:
+        offsets, elements = _list_parts(array)
+        if self._inner is not None:
+            self._column.encoder.add(rows.count, rows.slots, offsets)
+            self._inner.add(elements, rows.through(offsets))
+        else:
+            if elements.null_count and self._leaf is not ValueType.NULL and self._mask is None:
+                self._mask = self._make(f"{self._path}?", ValueType.NULL, True, self._column, self._element_number)
+                self._mask.encoder.prefill(self._rows, self._elements)
+            there = elements.is_valid()
+            if elements.null_count and self._leaf is not ValueType.NULL:
+                elements = filled(elements)
+            self._column.encoder.add(rows.count, rows.slots, offsets, to_values(elements))
+            if self._mask is not None:
+                present = np.asarray(there.cast(pa.int8())) if len(elements) else np.empty(0, np.int8)
+                inside = rows.through(offsets)
+                self._mask.encoder.add(
+                    inside.count, inside.slots, np.concatenate(([0], np.cumsum(present, dtype=np.int64)))
+                )
+        self._elements += len(elements)
+
+    _elements = 0
+
+    def _columns(self) -> Iterator[PhysicalColumn]:
+        yield self._column
+        if self._mask is not None:
+            yield self._mask
+        if self._inner is not None:
+            yield from self._inner.columns()
+
+
+class PlainShredder(Shredder):
+    """A field of columns that are given: see :func:`trilake.trevni.nesting.assemble.plain_nodes`.  It cannot hold nulls."""
+
+    def __init__(self, node: Node, columns: Sequence[PhysicalColumn], owned: bool = False) -> None:
+        self.field, self._node = node.field, node
+        self._own = None if node.column is None else columns[node.column]
+        # In a struct, the parent's own values come first and are written by the list around it.
+        nodes = node.nodes[1:] if node.kind == "struct" and owned else node.nodes
+        self._inner: list[PlainShredder] = []
+        if node.kind == "list" and node.nodes[0].kind == "struct":
+            self._inner = [PlainShredder(node.nodes[0], columns, owned=node.nodes[0].nodes[0].column == node.column)]
+        elif node.kind == "struct":
+            self._inner = [PlainShredder(inner, columns) for inner in nodes]
+
+    def add(self, array: pa.Array, rows: Rows) -> None:
+        if array.null_count and not pa.types.is_null(array.type):
+            raise InvalidArgumentError(
+                "the field holds nulls, and the columns given for it have no place for them", column=self.field.name
+            )
+        self._add(array, rows)
+
+    def _add(self, array: pa.Array, rows: Rows) -> None:
+        if self._node.kind == "struct":
+            parts = array.flatten()
+            for inner, values in zip(self._inner, parts[len(parts) - len(self._inner) :], strict=True):
+                inner.add(values, rows)
+            return
+        assert self._own is not None
+        if self._node.kind == "leaf":
+            if self._own.encoder.values:
+                self._own.watch(array)
+            self._own.encoder.add(rows.count, rows.slots, None, array)
+            return
+        offsets, elements = _list_parts(array)
+        if not self._inner:
+            self._own.encoder.add(rows.count, rows.slots, offsets, _without_nulls(elements, self.field))
+            return
+        struct = self._node.nodes[0]
+        first = struct.nodes[0]
+        own = elements.flatten()[0] if first.kind == "leaf" and first.column == self._node.column else None
+        if own is not None:
+            own = _without_nulls(own, self.field)
+        self._own.encoder.add(rows.count, rows.slots, offsets, own)
+        self._inner[0].add(elements, rows.through(offsets))
+
+    def _adopt(self, parent: PhysicalColumn) -> None:
+        raise AssertionError("columns that are given have their parents")
+
+    def _columns(self) -> Iterator[PhysicalColumn]:
+        raise AssertionError("columns that are given have their order")
+
+
+def _without_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
+    if values.null_count and not pa.types.is_null(values.type):
+        raise InvalidArgumentError(
+            "the field holds nulls, and the columns given for it have no place for them", column=field.name
+        )
+    return values
+
+
+def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> Shredder:
+    """The shredder of a field.
+
+    Raises ``InvalidArgumentError`` for types that cannot be stored.
+    """
+    if parent is None:
+        check_form(field)
+    type_ = bare(field.type)
+    if pa.types.is_struct(type_):
+        return StructShredder(field, path, parent, make)
+    kind = LeafShredder if value_type(type_) is not None else ListShredder
+    return kind(field, path, parent, make)
+
+
+def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
+    """Where each list begins and ends in the elements that follow: counted from 0, with one entry more than lists."""
+    type_ = array.type
+    if pa.types.is_fixed_size_list(type_):
+        size = type_.list_size
+        # Not .flatten(), which drops what is below nulls: there are none.
+        return np.arange(len(array) + 1, dtype=np.int64) * size, array.values.slice(
+            array.offset * size, len(array) * size
+        )
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    if pa.types.is_map(type_):
+        elements = pa.StructArray.from_arrays([array.keys, array.items], fields=[type_.key_field, type_.item_field])
+        # keys and items of a slice are those of the whole array
+    else:
+        elements = array.values
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first, elements.slice(first, last - first)
+
+
+def checked_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch, if it has the schema, or can be cast to it without loss.  Raises ``SchemaMismatchError``."""
+    if batch.schema.equals(schema):
+        return batch
+    if batch.schema.names != schema.names:
+        raise SchemaMismatchError(f"a batch has the columns {batch.schema.names}, the file {schema.names}")
+    try:
+        return batch.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
+        raise SchemaMismatchError(f"a batch does not have the file's schema: {e}") from e
+
+
+__all__ = ["SORTED", "PhysicalColumn", "Rows", "Shredder", "checked_batch", "shredder"]

@@ -1,0 +1,433 @@
+"""Many Trevni files as one table: which files there are, how they are cut into splits, and how a split is read.
+
+A location is a file, a folder, or a glob (``*``, ``?``, ``[…]`` within a path segment, ``**`` over segments).  Folders
+named ``key=value`` on the way to a file are partition columns, as Hive has them.  Names that start with ``_`` or ``.``
+are passed over.  Everything here is data or functions of data that can be pickled: a planner may run in one process and
+the readers of its splits in others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import SchemaMismatchError, TableNotFoundError
+from trilake.expr import ColumnStats, FileStats, Filter, SkipResult, can_match
+from trilake.storage import ObjectMeta, Store, open_store
+from trilake.storage.uri import Location, parse_location
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.nesting.arrow_forms import bare, filtered
+from trilake.trevni.nesting.arrow_types import from_values
+from trilake.trevni.nesting.assemble import Node
+from trilake.trevni.nesting.shred import SORTED
+from trilake.trevni.tables.jobs import visible
+
+#: Stored bytes that one split should have.
+SPLIT_SIZE = 1 << 27
+#: Payload bytes that one batch should have.
+BATCH_SIZE = 1 << 25
+
+_GLOB = re.compile(r"[*?\[]")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file: its key in the store, its size in bytes and the values of its partition folders (text, or null)."""
+
+    key: str
+    size: int
+    partition: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows of one file, for one reader: all of them, or from ``start`` to ``stop``.
+
+    ``uri`` and ``options`` open the store, in any process.
+    """
+
+    uri: str
+    key: str
+    partition: tuple[tuple[str, str | None], ...] = ()
+    start: int = 0
+    stop: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    trusted: bool = False
+
+    def open(self) -> TrevniFile:
+        """The file."""
+        return TrevniFile((open_store(self.uri, self.options), self.key), trusted=self.trusted)
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+def find_files(
+    location: str | os.PathLike[str], options: Mapping[str, str] | None = None
+) -> tuple[Store, list[DataFile]]:
+    """The files of a location, in key order, and the store that holds them.
+
+    Raises ``TableNotFoundError`` where there is none.
+    """
+    place = parse_location(location)
+    glob = _GLOB.search(place.path)
+    if glob is not None and not _exists(place, options):
+        cut = place.path.rfind("/", 0, glob.start()) + 1
+        folder, pattern = place.path[:cut].rstrip("/"), place.path[cut:]
+        store = open_store(Location(place.scheme, place.authority, folder).uri, options)
+        matches = _matcher(pattern)
+        files = [f for f in _list(place, folder, store, options) if matches(f.key)]
+    else:
+        store = open_store(place.uri, options)
+        files = _list(place, place.path, store, options)
+        if not files:
+            folder, _, key = place.path.rpartition("/")
+            above = open_store(Location(place.scheme, place.authority, folder).uri, options)
+            try:
+                meta = above.head(key) if key else None
+            except FileNotFoundError:
+                meta = None
+            if meta is not None:
+                return above, [DataFile(key, meta.size)]
+    if not files:
+        raise TableNotFoundError("there are no Trevni files here", help="check the path", file=os.fspath(location))
+    keys = {tuple(name for name, _ in f.partition) for f in files}
+    if len(keys) > 1:
+        raise SchemaMismatchError(
+            f"files have different partition folders: {', '.join(str(list(k)) for k in sorted(keys))}",
+            help="read the folders one by one",
+            file=os.fspath(location),
+        )
+    return store, files
+
+
+def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
+    """Whether a path with a star in it is just called so."""
+    if next(iter(open_store(place.uri, options).list()), None) is not None:
+        return True
+    folder, _, key = place.path.rpartition("/")
+    try:
+        open_store(Location(place.scheme, place.authority, folder).uri, options).head(key)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def list_files(store: Store) -> list[DataFile]:
+    """The files below a table's root, in key order, see :func:`trilake.trevni.tables.jobs.visible`: without those whose names
+    say that readers shall pass them over.
+    """
+    return [_data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
+
+
+def _list(place: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:
+    """The files below a folder.  Where that is a partition folder, jobs are those of the table that it belongs to."""
+    root = path
+    while "=" in root.rpartition("/")[2]:
+        root = root.rpartition("/")[0]
+    if root == path:
+        return list_files(store)
+    prefix = path[len(root) :].strip("/")
+    table = open_store(Location(place.scheme, place.authority, root).uri, options)
+    found = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
+    return [_data_file(meta) for meta in found if not is_hidden(meta.key)]
+
+
+def is_hidden(key: str) -> bool:
+    """Whether readers pass over a file because of its name or that of a folder."""
+    return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
+
+
+def split_of(store: Store, key: str) -> Split:
+    """All rows of the file under a key."""
+    file = _data_file(ObjectMeta(key, 0, 0))
+    return Split(store.uri, file.key, file.partition, options=dict(store.options))
+
+
+def _data_file(meta: ObjectMeta) -> DataFile:
+    found = []
+    for part in meta.key.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if equals and name:
+            found.append((unquote(name), None if value == _NULL else unquote(value)))
+    return DataFile(meta.key, meta.size, tuple(found))
+
+
+def _matcher(pattern: str) -> Any:
+    """Whether a key, or a folder on the way to it, matches a glob."""
+    parts = []
+    for segment in pattern.split("/"):
+        if segment == "**":
+            parts.append("(?:[^/]+/)*")
+            continue
+        text = ""
+        i = 0
+        while i < len(segment):
+            char = segment[i]
+            close = segment.find("]", i + 2)
+            if char == "*":
+                text += "[^/]*"
+            elif char == "?":
+                text += "[^/]"
+            elif char == "[" and close > 0:
+                inside = segment[i + 1 : close].replace("\\", "\\\\")
+                text += f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+                i = close
+            else:
+                text += re.escape(char)
+            i += 1
+        parts.append(text + "/")
+    expression = re.compile("".join(parts) + ".*")
+    return lambda key: expression.match(key + "/") is not None
+
+
+# --- schema ----------------------------------------------------------------------------------------------------------
+
+
+def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
+    """The partition columns of files, with the narrowest type that all their values have.
+
+    Types are int, bigint, double, date or string, as Spark infers them.
+    """
+    if not files:
+        return []
+    return [
+        pa.field(name, _common_type([f.partition[i][1] for f in files]))
+        for i, (name, _) in enumerate(files[0].partition)
+    ]
+
+
+def _common_type(texts: Sequence[str | None]) -> pa.DataType:
+    values = pa.array([text for text in texts if text is not None], pa.string()).unique()
+    for type_, form in (
+        (pa.int32(), r"^[+-]?[0-9]{1,10}$"),
+        (pa.int64(), r"^[+-]?[0-9]{1,19}$"),
+        (pa.float64(), r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"),
+        (pa.date32(), r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
+    ):
+        if not len(values) or not pc.all(pc.match_substring_regex(values, form)).as_py():
+            continue
+        try:
+            _cast(values, type_)
+        except pa.ArrowInvalid:
+            continue
+        return type_
+    return pa.string()
+
+
+def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    # Arrow does not know a leading plus.
+    return pc.replace_substring_regex(texts, r"^\+", "").cast(type_) if not pa.types.is_string(type_) else texts
+
+
+def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
+    """The value of each partition column in each file."""
+    found = {}
+    for i, one in enumerate(fields):
+        found[one.name] = _cast(pa.array([f.partition[i][1] for f in files], pa.string()), one.type)
+    return found
+
+
+# --- splits ----------------------------------------------------------------------------------------------------------
+
+
+def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequence[pa.Field]) -> SkipResult:
+    """Which files can hold a matching row, by their partition values."""
+    stats: dict[tuple[str, ...], ColumnStats] = {
+        (name,): ColumnStats(value=values) for name, values in partition_values(files, fields).items()
+    }
+    return can_match(filter, FileStats.of(len(files), stats))
+
+
+def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted: bool = False) -> list[Split]:
+    """Splits of about ``size`` stored bytes; a file that is not larger is one split, and is not opened for it."""
+    whole = Split(store.uri, file.key, file.partition, options=dict(store.options), trusted=trusted)
+    if file.size <= size + size // 2:
+        return [whole]
+    opened = TrevniFile((store, file.key), trusted=trusted)
+    count = -(-file.size // size)
+    bounds = np.linspace(0, opened.row_count, min(count, max(opened.row_count, 1)) + 1).astype(np.int64).tolist()
+    return [
+        Split(store.uri, file.key, file.partition, a, b, whole.options, trusted) for a, b in pairwise(bounds) if a < b
+    ]
+
+
+def kept_rows(file: TrevniFile, filter: Filter | None, start: int, stop: int) -> list[tuple[int, int]]:
+    """The ranges of rows within ``start`` to ``stop`` that can match, by the first values of sorted columns.
+
+    Only columns that a writer has marked as sorted tell anything: in others, first values say nothing of the values
+    behind them.
+    """
+    ranges = [(start, stop)] if start < stop else []
+    if filter is None:
+        return ranges
+    wanted = {path[0] for path in filter.paths if len(path) == 1}
+    for node in file.nodes:
+        if node.field.name in wanted and node.kind == "leaf" and _is_sorted(file, node):
+            ranges = _intersect(ranges, _kept_blocks(file, node, filter))
+    return ranges
+
+
+def _is_sorted(file: TrevniFile, node: Node) -> bool:
+    assert node.column is not None
+    descriptor = file.header.columns[node.column]
+    return descriptor.values and SORTED in descriptor.metadata
+
+
+def _kept_blocks(file: TrevniFile, node: Node, filter: Filter) -> list[tuple[int, int]]:
+    assert node.column is not None
+    table = file.blocks(node.column)
+    if not len(table) or table.first_values is None:
+        return [(0, file.row_count)]
+    try:
+        low = from_values(table.first_values, bare(node.field.type))
+    except (pa.ArrowException, ValueError, OverflowError):
+        return [(0, file.row_count)]
+    # Values ascend: none in a block is above the first of the next.  NaN, which is above all, bounds nothing.
+    high = pa.concat_arrays([low[1:], pa.nulls(1, low.type)])
+    if pa.types.is_floating(low.type):
+        low, high = (pc.if_else(pc.is_nan(x), pa.scalar(None, x.type), x) for x in (low, high))
+    rows = np.diff(table.row_starts)
+    stats = ColumnStats(min=low, max=high, null_count=pa.array(np.zeros(len(table), np.int64)))
+    keep = can_match(filter, FileStats.of(len(table), {(node.field.name,): stats}, pa.array(rows))).keep
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], keep, [False])).astype(np.int8)))
+    starts = table.row_starts
+    return [(int(starts[a]), int(starts[b])) for a, b in edges.reshape(-1, 2)]
+
+
+def _intersect(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    found = []
+    i = j = 0
+    while i < len(some) and j < len(others):
+        low, high = max(some[i][0], others[j][0]), min(some[i][1], others[j][1])
+        if low < high:
+            found.append((low, high))
+        if some[i][1] < others[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_split(
+    split: Split,
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    filter: Filter | None = None,
+    *,
+    batch_size: int = BATCH_SIZE,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split for which ``filter`` is true, as batches of the chosen columns of ``schema``.
+
+    A column that the file does not have is null.  The filter's columns are read first, and of the others only the
+    blocks that hold matching rows.
+
+    Raises ``SchemaMismatchError`` where a column cannot become what the schema says, and ``CorruptFileError``.
+    """
+    file = split.open()
+    wanted = list(schema.names if columns is None else columns)
+    reader = _SplitReader(file, split, schema)
+    stop = file.row_count if split.stop is None else min(split.stop, file.row_count)
+    for start, end in kept_rows(file, reader.own_filter(filter), split.start, stop):
+        for a, b in reader.pieces(wanted, filter, start, end, batch_size):
+            batch = reader.batch(wanted, filter, a, b)
+            if batch is not None:
+                yield batch
+
+
+class _SplitReader:
+    def __init__(self, file: TrevniFile, split: Split, schema: pa.Schema) -> None:
+        self._file, self._schema = file, schema
+        self._partition = dict(split.partition)
+        self._own = {node.field.name for node in file.nodes} - set(self._partition)
+
+    def own_filter(self, filter: Filter | None) -> Filter | None:
+        """The filter, if the file's columns are of the types it was bound to: then their first values may be used."""
+        if filter is None:
+            return None
+        types = {node.field.name: node.field.type for node in self._file.nodes}
+        for name in filter.columns:
+            if name in self._own and types[name] != self._schema.field(name).type:
+                return None
+        return filter
+
+    def pieces(
+        self, wanted: Sequence[str], filter: Filter | None, start: int, stop: int, size: int
+    ) -> Iterator[tuple[int, int]]:
+        names = dict.fromkeys([*wanted, *(filter.columns if filter is not None else ())])
+        return self._file.pieces(self._file.select([n for n in names if n in self._own]), start, stop, size)
+
+    def batch(self, wanted: Sequence[str], filter: Filter | None, start: int, stop: int) -> pa.RecordBatch | None:
+        if filter is None:
+            return self._conformed(self._read(wanted, range(start, stop)), wanted, stop - start)
+        tested_names = sorted(filter.columns)
+        tested = self._conformed(self._read(tested_names, range(start, stop)), tested_names, stop - start)
+        mask = filter.mask(tested)
+        matching = int(pc.sum(mask).as_py() or 0)
+        if not matching:
+            return None
+        known = dict(zip(tested_names, tested.columns, strict=True))
+        rest = [name for name in wanted if name not in known]
+        count = stop - start
+        if matching * 4 >= count:
+            every = self._conformed(self._read(rest, range(start, stop)), rest, count)
+            others = [filtered(column, mask) for column in every.columns]
+        else:
+            rows = np.flatnonzero(np.asarray(mask.cast(pa.uint8()))) + start
+            others = self._conformed(self._read(rest, rows), rest, matching).columns
+        arrays = {**{n: filtered(known[n], mask) for n in wanted if n in known}, **dict(zip(rest, others))}
+        fields = [self._schema.field(name) for name in wanted]
+        if not fields:
+            return _no_columns(matching)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=pa.schema(fields))
+
+    def _read(self, names: Sequence[str], rows: Any) -> pa.Table | None:
+        own = [name for name in names if name in self._own]
+        return self._file.read(own, rows) if own else None
+
+    def _conformed(self, table: pa.Table | None, names: Sequence[str], count: int) -> pa.RecordBatch:
+        """The columns ``names`` with the schema's types: the file's, partition values, and null for the rest."""
+        arrays: list[pa.Array] = []
+        fields = [self._schema.field(name) for name in names]
+        for one in fields:
+            if one.name in self._partition:
+                value = _cast(pa.array([self._partition[one.name]], pa.string()), one.type)
+                arrays.append(pa.repeat(value[0], count))
+                continue
+            if one.name not in self._own or table is None:
+                arrays.append(pa.nulls(count, one.type))
+                continue
+            chunks = table[one.name]
+            array = chunks.combine_chunks() if chunks.num_chunks != 1 else chunks.chunk(0)
+            if isinstance(array, pa.ChunkedArray):
+                array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+            arrays.append(array if array.type == one.type else self._cast(array, one))
+        if not fields:
+            return _no_columns(count)
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _cast(self, array: pa.Array, one: pa.Field) -> pa.Array:
+        try:
+            return array.cast(one.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise SchemaMismatchError(
+                f"the file has {array.type} where the table has {one.type}: {e}", file=self._file.uri, column=one.name
+            ) from e
+
+
+def _no_columns(rows: int) -> pa.RecordBatch:
+    """Rows without columns: Arrow keeps their number."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"]).select([])

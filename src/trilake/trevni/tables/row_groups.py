@@ -1,0 +1,369 @@
+r"""Writing tables of many files: one row group a file (spec: "Design": "Each row group is a separate file").
+
+A write has two steps, which may run in different processes.  :class:`RowGroupWriter` takes rows and leaves files of
+about the size asked for in a staging folder, whose name starts with ``_`` so that no reader looks there.
+:func:`publish` moves what all writers staged to its place, where it appears all at once (see
+:mod:`trilake.trevni.tables.jobs`); :func:`discard` removes it instead::
+
+    write -> _staged/<write id>/...  --publish-->  part-....trv
+                                     \-discard-->  nothing
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import (
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    StorageError,
+    TableExistsError,
+    TableNotFoundError,
+    UnknownOutcomeError,
+    WriteFailedError,
+)
+from trilake.storage import Store, open_store
+from trilake.storage.local import make_folder
+from trilake.trevni.blocks.encode import BLOCK_SIZE
+from trilake.trevni.file.batches import as_batches
+from trilake.trevni.file.writer import ColumnOptions, TrevniWriter
+from trilake.trevni.tables import jobs
+from trilake.trevni.tables.dataset import find_files, list_files
+from trilake.trevni.tables.jobs import STAGING
+
+#: Bytes that a row group should have: one block of the file systems the format was made for.
+ROW_GROUP_SIZE = 1 << 27
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: Rows between two looks at the size of the file.
+_STEP = 1 << 14
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How the files of a table are written; see :class:`trilake.trevni.TrevniWriter`.
+
+    ``row_group_size`` is about how many bytes a file has, before codecs; ``memory`` is shared by the files that one
+    writer has open.
+    """
+
+    codec: str | None = "snappy"
+    checksum: str | None = "crc32"
+    columns: Mapping[str, ColumnOptions | Mapping[str, Any]] = field(default_factory=dict)
+    metadata: Mapping[str, bytes | str] = field(default_factory=dict)
+    block_size: int = BLOCK_SIZE
+    row_group_size: int = ROW_GROUP_SIZE
+    memory: int = 1 << 28
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file that was written: where it is, where it shall be, its rows and bytes."""
+
+    staged: str
+    key: str
+    rows: int
+    size: int
+
+
+def new_write_id() -> str:
+    """A name for one write, which its writers share."""
+    return uuid.uuid4().hex
+
+
+class RowGroupWriter:
+    """Writes rows into staged files of one row group each.
+
+    Parameters
+    ----------
+    store: rooted at the table's folder.
+    schema: of the rows, partition columns included.
+    write_id: of :func:`new_write_id`, perhaps with a dash and more behind it; ``task`` tells the writers of one write
+        apart.
+    partition_by: columns that become ``key=value`` folders.
+
+    As a context manager it closes its files; an error in the block discards them.  Its methods raise
+    ``WriteFailedError`` when the write was given up meanwhile.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        schema: pa.Schema,
+        write_id: str,
+        *,
+        task: str = "0",
+        partition_by: Sequence[str] = (),
+        options: WriteOptions | None = None,
+    ) -> None:
+        missing = [name for name in partition_by if name not in schema.names]
+        if missing or len(set(partition_by)) < len(partition_by):
+            raise InvalidArgumentError(f"partition_by {list(partition_by)} must name different columns of the data")
+        if len(partition_by) == len(schema) and partition_by:
+            raise InvalidArgumentError("a table must have a column that it is not partitioned by")
+        self._store, self._write_id, self._task = store, write_id, task
+        self._partition_by = list(partition_by)
+        self._schema = schema
+        self._own = pa.schema([f for f in schema if f.name not in partition_by], metadata=schema.metadata)
+        self._options = options or WriteOptions()
+        self._open: dict[str, tuple[TrevniWriter, str, str]] = {}
+        self._number = 0
+        #: The files that are finished.
+        self.files: list[StagedFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows.  Raises ``SchemaMismatchError`` and ``StorageError``."""
+        if batch.schema.names != self._schema.names:
+            raise SchemaMismatchError(f"a batch has the columns {batch.schema.names}, the table {self._schema.names}")
+        for folder, rows in self._by_partition(batch):
+            for start in range(0, rows.num_rows, _STEP):
+                writer, _, _ = self._writer(folder)
+                writer.write(rows.slice(start, _STEP))
+                if writer.size >= self._options.row_group_size:
+                    self._finish(folder)
+
+    def _by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if not self._partition_by:
+            yield "", batch
+            return
+        keys = [self._folder_texts(name, batch.column(name)) for name in self._partition_by]
+        folders = pc.binary_join_element_wise(*keys, "/").dictionary_encode()
+        own = batch.select(self._own.names)
+        for code, folder in enumerate(folders.dictionary.to_pylist()):
+            yield folder, own.filter(pc.equal(folders.indices, code))
+
+    def _folder_texts(self, name: str, values: pa.Array) -> pa.Array:
+        """``key=value`` for each row; few values are different, so only those are quoted."""
+        encoded = values.dictionary_encode() if not pa.types.is_dictionary(values.type) else values
+        try:
+            texts = encoded.dictionary.cast(pa.string()).to_pylist()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise InvalidArgumentError(f"a column of {values.type} cannot name folders", column=name) from e
+        # Hive takes empty text for null, too.
+        quoted = pa.array([f"{quote(name, safe='')}={quote(t, safe=' ') if t else _NULL}" for t in texts], pa.string())
+        return pc.fill_null(quoted.take(encoded.indices), f"{quote(name, safe='')}={_NULL}")
+
+    def _writer(self, folder: str) -> tuple[TrevniWriter, str, str]:
+        if folder not in self._open:
+            name = f"part-{self._task}-{self._number:05d}-{self._write_id}.trv"
+            self._number += 1
+            key = f"{folder}/{name}" if folder else name
+            staged = f"{STAGING}/{self._write_id}/{key}"
+            o = self._options
+            self._check_running()
+            writer = TrevniWriter(
+                (self._store, staged),
+                self._own,
+                codec=o.codec,
+                checksum=o.checksum,
+                columns=o.columns,
+                metadata=o.metadata,
+                block_size=o.block_size,
+                # Many partitions may be open at once.
+                memory=max(1 << 20, o.memory // (1 + len(self._open))),
+            )
+            self._open[folder] = (writer, staged, key)
+            # The job may have been given up, and what it staged removed, while the file was created.
+            self._check_running()
+        return self._open[folder]
+
+    def _finish(self, folder: str) -> None:
+        writer, staged, key = self._open.pop(folder)
+        writer.close()
+        self.files.append(StagedFile(staged, key, writer.rows, self._store.head(staged).size))
+        self._check_running()
+
+    def _check_running(self) -> None:
+        jobs.check_running(self._store, jobs.job_of(self._write_id))
+
+    def close(self) -> list[StagedFile]:
+        """Finish all files and return them."""
+        if not self._open and not self.files and not self._partition_by:
+            # A table of no rows has a schema, and a file says it.
+            self._writer("")
+        for folder in list(self._open):
+            self._finish(folder)
+        return self.files
+
+    def discard(self) -> None:
+        """Give up: nothing of what was written stays."""
+        for writer, _, _ in self._open.values():
+            writer.discard()
+        self._open.clear()
+        discard(self._store, self.files)
+        self.files = []
+
+    def __enter__(self) -> RowGroupWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False, job: str | None = None) -> None:
+    """Put staged files in their places; with ``replace``, in the place of all that are there.
+
+    Readers see none of them, and all that was there before, until the last one is where it shall be and on disk; then
+    they see all of them at once.  ``job`` is the write's id, which tells its tasks what became of it.
+
+    Raises ``WriteFailedError`` where a file cannot be moved, or the write was given up: then nothing has changed.
+    Raises ``UnknownOutcomeError`` where the store did not say whether the write is committed: then it is all there or
+    not at all.
+    """
+    if not files and not replace:
+        return
+    job = job or new_write_id()
+    old = [file.key for file in list_files(store)] if replace else []
+    plan = jobs.Plan(tuple(file.key for file in files), tuple(old))
+    _check_free(store, plan.adds)
+    done = 0
+    try:
+        jobs.begin(store, job, plan)
+        for done, file in enumerate(files, 1):  # noqa: B007 - the error says how far it came
+            _move(store, file.staged, file.key)
+        jobs.sync_names(store, plan.adds)
+    except (StorageError, OSError) as e:
+        _roll_back(store, job, plan)
+        raise _failed(store, f"file {done} of {len(files)} could not be put in its place: {e}") from e
+    try:
+        outcome = jobs.decide(store, job, "committed")
+    except UnknownOutcomeError:
+        raise
+    except StorageError as e:
+        _roll_back(store, job, plan)
+        raise _failed(store, f"the write could not be committed: {e}") from e
+    if outcome == "aborted":
+        _roll_back(store, job, plan)
+        raise _failed(store, "the write was given up before it was committed")
+    with suppress(StorageError, OSError):  # the write has succeeded; the next one cleans up
+        now = store.head(jobs.end_key(job)).modified_ms
+        jobs.complete(store, job, plan, "committed")
+        _tidy(store, files)
+        jobs.sweep(store, now)
+
+
+def _check_free(store: Store, keys: Sequence[str]) -> None:
+    for key in keys:
+        with suppress(ObjectNotFoundError):
+            store.head(key)
+            raise WriteFailedError("a file of this name is there already", help="use a new write id", file=key)
+
+
+def _roll_back(store: Store, job: str, plan: jobs.Plan) -> None:
+    with suppress(StorageError, OSError):  # readers pass over the files as long as the plan is there
+        if jobs.decide(store, job, "aborted") == "aborted":
+            jobs.complete(store, job, plan, "aborted")
+
+
+def _failed(store: Store, message: str) -> WriteFailedError:
+    help = f"nothing was changed for readers; what was staged is below {STAGING}"
+    return WriteFailedError(message, help=help, file=store.uri)
+
+
+def discard(store: Store, files: Sequence[StagedFile]) -> None:
+    """Remove staged files."""
+    store.delete([file.staged for file in files])
+    _tidy(store, files)
+
+
+def _move(store: Store, source: str, target: str) -> None:
+    from_path, to_path = store.local_path(source), store.local_path(target)
+    if from_path is not None and to_path is not None:
+        make_folder(os.path.dirname(to_path))
+        # The content was forced to disk when the file was staged.
+        os.rename(from_path, to_path)
+        return
+    with store.open_input(source) as read, store.open_output(target) as written:
+        shutil.copyfileobj(read, written, 1 << 22)
+
+
+def _tidy(store: Store, files: Sequence[StagedFile]) -> None:
+    """Remove what is left of staging: copies, and folders where there are such things."""
+    if store.local_path("x") is None:
+        store.delete([file.staged for file in files])
+    for folder in {"/".join(file.staged.split("/")[:2]) for file in files}:
+        path = store.local_path(folder)
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+    jobs.tidy(store)
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """What :func:`write_table` did."""
+
+    files_added: int = 0
+    rows_added: int = 0
+    bytes_added: int = 0
+
+
+def write_table(
+    data: Any,
+    location: str | os.PathLike[str],
+    *,
+    mode: str = "error",
+    partition_by: Sequence[str] = (),
+    options: WriteOptions | None = None,
+    schema: pa.Schema | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> TableWrite:
+    """Write rows into a folder of Trevni files.
+
+    Parameters
+    ----------
+    data: as for :func:`trilake.trevni.write`.
+    mode: ``error``, ``ignore``, ``append`` or ``overwrite``, for a folder that has files already.
+    partition_by: columns that become ``key=value`` folders instead of columns of the files.
+
+    Readers see all of it or nothing, see :func:`publish`.
+
+    Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
+    """
+    if mode not in ("error", "ignore", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
+    if mode in ("error", "ignore") and _has_files(location, storage_options):
+        if mode == "ignore":
+            return TableWrite()
+        raise TableExistsError("there are files already", file=os.fspath(location))
+    store = open_store(location, storage_options)
+    found, batches = as_batches(data, schema)
+    job = new_write_id()
+    writer = RowGroupWriter(store, found, job, partition_by=partition_by, options=options)
+    with writer:
+        for batch in _record_batches(batches):
+            writer.write(batch)
+    publish(store, writer.files, replace=mode == "overwrite", job=job)
+    files = writer.files
+    return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))
+
+
+def _record_batches(batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[pa.RecordBatch]:
+    for one in batches:
+        if isinstance(one, pa.Table):
+            yield from one.to_batches()
+        else:
+            yield one
+
+
+def _has_files(location: str | os.PathLike[str], options: Mapping[str, str] | None) -> bool:
+    try:
+        find_files(location, options)
+    except TableNotFoundError:
+        return False
+    except SchemaMismatchError:
+        return True
+    return True

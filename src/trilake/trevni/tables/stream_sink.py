@@ -1,0 +1,88 @@
+"""A batch of a stream becomes files of a folder, once, whoever dies when.
+
+The job that writes a batch claims it first: ``_streams/<query>/<batch>.<n>`` names the job and is written by
+``put_if_absent``.  Who finds the batch claimed brings the job of that claim to its end before anything else::
+
+    claim 0 --won---> publish
+            --lost--> its job is committed? done
+                      else it is aborted, and can never be committed: claim 1 ...
+
+Jobs are what makes files appear all at once; see :mod:`trilake.trevni.tables.jobs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from trilake.errors import ObjectExistsError, ObjectNotFoundError
+from trilake.storage.base import Store
+from trilake.trevni.tables import jobs
+from trilake.trevni.tables.row_groups import StagedFile
+from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write
+
+FOLDER = "_streams"
+#: Claims of so many batches are kept; Spark repeats the last one only.
+_KEPT = 200
+
+
+@dataclass(frozen=True)
+class TrevniBatch:
+    """A batch of a query: ``query_id`` is the same for all runs on one checkpoint."""
+
+    query_id: str
+    batch: int
+
+    def key(self, attempt: int) -> str:
+        """Where a claim on it is."""
+        return f"{FOLDER}/{self.query_id}/{self.batch:020d}.{attempt}"
+
+
+def commit_batch(store: Store, plan: TableWritePlan, batch: TrevniBatch, files: Sequence[StagedFile]) -> bool:
+    """Put the staged files of a batch in their places, unless the batch is there; whether this call did it.
+
+    Raises as :func:`trilake.trevni.tables.table_write.finish_table_write` does.
+    """
+    if not files and not plan.describe and plan.mode != "overwrite":
+        return False
+    attempt = 0
+    while not _claim(store, batch.key(attempt), plan.write_id):
+        job = store.read(batch.key(attempt)).to_pybytes().decode()
+        if settle(store, job):
+            if job != plan.write_id:
+                jobs.remove_staged(store, plan.write_id)
+            return False
+        attempt += 1
+    finish_table_write(store, plan, files)
+    if batch.batch >= _KEPT:
+        old = TrevniBatch(batch.query_id, batch.batch - _KEPT)
+        store.delete([old.key(n) for n in range(4)])
+    return True
+
+
+def _claim(store: Store, key: str, job: str) -> bool:
+    try:
+        store.put_if_absent(key, job.encode())
+    except ObjectExistsError:
+        return False
+    return True
+
+
+def settle(store: Store, job: str) -> bool:
+    """Bring a job to its end; whether it is committed.  One that is not can never be afterwards."""
+    outcome = jobs.decide(store, job, "aborted")
+    plan = jobs.plan_of(store, job)
+    if plan is not None:
+        if outcome == "aborted":
+            jobs.remove_staged(store, job)  # whoever is still moving these files must fail rather than go on
+        jobs.complete(store, job, plan, outcome, keep_end=outcome == "aborted")
+        return outcome == "committed"
+    if outcome == "committed":
+        return True
+    # A job that is complete has no records left, and files whose names have its id.
+    landed = any(job in m.key for m in jobs.visible(store) if not m.key.startswith(("_", ".")))
+    if landed:
+        with suppress(ObjectNotFoundError):
+            store.delete([jobs.end_key(job)])
+    return landed

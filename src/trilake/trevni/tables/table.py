@@ -1,0 +1,194 @@
+"""``TrevniTable``: a file, a folder, a glob or partition folders of Trevni files, opened as one table."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.expr import Filter, parse_filter
+from trilake.storage import Store
+from trilake.table import Explanation, FilterLike, Table
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.tables.dataset import (
+    DataFile,
+    Split,
+    find_files,
+    kept_rows,
+    partition_fields,
+    read_split,
+    skip_files,
+    split_file,
+)
+
+#: Splits that are read at once, and the stored bytes of each.
+_THREADS = min(4, os.cpu_count() or 1)
+_READ_SPLIT = 1 << 24
+
+_FILES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int64()),
+        ("num_records", pa.int64()),
+        ("stats", pa.string()),
+        ("deletion_vector", pa.string()),
+    ]
+)
+
+
+class TrevniTable(Table):
+    """Trevni files as a table.
+
+    Parameters
+    ----------
+    location: a file, a folder (with or without ``key=value`` folders below it) or a glob.
+    schema: the schema to read with; without it, that of the first file and the partition folders.
+    options: for the store.
+    trusted: see :class:`trilake.trevni.TrevniFile`.
+
+    Columns that a file does not have are null in its rows.  Raises ``TableNotFoundError`` where there are no files.
+    """
+
+    format = "trevni"
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        *,
+        schema: pa.Schema | None = None,
+        options: Mapping[str, str] | None = None,
+        trusted: bool = False,
+    ) -> None:
+        self._trusted = trusted
+        self._store: Store
+        self._store, self._files = find_files(location, options)
+        self.uri = os.fspath(location)
+        self._partitions = partition_fields(self._files)
+        if schema is not None:
+            # What a partition folder says has the type asked for.
+            types = {f.name: f for f in schema}
+            self._partitions = [types.get(f.name, f) for f in self._partitions]
+        self._given = schema
+
+    def under(self, schema: pa.Schema) -> TrevniTable:
+        """The same files under another schema, without listing them again."""
+        found = copy.copy(self)
+        found.__dict__.pop("_schema", None)  # what was inferred
+        found._given = schema
+        types = {f.name: f for f in schema}
+        found._partitions = [types.get(f.name, f) for f in self._partitions]
+        return found
+
+    @property
+    def version(self) -> int | None:
+        """Trevni files have no versions."""
+        return None
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        if self._given is not None:
+            return self._given
+        first = TrevniFile((self._store, self._files[0].key), trusted=self._trusted).schema
+        names = {f.name for f in self._partitions}
+        own = [f for f in first if f.name not in names]
+        return pa.schema([*own, *self._partitions], metadata=first.metadata)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the files, then those of the partition folders."""
+        return self._schema
+
+    def _bound(self, filter: FilterLike | None) -> Filter | None:
+        return parse_filter(filter, self.schema)
+
+    def _kept(self, filter: Filter | None) -> list[DataFile]:
+        keep = skip_files(filter, self._files, self._partitions).keep
+        return [file for file, kept in zip(self._files, keep.tolist(), strict=True) if kept]
+
+    def splits(self, filter: FilterLike | None = None, *, size: int | None = None) -> list[Split]:
+        """The rows of all files that can hold a matching row, cut into parts of about ``size`` stored bytes."""
+        options = {} if size is None else {"size": size}
+        return [
+            split
+            for file in self._kept(self._bound(filter))
+            for split in split_file(self._store, file, trusted=self._trusted, **options)
+        ]
+
+    def files(self, filter: FilterLike | None = None) -> pa.Table:
+        """One row a file; ``stats`` has the number of records."""
+        kept = self._kept(self._bound(filter))
+        counts = [self._open(file).row_count for file in kept]
+        return pa.table(
+            [
+                [file.key for file in kept],
+                [list(file.partition) for file in kept],
+                [file.size for file in kept],
+                counts,
+                [json.dumps({"numRecords": count}) for count in counts],
+                [None] * len(kept),
+            ],
+            schema=_FILES,
+        )
+
+    def _open(self, file: DataFile) -> TrevniFile:
+        return TrevniFile((self._store, file.key), trusted=self._trusted)
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as batches; some splits are read at once, and no more than those are held."""
+        schema = self.schema
+        bound = self._bound(filter)
+        names = schema.names if columns is None else self.projected_schema(columns).names
+        splits = iter(self.splits(filter, size=_READ_SPLIT))
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="trevni") as pool:
+
+            def read(split: Split) -> list[pa.RecordBatch]:
+                return list(read_split(split, schema, names, bound))
+
+            running: deque[Future[list[pa.RecordBatch]]] = deque(
+                pool.submit(read, split) for split in islice(splits, _THREADS)
+            )
+            try:
+                while running:
+                    yield from running.popleft().result()
+                    running.extend(pool.submit(read, split) for split in islice(splits, 1))
+            finally:
+                for future in running:
+                    future.cancel()
+
+    def count(self, filter: FilterLike | None = None) -> int:
+        """Number of matching rows; without a filter, from the headers alone."""
+        bound = self._bound(filter)
+        if bound is None:
+            return sum(self._open(file).row_count for file in self._files)
+        return sum(batch.num_rows for batch in self.to_batches([], filter))
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """Empty: there are no versions."""
+        return pa.table({"version": pa.array([], pa.int64()), "timestamp": pa.array([], pa.timestamp("ms", "UTC"))})
+
+    def explain(self, filter: FilterLike | None = None) -> Explanation:
+        """Which files and which blocks a filter keeps."""
+        bound = self._bound(filter)
+        found = skip_files(bound, self._files, self._partitions)
+        reasons = pc.fill_null(found.reason_texts(), "it may hold matching rows")
+        table = pa.table({"path": [file.key for file in self._files], "kept": pa.array(found.keep), "reason": reasons})
+        notes = [f"{len(self.splits(filter))} splits"]
+        if bound is not None:
+            total = kept = 0
+            for file in self._kept(bound):
+                opened = self._open(file)
+                total += opened.row_count
+                kept += sum(b - a for a, b in kept_rows(opened, bound, 0, opened.row_count))
+            notes.append(f"{kept} of {total} rows of the kept files are in blocks that may match")
+        return Explanation(None if bound is None else str(bound), table, tuple(notes))

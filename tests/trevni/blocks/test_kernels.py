@@ -1,0 +1,98 @@
+"""The compiled kernels, the numpy ones and the interpreted ones say the same."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trilake.trevni import TrevniFile, write
+from trilake.trevni.blocks import kernels as k
+from trilake.trevni.blocks.kinds import OK
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_size=40)
+
+
+@settings(deadline=None)
+@given(LONGS, st.integers(1, 50))
+def test_varints_both_ways(values: list[int], full: int) -> None:
+    array = np.array(values, np.int64)
+    for encode in (k._encode_varints, k._encode_varints_numpy):
+        out = np.zeros(full + 10, np.uint8)
+        count, size = encode(array, 0, out, 0, full)
+        # A block is closed by the first value that begins at or behind its size.
+        assert count == len(values) or size >= full
+        for decode in (k._decode_varints, k._decode_varints_numpy):
+            found = np.zeros(count, np.int64)
+            data: Any = out[:size].copy()
+            if not k.COMPILED:
+                data = data.tobytes()
+            assert decode(data, 0, size, 10, found, 0, count) == (OK, size)
+            assert found.tolist() == values[:count]
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=30), st.integers(0, 12), st.sampled_from([5, 10]))
+def test_arbitrary_bytes_as_varints(data: bytes, count: int, most: int) -> None:
+    buffer = np.frombuffer(data, np.uint8)
+    results = []
+    for decode in (k._decode_varints, k._decode_varints_numpy):
+        found = np.zeros(count, np.int64)
+        status, position = decode(k.readable(buffer) if not k.COMPILED else buffer, 0, len(data), most, found, 0, count)
+        results.append((status == OK, (position, found.tolist()) if status == OK else None))
+    assert results[0] == results[1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=90), max_size=20), st.integers(1, 120))
+def test_strings_both_ways(values: list[bytes], full: int) -> None:
+    ends = np.cumsum([0, *map(len, values)]).astype(np.int64)
+    data: Any = np.frombuffer(b"".join(values), np.uint8) if values else np.empty(0, np.uint8)
+    outputs = []
+    for encode in (k._encode_strings, k._encode_strings_numpy):
+        out = np.zeros(full + 100, np.uint8)
+        count, size = encode(ends, data, 0, len(values), out, 0, full)
+        outputs.append((count, out[:size].tobytes()))
+    assert outputs[0] == outputs[1]
+    count, block = outputs[0]
+    offsets, found = np.zeros(count + 1, np.int32), np.zeros(len(block), np.uint8)
+    status, _, end = k.decode_strings(k.readable(block), 0, len(block), offsets, 0, count, found, 0)
+    assert (status, found[:end].tobytes()) == (OK, b"".join(values[:count]))
+
+
+def sample() -> str:
+    """A file of most kinds of columns, as hex digits."""
+    t = pa.table({"i": [1, -300, None], "s": ["a", "é" * 90, ""], "l": [[True], [], [False, True]]})
+    t = t.append_column("m", pa.array([[["x"]], [], [[], ["y"]]]))
+    sink = io.BytesIO()
+    write(t, sink, block_size=4)
+    assert TrevniFile(sink.getvalue()).read().equals(t)
+    return sink.getvalue().hex()
+
+
+def test_without_numba_files_are_the_same() -> None:
+    """In a process of its own, because the choice is made once."""
+    code = "from tests.trevni import test_kernels as t; print(t.k.COMPILED, t.sample())"
+    env = {**os.environ, "TRILAKE_NUMBA": "0", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False", sample()]
+
+
+@pytest.mark.skipif(not k.COMPILED, reason="numba is turned off (TRILAKE_NUMBA=0) or cannot be loaded")
+def test_copies_stay_within_their_arrays() -> None:
+    for size in (0, 1, 15, 16, 17, 31, 40):
+        block = bytes([size << 1]) + bytes(range(size))
+        offsets, data = np.zeros(2, np.int32), np.full(size, 255, np.uint8)
+        status, position, end = k.decode_strings(k.readable(block), 0, len(block), offsets, 0, 1, data, 0)
+        assert (status, position, end, data.tobytes()) == (OK, len(block), size, bytes(range(size)))

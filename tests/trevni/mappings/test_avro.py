@@ -1,0 +1,190 @@
+"""Avro records: columns, bytes and rows of the reference, projections, and arbitrary records there and back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.trevni.corpus import AVRO, CORPUS, needs_corpus
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.trevni import TrevniFile
+from trilake.trevni.mappings.avro import columns, read_avro, write_avro
+from trilake.trevni.mappings.avro_schema import AvroSchema
+
+
+def from_json(schema: AvroSchema, part: Any, value: Any) -> Any:
+    """A value of Avro's JSON encoding, with unions as pairs of branch and value."""
+    part = schema.resolve(part)
+    match schema.kind(part):
+        case "union":
+            if value is None:
+                return None
+            ((tag, inner),) = value.items()
+            branch = next(b for b in part if schema.full_name(b) == tag)
+            return tag, from_json(schema, branch, inner)
+        case "record":
+            return {f["name"]: from_json(schema, f["type"], value[f["name"]]) for f in part["fields"]}
+        case "array":
+            return [from_json(schema, part["items"], item) for item in value]
+        case "map":
+            return {key: from_json(schema, part["values"], item) for key, item in value.items()}
+        case "bytes" | "fixed":
+            return value.encode("latin-1")
+    return value
+
+
+def there_and_back(records: list[Any], schema: Any, **options: Any) -> list[Any]:
+    sink = io.BytesIO()
+    assert write_avro(records, schema, sink) == len(records)
+    return list(read_avro(sink.getvalue(), **options))
+
+
+@needs_corpus
+@pytest.mark.parametrize("path", AVRO, ids=lambda p: p.stem)
+def test_reference_files(path: Path) -> None:
+    text = path.with_suffix(".avsc").read_text()
+    schema, file = AvroSchema(text), TrevniFile(path)
+    assert schema.text().encode() == file.metadata["avro.schema"]
+    assert [(c.name, c.type.value, c.array) for c in columns(text)] == [(c.name, c.type, c.array) for c in file.columns]
+    records = [from_json(schema, schema.root, json.loads(line)) for line in path.with_suffix(".jsonl").open()]
+    assert list(read_avro(file, tagged=True)) == records
+    sink = io.BytesIO()
+    codec, checksum = (file.metadata.get(f"trevni.{k}", b"").decode() or None for k in ("codec", "checksum"))
+    write_avro(records, text, sink, codec=codec, checksum=checksum)
+    if codec in (None, "deflate"):
+        assert sink.getvalue() == path.read_bytes()
+    assert list(read_avro(sink.getvalue(), tagged=True)) == records
+
+
+@needs_corpus
+def test_projection_of_the_reference() -> None:
+    path = CORPUS / "avro" / "full"
+    want = [json.loads(line) for line in path.with_suffix(".read.jsonl").open()]
+    assert list(read_avro(path.with_suffix(".trv"), path.with_suffix(".read.avsc").read_text())) == want
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "R",
+    "namespace": "n",
+    "fields": [
+        {"name": "i", "type": "int"},
+        {"name": "u", "type": ["null", "string", "long", {"type": "array", "items": ["null", "boolean"]}]},
+        {"name": "m", "type": {"type": "map", "values": {"type": "map", "values": "bytes"}}},
+        {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
+        {"name": "es", "type": {"type": "array", "items": "E"}},
+        {"name": "fs", "type": {"type": "array", "items": {"type": "fixed", "name": "F", "size": 2}}},
+        {"name": "nothing", "type": ["null"], "default": None},
+        {"name": "nulls", "type": {"type": "array", "items": "null"}},
+        {"name": "empty", "type": {"type": "array", "items": {"type": "record", "name": "None0", "fields": []}}},
+    ],
+}
+RECORDS = st.fixed_dictionaries(
+    {
+        "i": st.integers(-(2**31), 2**31 - 1),
+        "u": st.none()
+        | st.text(max_size=3)
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.lists(st.none() | st.booleans(), max_size=3),
+        "m": st.dictionaries(
+            st.text(max_size=2), st.dictionaries(st.text(max_size=2), st.binary(max_size=3), max_size=2), max_size=2
+        ),
+        "e": st.sampled_from(["A", "B"]),
+        "es": st.lists(st.sampled_from(["A", "B"]), max_size=3),
+        "fs": st.lists(st.binary(min_size=2, max_size=2), max_size=2),
+        "nothing": st.none(),
+        "nulls": st.lists(st.none(), max_size=3),
+        "empty": st.lists(st.just({}), max_size=2),
+    }
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(RECORDS, max_size=8))
+def test_arbitrary_records_there_and_back(records: list[Any]) -> None:
+    assert there_and_back(records, SCHEMA) == records
+
+
+def test_a_schema_without_columns_has_rows() -> None:
+    assert there_and_back([{}, {}], {"type": "record", "name": "Z", "fields": []}) == [{}, {}]
+
+
+def test_projections() -> None:
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": "int"}, {"name": "u", "type": ["null", "int", "string"]}],
+    }
+    sink = io.BytesIO()
+    write_avro([{"a": 1, "u": 5}, {"a": 2, "u": None}, {"a": 3, "u": "x"}], schema, sink)
+
+    def read(*fields: dict[str, Any]) -> list[Any]:
+        return list(read_avro(sink.getvalue(), {"type": "record", "name": "R", "fields": list(fields)}))
+
+    # Fields that the file does not have may stand anywhere, complex ones after them too.
+    new = {"name": "new", "type": {"type": "array", "items": "bytes"}, "default": ["\u00ff"]}
+    assert read(new, {"name": "a", "type": "double"}) == [{"new": [b"\xff"], "a": float(i)} for i in (1, 2, 3)]
+    with pytest.raises(SchemaMismatchError, match="default"):
+        read({"name": "z", "type": "int"})
+    with pytest.raises(SchemaMismatchError, match="asks for"):
+        read({"name": "a", "type": "string"})
+    with pytest.raises(SchemaMismatchError, match="branch"):
+        read({"name": "u", "type": ["null", "int"]})
+
+
+def test_logical_types_are_values_of_their_classes() -> None:
+    schema = {
+        "type": "record",
+        "name": "L",
+        "fields": [
+            {"name": "d", "type": {"type": "int", "logicalType": "date"}},
+            {"name": "t", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+            {"name": "n", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+        ],
+    }
+    record = {"d": dt.date(2020, 2, 3), "t": dt.datetime(2021, 1, 1, tzinfo=dt.UTC), "n": decimal.Decimal("-1.25")}
+    assert there_and_back([record], schema) == [record]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]},
+        {"type": "record", "name": "T", "fields": [{"name": "kids", "type": {"type": "array", "items": "T"}}]},
+        {"type": "recrod", "name": "T"},
+        "nothing",
+    ],
+)
+def test_schemas_that_cannot_become_columns(schema: Any) -> None:
+    with pytest.raises(InvalidArgumentError):
+        columns(schema)
+
+
+@pytest.mark.parametrize("record", [{"e": "C"}, {"i": "x"}, {"fs": [b"abc"]}, {"u": 1.5}, {"m": 3}, 7])
+def test_records_that_do_not_have_the_schema(record: Any) -> None:
+    good = {"i": 1, "u": None, "m": {}, "e": "A", "es": [], "fs": [], "nothing": None, "nulls": [], "empty": []}
+    with pytest.raises(SchemaMismatchError):
+        write_avro([{**good, **record} if isinstance(record, dict) else record], SCHEMA, io.BytesIO())
+
+
+def test_a_column_below_another_parent_is_refused() -> None:
+    """It would have other elements than the schema says."""
+    schema = {"type": "record", "name": "R", "fields": [
+        {"name": "a", "type": {"type": "map", "values": "int"}},
+        {"name": "b", "type": {"type": "map", "values": "int"}},
+    ]}  # fmt: skip
+    sink = io.BytesIO()
+    write_avro([{"a": {"x": 1}, "b": {"y": 2}}], schema, sink)
+    data = sink.getvalue()
+    parent = b"\x1atrevni.parent\x04"
+    assert data.count(parent + b"b>") == 2
+    with pytest.raises(SchemaMismatchError, match="another parent"):
+        list(read_avro(data.replace(parent + b"b>", parent + b"a>")))

@@ -1,0 +1,374 @@
+"""A write into a folder is there as a whole or not at all, whatever fails or dies whenever."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+
+from trilake.errors import (
+    CorruptFileError,
+    ObjectExistsError,
+    StorageError,
+    TableNotFoundError,
+    UnknownOutcomeError,
+    WriteFailedError,
+)
+from trilake.storage import ObjectMeta, Store, open_store
+from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
+from trilake.storage.memory import MemoryStore
+from trilake.trevni import TrevniFile, TrevniTable, write_table
+from trilake.trevni.tables import jobs
+from trilake.trevni.tables.dataset import list_files
+from trilake.trevni.tables.row_groups import StagedFile
+from trilake.trevni.tables.table_write import (
+    TableWritePlan,
+    clean,
+    finish_table_write,
+    give_up,
+    plan_table_write,
+    write_rows,
+)
+
+SCHEMA = pa.schema([("n", pa.int64())])
+WEEK = jobs.STALE_MS
+OLD, NEW = [1, 2], [10, 11, 12]
+
+
+def batches(*values: int) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"n": pa.array(values, pa.int64())})
+
+
+def seen(store: Store) -> list[int]:
+    """The rows that a reader sees."""
+    return sorted(v for f in list_files(store) for v in TrevniFile((store, f.key)).read()["n"].to_pylist())
+
+
+def table_of_two_files() -> MemoryStore:
+    store = MemoryStore()
+    for value in OLD:
+        append(store, value)
+    return store
+
+
+def append(store: Store, *values: int, mode: str = "append") -> None:
+    plan = plan_table_write(store, SCHEMA, mode=mode)
+    finish_table_write(store, plan, write_rows(store, plan, batches(*values)))
+
+
+def staged(store: Store, mode: str) -> tuple[TableWritePlan, list[StagedFile]]:
+    """A job of three files that is ready to be published."""
+    plan = plan_table_write(store, SCHEMA, mode=mode)
+    return plan, [f for i, v in enumerate(NEW) for f in write_rows(store, plan, batches(v), task=str(i))]
+
+
+def steps(mode: str) -> int:
+    """How many calls a whole publication makes."""
+    inner = table_of_two_files()
+    plan, files = staged(inner, mode)
+    store = FaultStore(inner)
+    finish_table_write(store, plan, files)
+    return sum(bool(call.keys) for call in store.calls)
+
+
+def expected(mode: str) -> list[list[int]]:
+    return [OLD, NEW if mode == "overwrite" else OLD + NEW]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_driver_that_dies_at_any_step(mode: str, when: Literal["before", "after"]) -> None:
+    outcomes = []
+    for nth in range(1, steps(mode) + 1):
+        inner = table_of_two_files()
+        plan, files = staged(inner, mode)
+        store = FaultStore(inner, [Fault(nth=nth, kind="crash", when=when)])
+        with suppress(SimulatedCrash):
+            finish_table_write(store, plan, files)
+        rows = seen(inner)
+        assert rows in expected(mode), nth
+        if not store.crashed:  # a look at a file that is not there ends before "after"
+            assert (when, rows) == ("after", expected(mode)[1])
+            continue
+        outcomes.append(rows)
+        # The next write is not disturbed, and a week later nothing of the dead job is left.
+        append(inner, 99)
+        assert seen(inner) == sorted([*rows, 99])
+        jobs.sweep(inner, 10**15)
+        jobs.sweep(inner, 2 * 10**15)
+        assert seen(inner) == sorted([*rows, 99])
+        assert len(list(inner.list())) == len(list_files(inner))
+    # Once committed, it stays so.
+    assert len(outcomes) > 12
+    assert outcomes == sorted(outcomes, key=expected(mode).index)
+    assert {tuple(o) for o in outcomes} == {tuple(o) for o in expected(mode)}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_store_that_fails_at_any_step(mode: str, when: Literal["before", "after"]) -> None:
+    for nth in range(1, steps(mode) + 1):
+        inner = table_of_two_files()
+        plan, files = staged(inner, mode)
+        store = FaultStore(inner, [Fault(nth=nth, when=when)])
+        try:
+            finish_table_write(store, plan, files)
+        except UnknownOutcomeError:
+            assert seen(inner) in expected(mode), nth
+        except StorageError:  # while the folder was looked at
+            assert seen(inner) == OLD, nth
+        except WriteFailedError:
+            assert seen(inner) == OLD, nth
+        else:
+            assert seen(inner) == expected(mode)[1], nth
+        append(inner, 99)
+        assert 99 in seen(inner)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_store_that_fails_for_good(mode: str) -> None:
+    """Not even the roll-back works: what was moved so far stays hidden."""
+    for nth in range(1, steps(mode) + 1):
+        inner = table_of_two_files()
+        plan, files = staged(inner, mode)
+        with suppress(StorageError, WriteFailedError):
+            finish_table_write(FaultStore(inner, [Fault(nth=nth, times=10**6)]), plan, files)
+        assert seen(inner) in expected(mode), nth
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_readers_at_every_step_see_all_or_nothing(mode: str) -> None:
+    inner = table_of_two_files()
+    plan, files = staged(inner, mode)
+    views: list[list[int]] = []
+    finish_table_write(FaultStore(inner, before=lambda op, key: views.append(seen(inner))), plan, files)
+    assert views == sorted(views, key=expected(mode).index)
+    assert {tuple(v) for v in views} == {tuple(v) for v in expected(mode)}
+    assert len(list(inner.list())) == len(list_files(inner))
+
+
+class SlowListing(MemoryStore):
+    """Half of each listing is older than the other half: ``between`` runs after its first object."""
+
+    def between(self) -> None: ...
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+        early = list(super().list(prefix, start_after))
+        self.between()
+        late = list(super().list(prefix, start_after))
+        cut = early[len(early) // 2].key if early else ""
+        yield from (m for m in early if m.key < cut)
+        yield from (m for m in late if m.key >= cut)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_whole_job_within_one_listing(mode: str) -> None:
+    store = SlowListing()
+    for value in OLD:
+        append(store, value)
+    todo = [staged(store, mode)]
+
+    def between() -> None:
+        while todo:
+            finish_table_write(store, *todo.pop())
+
+    store.between = between  # type: ignore[method-assign]
+    assert seen(store) == expected(mode)[1]
+
+
+def test_listings_that_never_agree() -> None:
+    store = SlowListing()
+    numbers = iter(range(10**6))
+    append(store, 1)
+    store.between = lambda: store.put(f"part-9{next(numbers):06d}.trv", b"")  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="faster than"):
+        list_files(store)
+
+
+def test_files_of_others_are_always_seen(tmp_path: Path) -> None:
+    write_table({"n": [1]}, tmp_path)
+    (mine,) = tmp_path.iterdir()
+    for name in ("part-00000-copy.trv", "other.trv", mine.name.replace("0", "1")):
+        (tmp_path / name).write_bytes(mine.read_bytes())
+    assert TrevniTable(tmp_path).count() == 4
+
+
+def test_partition_folders_and_globs_know_the_table_s_jobs(tmp_path: Path) -> None:
+    data = {"n": [1, 2], "p": ["x", "y"]}
+    write_table(data, tmp_path, partition_by=["p"])
+    store = open_store(tmp_path)
+    plan = plan_table_write(store, pa.schema([("n", pa.int64()), ("p", pa.string())]), mode="append")
+    files = write_rows(store, plan, [pa.record_batch(data)])
+    crashing = FaultStore(store, [Fault("put_if_absent", "*.end", kind="crash")])
+    with pytest.raises(SimulatedCrash):
+        finish_table_write(crashing, plan, files)
+    assert len(list(tmp_path.rglob("p=x/*.trv"))) == 2
+    for location, count in ((tmp_path, 2), (tmp_path / "p=x", 1), (f"{tmp_path}/p=x/*.trv", 1), (f"{tmp_path}/*", 2)):
+        assert TrevniTable(location).count() == count
+
+
+def test_a_rename_that_fails_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table({"n": OLD}, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    store = open_store(tmp_path)
+    plan, files = staged(store, "overwrite")
+    rename, synced = os.rename, []
+
+    def failing(source: str, target: str) -> None:
+        if target.endswith(files[1].key):
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(WriteFailedError, match="file 2 of 3"):
+        finish_table_write(store, plan, files)
+    monkeypatch.setattr(os, "rename", rename)
+    assert seen(store) == OLD
+    clean(store, plan)
+    assert sorted(tmp_path.rglob("*")) == before
+    # Names reach the disk before the job is committed.
+    monkeypatch.setattr(jobs, "sync_folder", lambda path: synced.append((path, seen(store))))
+    append(store, 7)
+    assert synced == [(str(tmp_path), OLD)]
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_driver_that_dies_between_renames(
+    mode: str, nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    for value in OLD:
+        append(store, value)
+    plan, files = staged(store, mode)
+    rename, count = os.rename, 0
+
+    def dying(source: str, target: str) -> None:
+        nonlocal count
+        if "part-" in os.path.basename(target) and "_staged" not in target:
+            count += 1
+        if count > nth:
+            raise SimulatedCrash
+        rename(source, target)
+        if count == nth:
+            raise SimulatedCrash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", dying)
+        patch.setattr(jobs, "decide", None)  # a dead process rolls nothing back
+        with pytest.raises(SimulatedCrash):
+            finish_table_write(store, plan, files)
+    assert len(list(tmp_path.glob("*.trv"))) == len(OLD) + nth
+    assert seen(store) == OLD
+    append(store, 99)
+    assert seen(store) == [*OLD, 99]
+    jobs.sweep(store, 10**15)
+    jobs.sweep(store, 2 * 10**15)
+    assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == len(OLD) + 1
+    assert not (tmp_path / "_staged").exists()
+
+
+def test_tasks_of_a_job_that_was_given_up_stage_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    plan = plan_table_write(store, SCHEMA, mode="append")
+
+    def outlived() -> Iterator[pa.RecordBatch]:
+        yield from batches(1)
+        give_up(store, plan)
+        yield from batches(2)
+
+    for rows in (outlived(), batches(3)):
+        with pytest.raises((WriteFailedError, StorageError)):
+            write_rows(store, plan, rows)
+    assert [p.name for p in tmp_path.rglob("*")] == ["_staged", f"{plan.write_id}.end"]
+    # Nor can it be committed any more.
+    with pytest.raises(TableNotFoundError):
+        TrevniTable(tmp_path)
+    other = plan_table_write(store, SCHEMA, mode="append")
+    files = write_rows(store, other, batches(4))
+    give_up(store, other)
+    with pytest.raises(WriteFailedError):
+        finish_table_write(store, other, files)
+    append(store, 5)
+    assert seen(store) == [5]
+
+
+def test_what_is_committed_cannot_be_given_up() -> None:
+    inner = table_of_two_files()
+    plan, files = staged(inner, "append")
+    with pytest.raises(SimulatedCrash):
+        finish_table_write(
+            FaultStore(inner, [Fault("put_if_absent", "*.end", kind="crash", when="after")]), plan, files
+        )
+    give_up(inner, plan)
+    assert seen(inner) == OLD + NEW
+
+
+def test_a_lost_reply_to_the_commit_is_looked_up() -> None:
+    inner = table_of_two_files()
+    plan, files = staged(inner, "append")
+    finish_table_write(FaultStore(inner, [Fault("put_if_absent", "*.end", when="after")]), plan, files)
+    assert seen(inner) == OLD + NEW
+    plan, files = staged(inner, "append")
+    faults = [Fault("put_if_absent", "*.end", when="after"), Fault("read", "*.end")]
+    with pytest.raises(UnknownOutcomeError, match="all of the write's rows or none"):
+        finish_table_write(FaultStore(inner, faults), plan, files)
+    assert seen(inner) == sorted(OLD + NEW + NEW)
+
+
+def test_only_what_is_old_is_swept(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    append(store, 1)
+    plan = plan_table_write(store, SCHEMA, mode="append")
+    (file,) = write_rows(store, plan, batches(2))
+    unfinished = store.open_output(f"_staged/{'0' * 32}-1-1/x.trv")
+    unfinished.write(b"half")
+    now = max(m.modified_ms for m in store.list())
+    jobs.sweep(store, now + WEEK)
+    assert store.head(file.staged).size == file.size
+    jobs.sweep(store, now + WEEK + 60_000)
+    assert [p.suffix for p in tmp_path.iterdir()] == [".trv"]
+    assert seen(store) == [1]
+    with pytest.raises(WriteFailedError):
+        finish_table_write(store, plan, [file])
+    assert seen(store) == [1]
+
+
+def test_a_driver_that_wakes_after_it_was_given_up_cannot_commit() -> None:
+    inner = table_of_two_files()
+    plan, files = staged(inner, "append")
+
+    def too_late(op: str, key: str) -> None:
+        if op == "put_if_absent" and key.endswith(".end"):
+            jobs.sweep(inner, 10**15)
+
+    with pytest.raises(WriteFailedError):
+        finish_table_write(FaultStore(inner, before=too_late), plan, files)
+    assert seen(inner) == OLD
+
+
+def test_damaged_records_are_reported() -> None:
+    store = table_of_two_files()
+    store.put("_staged/a.plan", b"{")
+    with pytest.raises(CorruptFileError, match="plan"):
+        list_files(store)
+    store.put("_staged/a.plan", b'{"adds": [], "removes": []}')
+    store.put("_staged/a.end", b"perhaps")
+    with pytest.raises(CorruptFileError, match="neither"):
+        list_files(store)
+
+
+def test_a_file_in_the_way_is_not_replaced() -> None:
+    store = table_of_two_files()
+    plan, files = staged(store, "append")
+    store.put(files[1].key, b"mine")
+    with pytest.raises(WriteFailedError, match="there already"):
+        finish_table_write(store, plan, files)
+    assert store.read(files[1].key).to_pybytes() == b"mine"
+    with pytest.raises(ObjectExistsError):
+        store.put_if_absent(files[1].key, b"")

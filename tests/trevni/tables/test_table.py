@@ -1,0 +1,136 @@
+"""Tables of many files: listing, partitions, filters, splits, staged writes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake.errors import SchemaMismatchError, TableExistsError, TableNotFoundError
+from trilake.expr import parse_filter
+from trilake.storage import open_store
+from trilake.trevni import RowGroupWriter, TrevniFile, TrevniTable, WriteOptions, read_split, write, write_table
+from trilake.trevni.tables.dataset import kept_rows
+
+ROWS = pa.table({"id": range(60_000), "s": [f"s{i}" for i in range(60_000)], "n": [None, 1.5] * 30_000})
+
+
+@pytest.fixture(scope="module")
+def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("t")
+    for year in (2023, 2024):
+        for day in ("a b", "__HIVE_DEFAULT_PARTITION__"):
+            folder = root / f"y={year}" / f"d={day}"
+            folder.mkdir(parents=True)
+            write(ROWS, folder / "part-0.trv", codec="snappy", columns={"id": {"values": True}})
+    (root / "_SUCCESS").touch()
+    return root
+
+
+def test_a_folder_of_partitions(partitioned: Path) -> None:
+    table = TrevniTable(partitioned)
+    assert table.schema.names == ["id", "s", "n", "y", "d"]
+    assert (table.schema.field("y").type, table.schema.field("d").type) == (pa.int32(), pa.string())
+    assert table.count() == 240_000
+    assert table.count("id < 10") == 40
+    assert table.count("y = 2023 AND d IS NULL AND id BETWEEN 5 AND 9") == 5
+    found = table.to_arrow(["S", "d"], "id = 59999 AND y = 2023 AND n > 1").to_pylist()
+    assert sorted(found, key=str) == [{"s": "s59999", "d": "a b"}, {"s": "s59999", "d": None}]
+    assert table.explain("y = 2024").skipped == table.files("y = 2023")["path"].to_pylist()
+    assert table.files()["num_records"].to_pylist() == [60_000] * 4
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows"),
+    [
+        ("y=2023/d=a b/part-0.trv", 60_000),
+        ("y=*/d=a*", 120_000),
+        ("**/*.trv", 240_000),
+        ("y=202[!3]/**/part-?.trv", 120_000),
+    ],
+)
+def test_files_and_globs(partitioned: Path, pattern: str, rows: int) -> None:
+    assert TrevniTable(f"{partitioned}/{pattern}").count() == rows
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    for location in (tmp_path, tmp_path / "*.trv", tmp_path / "x.trv"):
+        with pytest.raises(TableNotFoundError):
+            TrevniTable(location)
+
+
+def test_splits_travel_and_cover_all_rows(partitioned: Path) -> None:
+    table = TrevniTable(partitioned)
+    splits = pickle.loads(pickle.dumps(table.splits("y = 2023", size=50_000)))
+    assert len(splits) > 8
+    filter = parse_filter("id % 1000 = 7", table.schema)
+    rows = [i for split in splits for b in read_split(split, table.schema, ["id"], filter) for i in b["id"].to_pylist()]
+    assert sorted(rows) == sorted(list(range(7, 60_000, 1000)) * 2)
+
+
+def test_first_values_of_sorted_columns_spare_blocks(partitioned: Path, tmp_path: Path) -> None:
+    file = TrevniFile(next(partitioned.rglob("*.trv")))
+    filter = parse_filter("id >= 30000 AND id < 30010", ROWS.schema)
+    ((start, stop),) = kept_rows(file, filter, 0, file.row_count)
+    assert 0 < start <= 30_000
+    assert 30_010 <= stop < 60_000
+    # A column that only looks sorted: the firsts of its blocks ascend, and a value far from them is not lost.
+    ids = np.arange(60_000)
+    ids[50] = 59_999
+    write(pa.table({"id": ids}), tmp_path / "t.trv", columns={"id": {"values": True}})
+    assert TrevniTable(tmp_path).count("id = 59999") == 2
+
+
+def test_missing_columns_are_null_and_other_types_are_cast_or_refused(tmp_path: Path) -> None:
+    write({"a": [1, 2], "b": ["x", "y"]}, tmp_path / "1.trv")
+    write({"a": pa.array([3], pa.int32())}, tmp_path / "2.trv")
+    table = TrevniTable(tmp_path)
+    assert table.to_arrow().sort_by("a").to_pydict() == {"a": [1, 2, 3], "b": ["x", "y", None]}
+    assert table.count("b IS NULL") == 1
+    write({"a": ["no number"]}, tmp_path / "3.trv")
+    with pytest.raises(SchemaMismatchError):
+        TrevniTable(tmp_path).to_arrow()
+
+
+def test_writing_a_table(tmp_path: Path) -> None:
+    table = ROWS.append_column("p", pa.array(["a/b c", "", None] * 20_000))
+    done = write_table(table, tmp_path / "t", partition_by=["p"], options=WriteOptions(row_group_size=50_000))
+    assert done.rows_added == 60_000
+    assert done.files_added > 2
+    back = TrevniTable(tmp_path / "t")
+    assert back.count("p = 'a/b c'") == 20_000
+    assert back.count("p IS NULL") == 40_000
+    with pytest.raises(TableExistsError):
+        write_table(table, tmp_path / "t")
+    assert write_table(table, tmp_path / "t", mode="ignore").files_added == 0
+    write_table(ROWS, tmp_path / "t", mode="overwrite")
+    assert TrevniTable(tmp_path / "t").to_arrow().sort_by("id").equals(ROWS)
+    assert {path.name for path in (tmp_path / "t").rglob("*") if path.is_file()} == {
+        path.rpartition("/")[2] for path in TrevniTable(tmp_path / "t").files()["path"].to_pylist()
+    }
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    batches = [ROWS.to_batches()[0], pa.record_batch({"x": [1]})]
+    with pytest.raises(SchemaMismatchError):
+        write_table(batches, tmp_path / "t")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_is_staged_is_not_seen(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with RowGroupWriter(store, ROWS.schema, "w") as writer:
+        writer.write(ROWS.to_batches()[0])
+    assert writer.files
+    with pytest.raises(TableNotFoundError):
+        TrevniTable(tmp_path)
+
+
+def test_an_empty_table_keeps_its_schema() -> None:
+    write_table(ROWS.slice(0, 0), "memory://empty-trevni")
+    table = TrevniTable("memory://empty-trevni")
+    assert table.schema.equals(ROWS.schema)
+    assert table.to_arrow().num_rows == 0
