@@ -163,7 +163,8 @@ def test_written_rows_come_back(session: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_failed_job_changes_nothing(session: SparkSession, tmp_path: Path) -> None:
-    """Tasks that Spark stops late may leave hidden files, see ``trilake.trevni.tables.jobs``; readers see the old rows."""
+    """Tasks that Spark stops late may leave hidden files, see ``trilake.trevni.tables.jobs``; readers see the old
+    rows."""
     path = str(tmp_path / "t")
     session.range(4).write.format("trevni").mode("append").save(path)
 

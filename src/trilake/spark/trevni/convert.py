@@ -58,7 +58,8 @@ def to_trevni(
     format: ``avro``, ``json``, ``csv``, or another that Spark reads.
     mode: ``error``, ``append`` or ``overwrite``, for a target that has files already.
     options: for Spark's reader of the format, such as ``header`` for CSV; none for Avro.
-    properties: how files are written, see :func:`trilake.trevni.tables.table_write.write_options`; for Avro ``codec`` only.
+    properties: how files are written, see :func:`trilake.trevni.tables.table_write.write_options`; for Avro ``codec``
+    only.
     partition_by: columns that become folders; not for Avro, whose files stay in the folders that they are in.
     storage_options: for the stores of Avro files and of the target.
 

@@ -30,8 +30,8 @@ def write_dataframe(
 ) -> TableWrite:
     """Run the write as one Spark job and put its files in their places.
 
-    Raises as :func:`trilake.trevni.tables.table_write.plan_table_write` does, and ``WriteFailedError`` where a task failed:
-    then nothing was written.
+    Raises as :func:`trilake.trevni.tables.table_write.plan_table_write` does, and ``WriteFailedError`` where a task
+    failed: then nothing was written.
     """
     target, given = open_store(uri, dict(store)), dict(store)
     schema = from_spark(df.schema).to_arrow_schema()

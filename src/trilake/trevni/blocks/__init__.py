@@ -1,0 +1,1 @@
+"""Blocks and headers: codecs, layout, kernels, what is read of a column."""

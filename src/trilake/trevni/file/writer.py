@@ -1,7 +1,8 @@
 """Writing files: :func:`write` for data that is at hand, :class:`TrevniWriter` for data that comes in batches.
 
-Columns are encoded as rows come and wait in a :class:`~trilake.trevni.blocks.encode.Spool`; the header, which needs their
-sizes, is written when all rows are there, and the columns after it.  The file appears when it is whole, or not at all.
+Columns are encoded as rows come and wait in a :class:`~trilake.trevni.blocks.encode.Spool`; the header, which needs
+their sizes, is written when all rows are there, and the columns after it.  The file appears when it is whole, or not at
+all.
 """
 
 from __future__ import annotations

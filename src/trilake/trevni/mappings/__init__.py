@@ -1,0 +1,1 @@
+"""Records of Avro, Protocol Buffers and Thrift as columns."""

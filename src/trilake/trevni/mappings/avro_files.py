@@ -119,8 +119,8 @@ class AvroFile:
     def records(self, *, named: bool = False) -> Iterator[Any]:
         """The records, as fastavro gives them.
 
-        With ``named``, values of unions with several branches are as :func:`trilake.trevni.mappings.avro.write_avro` takes them
-        with ``named``.
+        With ``named``, values of unions with several branches are as :func:`trilake.trevni.mappings.avro.write_avro`
+        takes them with ``named``.
         """
         schema = with_named_branches(self.schema) if named else self.schema.root
         parsed = fastavro.parse_schema(schema)

@@ -1,0 +1,1 @@
+"""Nested rows as columns and back, and their Arrow types."""

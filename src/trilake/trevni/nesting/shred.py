@@ -284,7 +284,8 @@ class ListShredder(Shredder):
 
 
 class PlainShredder(Shredder):
-    """A field of columns that are given: see :func:`trilake.trevni.nesting.assemble.plain_nodes`.  It cannot hold nulls."""
+    """A field of columns that are given: see :func:`trilake.trevni.nesting.assemble.plain_nodes`.  It cannot hold
+    nulls."""
 
     def __init__(self, node: Node, columns: Sequence[PhysicalColumn], owned: bool = False) -> None:
         self.field, self._node = node.field, node

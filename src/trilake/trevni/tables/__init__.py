@@ -1,0 +1,1 @@
+"""Folders of files as tables; jobs that write them; streams."""

@@ -124,8 +124,8 @@ def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
 
 
 def list_files(store: Store) -> list[DataFile]:
-    """The files below a table's root, in key order, see :func:`trilake.trevni.tables.jobs.visible`: without those whose names
-    say that readers shall pass them over.
+    """The files below a table's root, in key order, see :func:`trilake.trevni.tables.jobs.visible`: without those whose
+    names say that readers shall pass them over.
     """
     return [_data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
 
