@@ -20,6 +20,7 @@ from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import Store
+from trilake.storage.options import ALLOW_FOREIGN_FILES
 from trilake.storage.uri import parse_location
 from trilake.table import Explanation, FilterLike, Table
 from trilake.timestamps import TimestampLike
@@ -216,6 +217,7 @@ def write(
     user_metadata: str | None = None,
     data_format: str | None = None,
     optimize_write: bool | None = None,
+    allow_foreign_files: bool = False,
 ) -> WriteResult:
     """Write rows into a table as one commit.
 
@@ -249,12 +251,14 @@ def write(
         this library reads such a table.
     optimize_write: whether rows of a partition are brought together before they are written, for fewer and larger
         files; as the table's ``delta.autoOptimize.optimizeWrite`` says by default.
+    allow_foreign_files: make a new Delta table or Lance dataset although files lie in the folder that are of no table.
+        Its readers do not see them.  A folder of Trevni files can never hold others.
 
     Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
     is ever visible.
 
-    Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or
-    ``UnsupportedProtocolError``.
+    Raises ``TableExistsError`` (``ForeignFilesError`` where files of others are in the way of a new table),
+    ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or ``UnsupportedProtocolError``.
 
     >>> import pyarrow as pa, trilake
     >>> trilake.write(pa.table({"n": [1]}), "memory://doc-write", mode="overwrite").rows_added
@@ -268,7 +272,7 @@ def write(
     from trilake.frames import arrow_batches, is_dataframe
 
     parsed = parse_mode(mode)
-    options = dict(storage_options or {})
+    options = _allowing(storage_options, allow_foreign_files)
     if _format(format).name != "delta":
         log_only = (replace_where, schema_mode, txn, isolation, user_metadata, data_format, optimize_write)
         if partition_overwrite == "dynamic" or any(value is not None for value in log_only):
@@ -303,6 +307,11 @@ def write(
     schema, batches = arrow_batches(data)
     log = DeltaLog(open_store(uri, options), standard_engine())
     return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))
+
+
+def _allowing(options: Mapping[str, str] | None, foreign_files: bool) -> dict[str, str]:
+    """Storage options, with the permission to make a table among files of others."""
+    return {**(options or {}), **({ALLOW_FOREIGN_FILES: "true"} if foreign_files else {})}
 
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -384,6 +393,7 @@ def create(
     defaults: Mapping[str, str] | None = None,
     data_format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    allow_foreign_files: bool = False,
 ) -> int:
     """Make a Delta table without rows, as one commit; the version that there is afterwards.
 
@@ -401,6 +411,7 @@ def create(
     identity_takes_values: whether rows may come with values of identity columns.
     defaults: SQL expressions of values for rows that leave a column out.
     data_format: format of the data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``.
+    allow_foreign_files: make it although files lie in the folder that are of no table; its readers do not see them.
 
     Raises ``TableExistsError``, ``TableNotFoundError``, ``InvalidArgumentError`` or ``ExpressionError``.
 
@@ -430,7 +441,9 @@ def create(
         data_format=data_format,
     )
     return create_table(
-        DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine()), description, mode=mode
+        DeltaLog(open_store(uri, _allowing(storage_options, allow_foreign_files)), standard_engine()),
+        description,
+        mode=mode,
     ).version
 
 

@@ -2,12 +2,37 @@
 
 An error says what is wrong, where, and what to do about it.  ``code`` is stable: programs may branch on it, texts may
 change.  The parameters (``file``, ``version``, ``column`` and whatever else a subclass names) are kept apart from the
-prose in :attr:`TrilakeError.context`.
+prose in :attr:`TrilakeError.context`.  Secrets that URIs may hold are masked before an error keeps them.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
+
+_SECRET = re.compile(
+    # user:password@, in any URI
+    r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)"
+    # parameters of signed URIs, and of connection strings
+    r"|(?<=[?&;])((?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid"
+    r"|accountkey|sharedaccesssignature|sharedaccesskey|password|passwd|pwd|secret|token|access_token|access_key"
+    r"|secret_key|api_key|apikey)=)[^&;\s'\")]+",
+    re.IGNORECASE,
+)
+
+
+def masked(text: str) -> str:
+    """A text without the secrets of URIs in it: users with passwords, signatures, keys and tokens.
+
+    >>> masked("s3://key:secret@bucket/t"), masked("https://a.blob/t?sv=1&sig=abc%3D&se=2")
+    ('s3://***@bucket/t', 'https://a.blob/t?sv=1&sig=***&se=2')
+    """
+    # Nearly every text has neither.
+    return _SECRET.sub(lambda m: f"{m[1] or ''}***", text) if "@" in text or "=" in text else text
+
+
+def _masked_value(value: Any) -> Any:
+    return masked(value) if isinstance(value, str) else value
 
 
 class TrilakeError(Exception):
@@ -29,10 +54,10 @@ class TrilakeError(Exception):
     default_help: ClassVar[str | None] = None
 
     def __init__(self, message: str, *, help: str | None = None, **context: Any) -> None:
-        self.message = message
-        self.help = help if help is not None else self.default_help
-        self.context = {k: v for k, v in context.items() if v is not None}
-        super().__init__(message)
+        self.message = masked(message)
+        self.help = _masked_value(help) if help is not None else self.default_help
+        self.context = {k: _masked_value(v) for k, v in context.items() if v is not None}
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         where = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in self.context.items())
@@ -122,6 +147,18 @@ class ObjectExistsError(StorageError, FileExistsError):
     code = "OBJECT_EXISTS"
 
 
+class OtherStoreError(StorageError):
+    """A table's log names a file on another kind of store than the table's own, and no option allows that."""
+
+    code = "OTHER_STORE"
+
+
+class ClockError(TrilakeError):
+    """This machine's clock and the store's differ too much to tell what is old enough to be deleted."""
+
+    code = "CLOCK"
+
+
 class UnknownOutcomeError(StorageError):
     """A write whose reply was lost: it may or may not have landed.  Nothing may be deleted because of it."""
 
@@ -143,6 +180,13 @@ class TableExistsError(TrilakeError):
 
     code = "TABLE_EXISTS"
     default_help = 'pass mode="append" or mode="overwrite" to write into it, or mode="ignore" to leave it as it is'
+
+
+class ForeignFilesError(TableExistsError):
+    """A new table would lie among files that are not its own: readers of the table would not see their rows."""
+
+    code = "FOREIGN_FILES"
+    default_help = "write to another folder, or make a table of the files with convert_to_delta"
 
 
 class VersionNotFoundError(TrilakeError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -17,7 +18,8 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.storage.base import Store
+from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.memory import MemoryStore
 
 Action = Mapping[str, Any]
@@ -119,3 +121,20 @@ def fixed_runtime(start_ms: int = 1_600_000_000_000) -> Runtime:
 def rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows in an order that does not depend on how they were read."""
     return sorted(table.to_pylist(), key=repr)
+
+
+class ClockedStore(FaultStore):
+    """A store whose own clock is that of a test: what is written to ask for the time is of ``clock()``."""
+
+    def __init__(self, inner: Store, clock: Callable[[], int], faults: Iterable[Fault] = ()) -> None:
+        super().__init__(inner, faults)
+        self.clock = clock
+
+    def head(self, key: str) -> ObjectMeta:
+        meta = super().head(key)
+        return replace(meta, modified_ms=self.clock()) if ".trilake-" in key else meta
+
+
+def clocked(log: DeltaLog, clock: Callable[[], int]) -> DeltaLog:
+    """The log on a store whose own clock is ``clock``."""
+    return DeltaLog(ClockedStore(log.store, clock), log.engine)

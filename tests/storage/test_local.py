@@ -17,7 +17,7 @@ from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError,
 from trilake.storage import open_store
 from trilake.storage import renameat as renameat_module
 from trilake.storage.base import Store
-from trilake.storage.local import MAP_FROM
+from trilake.storage.local import MAP_FROM, make_folder
 
 
 @pytest.fixture
@@ -64,16 +64,35 @@ def steps(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
 
         monkeypatch.setattr(os, name, call)
 
+    make_folder(str(root.parent))  # known to this process already
     for name in ("fsync", "link", "rename", "unlink", "mkdir"):
         record(name)
     return seen
 
 
+def test_3_folders_made_by_another_process_are_synced_into_those_above(
+    store: Store, root: Path, steps: list[str]
+) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+    steps.clear()
+    store.put("a/b/k", b"x")
+    made = ["fsync .", "fsync t", "fsync t/a"]
+    assert steps == ["fsync t/a/b/TEMP", *made, "rename t/a/b/TEMP t/a/b/k", "fsync t/a/b"]
+    steps.clear()
+    store.put("a/b/l", b"x")
+    assert steps == ["fsync t/a/b/TEMP", "rename t/a/b/TEMP t/a/b/l", "fsync t/a/b"]
+    # A folder of the same name need not be the same folder.
+    (root / "a").rename(root / "old")
+    (root / "a" / "b").mkdir(parents=True)
+    steps.clear()
+    store.put("a/b/k", b"x")
+    assert steps == ["fsync t/a/b/TEMP", "fsync t", "fsync t/a", "rename t/a/b/TEMP t/a/b/k", "fsync t/a/b"]
+
+
 def test_3_put_if_absent_syncs_the_file_before_its_name_and_the_folder_after(
     store: Store, root: Path, steps: list[str]
 ) -> None:
-    root.mkdir()
-    (root / "log").mkdir()
+    store.put("log/first", b"x")
     steps.clear()
     store.put_if_absent("log/0", b"x")
     assert steps == ["fsync t/log/TEMP", "link t/log/TEMP t/log/0", "unlink t/log/TEMP", "fsync t/log"]
@@ -83,8 +102,7 @@ def test_3_put_if_absent_syncs_the_file_before_its_name_and_the_folder_after(
 def test_3_put_and_close_sync_the_file_before_its_name_and_the_folder_after(
     store: Store, root: Path, steps: list[str], how: str
 ) -> None:
-    root.mkdir()
-    (root / "k").write_bytes(b"old")
+    store.put("k", b"old")
     steps.clear()
     if how == "put":
         store.put("k", b"new")
@@ -386,3 +404,54 @@ def test_files_that_cannot_be_mapped_are_read(store: Store, monkeypatch: pytest.
     monkeypatch.setattr("pyarrow.memory_map", fails_with(errno.ENODEV))
     with store.open_input("k") as file:
         assert file.read() == b"content"
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, root: Path) -> Path:
+    """A folder of somebody else's with one file, which ``root/a/link`` names."""
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "k").write_bytes(b"theirs")
+    (root / "a").mkdir(parents=True)
+    (root / "a" / "link").symlink_to(other, target_is_directory=True)
+    return other
+
+
+def test_nothing_is_deleted_behind_a_link(store: Store, elsewhere: Path) -> None:
+    with pytest.raises(StorageError, match="behind a link"):
+        store.delete(["a/link/k"])
+    assert (elsewhere / "k").read_bytes() == b"theirs"
+    store.delete(["a/link"])  # the link itself is a name in the table's own folder
+    assert (elsewhere / "k").read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("how", ["put", "open_output"])
+def test_nothing_is_replaced_behind_a_link_but_new_files_may_come(
+    store: Store, root: Path, elsewhere: Path, how: str
+) -> None:
+    def write(key: str) -> None:
+        if how == "put":
+            store.put(key, b"ours")
+            return
+        with store.open_output(key) as file:
+            file.write(b"ours")
+
+    with pytest.raises(StorageError, match="behind a link"):
+        write("a/link/k")
+    assert (elsewhere / "k").read_bytes() == b"theirs"
+    write("a/link/new")
+    assert store.read("a/link/new").to_pybytes() == b"ours"
+    assert files(elsewhere) == ["k", "new"]
+
+
+def test_a_table_may_be_opened_by_a_link(tmp_path: Path, root: Path) -> None:
+    root.mkdir()
+    (tmp_path / "name").symlink_to(root, target_is_directory=True)
+    linked = open_store(tmp_path / "name")
+    linked.put("k", b"1")
+    linked.put("k", b"2")
+    linked.delete(["k"])
+    assert files(root) == []

@@ -28,6 +28,7 @@ from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError
 from trilake.storage.base import Store
+from trilake.storage.ownership import discard
 
 if TYPE_CHECKING:
     from trilake.lance.manifest import Fragment
@@ -165,7 +166,7 @@ class DeltaTarget:
         return Done(done.version, done.files_added, done.bytes_added)
 
     def discard(self, written: Sequence[WrittenFiles]) -> None:
-        self.log.store.delete([unquote(str(a["path"])) for part in written for a in part.actions])
+        discard(self.log.store, [unquote(str(a["path"])) for part in written for a in part.actions])
 
 
 def _delta(store: Store, source: Source, wish: Wish, exists: bool) -> DeltaTarget:

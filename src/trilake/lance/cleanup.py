@@ -2,7 +2,9 @@
 
 What is deleted, and in which order: manifests of versions that are too old come last, so that a clean-up that dies can
 be repeated.  A file that no manifest names may be of a write that is not committed yet: it stays until it is a week
-old, whatever version is asked for.
+old, whatever version is asked for.  Only files go that have the names of a dataset's files, where a dataset has them,
+behind no link and in no other table (:mod:`trilake.storage.ownership`); and nothing goes while this machine's clock is
+ahead of the store's.
 """
 
 from __future__ import annotations
@@ -17,10 +19,16 @@ from trilake.lance.runtime import Runtime
 from trilake.lance.versions import list_versions, read_tags
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.ownership import agreed_time, old_temporaries, own_keys
 
 #: Age in ms from which on a file that no manifest ever named is removed.
 UNVERIFIED_MS = 7 * 24 * 3600 * 1000
 _FOLDERS = ("data", "_deletions", "_indices", "_transactions")
+#: What clean-ups remove: the names that writers of datasets give.
+_NAMES = (
+    r"data/[^/]+\.lance|_deletions/[0-9]+-[0-9]+-[0-9]+\.(?:arrow|bin)|_transactions/[^/]+\.txn"
+    r"|_indices/[0-9a-fA-F-]{36}/(?:[^/]+/)?[^/]+|_versions/[0-9]+\.manifest"
+)
 
 
 @dataclass(frozen=True)
@@ -58,14 +66,14 @@ def cleanup(
         writes: a write under way would lose its files.
     error_if_tagged: refuse where a tag names a version that would go; else those stay.
 
-    Raises ``InvalidArgumentError`` for tagged versions, ``CorruptLogError`` for a manifest that cannot be read: then
-    nothing is removed.
+    Raises ``InvalidArgumentError`` for tagged versions, ``CorruptLogError`` for a manifest that cannot be read,
+    ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.
     """
     runtime = runtime or Runtime()
-    now_ms = runtime.clock_ns() // 10**6
     listing = list_versions(store)
     if not listing.versions:
         return CleanupStats(0, 0)
+    now_ms = agreed_time(store, runtime.clock_ns() // 10**6)
     tagged = {tag.version: name for name, tag in read_tags(store).items()}
     keep: set[str] = set()
     old_files: set[str] = set()
@@ -91,7 +99,7 @@ def cleanup(
         keep |= files_of(manifest)
     limit = 0 if delete_unverified else UNVERIFIED_MS
     gone = [m for folder in _FOLDERS for m in store.list(folder) if _removable(m, keep, old_files, now_ms, limit)]
-    unfinished = [m for folder in _FOLDERS for m in store.unfinished(folder) if now_ms - m.modified_ms >= limit]
+    unfinished = old_temporaries(store, "", now_ms - limit + 1)
     manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
     # A writer may have committed meanwhile on what looked forgotten: only files that the newest does not name may go.
     newest = list_versions(store)
@@ -99,7 +107,8 @@ def cleanup(
         if version > listing.latest:
             key = newest.key(version)
             keep |= files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))
-    gone = [m for m in gone if not _named(m.key, keep)]
+    own = set(own_keys(store, [m.key for m in (*gone, *manifests) if not _named(m.key, keep)], _NAMES, what="clean-up"))
+    gone, manifests = [m for m in gone if m.key in own], [m for m in manifests if m.key in own]
     _delete(store, [*gone, *unfinished])
     _delete(store, manifests)
     return CleanupStats(sum(m.size for m in (*gone, *manifests)), len(old))
@@ -129,4 +138,4 @@ def cleanup_partial_writes(dataset_uri: str | os.PathLike[str], objects: list[tu
     Multipart uploads that never ended have no file: the store's own rules remove them.
     """
     store = open_store(dataset_uri)
-    store.delete([f"data/{path}" for path, _ in objects])
+    store.delete(own_keys(store, [f"data/{path}" for path, _ in objects], _NAMES, what="clean-up"))

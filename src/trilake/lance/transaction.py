@@ -51,7 +51,15 @@ from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.proto import transaction_pb2 as tx
 from trilake.lance.runtime import Runtime
 from trilake.lance.schema import LanceSchema
-from trilake.lance.versions import LATEST, Listing, Scheme, choose_version, list_versions, manifest_key
+from trilake.lance.versions import (
+    LATEST,
+    Listing,
+    Scheme,
+    check_place,
+    choose_version,
+    list_versions,
+    manifest_key,
+)
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.lance")
@@ -272,6 +280,8 @@ def commit(
                 check(newest)
         elif not isinstance(transaction.operation, op.Overwrite):
             raise DatasetNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
+        else:
+            check_place(store)
         old = None
         if isinstance(transaction.operation, op.Restore):
             old = load(store, transaction.operation.version, listing)

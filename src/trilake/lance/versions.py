@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +21,11 @@ from trilake.errors import (
     InvalidArgumentError,
     ObjectExistsError,
     ObjectNotFoundError,
+    TableExistsError,
 )
 from trilake.lance.errors import DatasetNotFoundError, DatasetVersionNotFoundError
 from trilake.storage.base import Store
+from trilake.storage.foreign import check_no_foreign_files
 
 VERSIONS, TAGS = "_versions", "_refs/tags"
 #: A byte copy of the newest manifest: written for readers of old, never read.
@@ -87,6 +89,25 @@ def list_versions(store: Store) -> Listing:
         )
     scheme: Scheme = "v2" if found["v2"] else "v1"
     return Listing(scheme, tuple(sorted(set(found[scheme]))))
+
+
+#: Where data files of a dataset are, and how they end; the rest of their names is their writers' choice.
+_DATA = re.compile(r"data/[^/]+\.lance")
+
+
+def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
+    """See whether a new dataset may be at the root of the store.
+
+    Parameters
+    ----------
+    now_ms: by what time a data file is too old to be of a write at work; ``None`` for whatever its age.
+    named: keys that the dataset itself names.
+
+    Raises ``TableExistsError`` where a Delta table is, ``ForeignFilesError`` where files are that are no dataset's.
+    """
+    if next(iter(store.list("_delta_log")), None) is not None:
+        raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
+    check_no_foreign_files(store, own=_DATA, named=named, now_ms=now_ms)
 
 
 def exists(store: Store) -> bool:

@@ -15,7 +15,7 @@ from trilake.lance.errors import CommitConflictError, DatasetExistsError
 from trilake.lance.manifest import Fragment, Manifest
 from trilake.lance.runtime import Runtime
 from trilake.lance.snapshot import Snapshot
-from trilake.lance.versions import list_versions
+from trilake.lance.versions import check_place, list_versions
 from trilake.lance.writing import Progress, Target, WriteOptions, discard, write_fragments
 from trilake.storage.base import Store
 
@@ -40,13 +40,15 @@ class WritePlan:
         return Target.new(schema, nulls=self.options.nulls)
 
 
-def plan_write(store: Store, mode: Mode, options: WriteOptions | None = None) -> WritePlan:
+def plan_write(
+    store: Store, mode: Mode, options: WriteOptions | None = None, runtime: Runtime | None = None
+) -> WritePlan:
     """Look at the dataset that is written to.
 
     An append, or an overwrite, of a dataset that is not there begins it.
 
-    Raises ``TableExistsError`` where a dataset to be created is there, ``UnsupportedProtocolError`` for one that must
-    not be written to.
+    Raises ``TableExistsError`` where a dataset to be created is there, or the files of others,
+    ``UnsupportedProtocolError`` for one that must not be written to.
     """
     if mode not in ("create", "append", "overwrite"):
         raise InvalidArgumentError(f"mode is {mode!r}", help="it is create, append or overwrite")
@@ -59,8 +61,8 @@ def plan_write(store: Store, mode: Mode, options: WriteOptions | None = None) ->
             version=listing.latest,
         )
     base = None
-    if not listing.versions and next(iter(store.list("_delta_log")), None) is not None:
-        raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
+    if not listing.versions:
+        check_place(store, now_ms=(runtime or Runtime()).clock_ns() // 10**6)
     if listing.versions:
         base = transaction.load(store, listing.latest, listing)
         base.check_writable(store.uri)
@@ -116,7 +118,7 @@ def write(
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or
     ``UnknownOutcomeError``.  Of a write that fails nothing is ever visible.
     """
-    plan = plan_write(store, mode, options)
+    plan = plan_write(store, mode, options, runtime)
     target = plan.target(schema)
     fragments = write_fragments(store, batches, target, plan.options, runtime, progress)
     return commit_write(store, plan, target, fragments, runtime)

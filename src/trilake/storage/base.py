@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +148,24 @@ class Store(ABC):
         """The absolute file path of a key, where the store is the local file system; else ``None``."""
         return None
 
-    def sibling(self, uri: str) -> Store:
-        """A store with the same options at another root of the same kind, for absolute paths in a log."""
-        from trilake.storage import open_store
+    def passes_link(self, key: str) -> bool:
+        """Whether a folder between the root and the last part of ``key`` is a link, which only file systems have."""
+        return False
 
+    def sibling(self, uri: str) -> Store:
+        """A store with the same options at another root, for absolute paths in a log.
+
+        Raises ``OtherStoreError`` for a root of another kind, unless the option ``allow_other_stores`` is ``"true"``:
+        a table in a bucket must not make its readers open files of their own disk.
+        """
+        from trilake.storage import open_store
+        from trilake.storage.uri import check_same_kind
+
+        check_same_kind(self.uri, uri, self.options)
         return open_store(uri, self.options)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.uri!r})"
+        return f"{type(self).__name__}({masked(self.uri)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         from trilake.storage import open_store

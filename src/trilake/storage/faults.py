@@ -195,6 +195,9 @@ class FaultStore(Store):
     def local_path(self, key: str) -> str | None:
         return self.inner.local_path(key)
 
+    def passes_link(self, key: str) -> bool:
+        return self.inner.passes_link(key)
+
     def sibling(self, uri: str) -> Store:
         other = FaultStore(self.inner.sibling(uri), before=self.before, sleep=self._sleep)
         other._state = self._state

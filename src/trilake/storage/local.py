@@ -8,6 +8,9 @@ step; then the folder is forced to disk.  A process that dies in between leaves 
 The step before the last is where ``put_if_absent`` has its one winner: ``link`` fails where the name exists, whoever
 made it.  Creating the name first and writing through it would show readers half an object, and looking before a rename
 lets two writers both win.  Names that start with ``.`` are passed over by Delta, Lance, Hive and Spark readers.
+
+Links to folders are followed by whoever reads and by whoever makes a new file.  Nothing is deleted or replaced behind
+one: what lies there may be anybody's.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import sys
 from bisect import bisect_right
@@ -30,6 +34,7 @@ from trilake.storage.renameat import rename_noreplace
 from trilake.storage.writer import AtomicWriter
 
 TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
+_TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")
 
 #: Objects of at least this many bytes are mapped, smaller ones are read.
 MAP_FROM = 1 << 20
@@ -39,12 +44,20 @@ _BUFFER = 1 << 18  # how much a writer collects before it calls the kernel
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait for its other end
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 _MISSING = (FileNotFoundError, NotADirectoryError)
+#: A folder that is only walked through needs no right to list it.
+_WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def temporary_name() -> str:
+    """A name that nobody else has, for a file or folder that listings do not show."""
+    return f"{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
 
 
 class LocalStore(Store):
     """The folder ``root``, an absolute path; it is created with the first write.
 
-    Links to files and folders are followed, in listings too.  Deleting removes files; empty folders stay.
+    Links to files and folders are followed, in listings too, but nothing is deleted or replaced behind a link to a
+    folder.  Deleting removes files; empty folders stay.
     """
 
     def __init__(self, uri: str, root: str, options: Mapping[str, str] | None = None) -> None:
@@ -195,14 +208,43 @@ class LocalStore(Store):
         return _LocalWriter(self._root, check_key(key)).as_io()
 
     def delete(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            path = self._root + check_key(key)
-            try:
-                os.unlink(path)
-            except _MISSING:
-                continue
-            except OSError as e:
-                raise storage_error(e, "delete", path, writing=True) from e
+        at, fd = None, -1  # keys of one folder mostly come together
+        try:
+            for key in keys:
+                folder, _, name = check_key(key).rpartition("/")
+                try:
+                    if folder != at:
+                        if fd >= 0:
+                            os.close(fd)
+                        at, fd = None, -1
+                        fd = self._open_folder(folder)
+                        at = folder
+                    os.unlink(name, dir_fd=fd)
+                except _MISSING:
+                    continue
+                except OSError as e:
+                    raise storage_error(e, "delete", self._root + key, writing=True) from e
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _open_folder(self, folder: str) -> int:
+        """A folder below the root, opened step by step: a link, even one that is put there now, is never followed."""
+        fd = os.open(self._root, _WALK)
+        try:
+            for part in folder.split("/") if folder else ():
+                below = os.open(part, _WALK | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(fd)
+                fd = below
+        except OSError as e:
+            os.close(fd)
+            if e.errno in (errno.ENOTDIR, errno.ELOOP) and self.passes_link(f"{folder}/x"):
+                raise _behind_link("deleted", self._root + folder) from e
+            raise
+        return fd
+
+    def passes_link(self, key: str) -> bool:
+        return _passes_link(self._root, check_key(key))
 
     @staticmethod
     def _fail(error: OSError, doing: str, path: str) -> NoReturn:
@@ -215,8 +257,9 @@ class _LocalWriter(AtomicWriter):
     def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
         self._path = root + key
         self._folder = os.path.dirname(self._path)
-        self._temp = f"{self._folder}/{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
+        self._temp = f"{self._folder}/{temporary_name()}"
         self._absent = absent
+        self._linked = not absent and _passes_link(root, key)
         try:
             self._file = io.FileIO(self._temp, "xb")
         except FileNotFoundError:
@@ -242,12 +285,13 @@ class _LocalWriter(AtomicWriter):
             self._buffer.flush()
             sync(self._file.fileno())
             self._file.close()
-            if self._absent:
+            make_folder(self._folder)
+            if self._absent or self._linked:
                 _link(self._temp, self._path)
             else:
                 os.rename(self._temp, self._path)
             landed = True
-            if self._absent:
+            if self._absent or self._linked:
                 with suppress(OSError):  # the object is there; at worst a temporary file is left
                     os.unlink(self._temp)
             sync_folder(self._folder)
@@ -259,6 +303,8 @@ class _LocalWriter(AtomicWriter):
             self._discard()
             if self._absent and isinstance(e, FileExistsError):
                 raise ObjectExistsError("an object with this key exists already", file=self._path) from None
+            if self._linked and isinstance(e, FileExistsError):
+                raise _behind_link("replaced", self._path) from e
             raise storage_error(e, "write", self._path, writing=True) from e
         except BaseException:
             self._discard()  # an interrupt, or a file system that cannot do it
@@ -299,19 +345,62 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
+#: Folders whose names this process has forced to disk, with device and inode: a folder of the same name may be new.
+_DURABLE: dict[str, tuple[int, int]] = {}
+_DURABLE_MOST = 1 << 14
+
+
 def make_folder(path: str) -> None:
-    """Create a folder and those above it, durably.  It may exist already."""
-    if os.path.isdir(path):
+    """Create a folder and those above it, durably.
+
+    A folder that exists may have been made just now by a process that has not forced it to disk, and may not live to
+    do it: the first time that this process meets a folder, it does so itself.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        status = None
+    if status is not None and _DURABLE.get(path) == (status.st_dev, status.st_ino):
         return
     parent = os.path.dirname(path)
-    make_folder(parent)
-    with suppress(FileExistsError):  # made by another writer meanwhile; if it is a file, the next step says so
-        os.mkdir(path)
-    sync_folder(parent)
+    if parent != path:
+        make_folder(parent)
+        if status is None:
+            with suppress(FileExistsError):  # made by another writer meanwhile; if it is a file, the next step says so
+                os.mkdir(path)
+        try:
+            sync_folder(parent)
+        except PermissionError:
+            # A folder that may not be read cannot be forced to disk; whoever made it ours had more rights.
+            if status is None:
+                raise
+        status = os.stat(path)
+    assert status is not None
+    if len(_DURABLE) >= _DURABLE_MOST:
+        _DURABLE.clear()
+    _DURABLE[path] = (status.st_dev, status.st_ino)
 
 
 def _is_temporary(name: str) -> bool:
-    return name.startswith(TEMP_PREFIX) and name.endswith(TEMP_SUFFIX)
+    return _TEMP_NAME.fullmatch(name) is not None
+
+
+def _passes_link(root: str, key: str) -> bool:
+    """Whether a folder between the root and the last part of a key is a link."""
+    at = key.find("/")
+    while at >= 0:
+        if os.path.islink(root + key[:at]):
+            return True
+        at = key.find("/", at + 1)
+    return False
+
+
+def _behind_link(doing: str, path: str) -> StorageError:
+    return StorageError(
+        f"nothing is {doing} behind a link to a folder: what lies there may belong to others",
+        help="put a folder in the place of the link, or do it by hand",
+        file=path,
+    )
 
 
 def _first_after(names: Sequence[str], folder: str, after: str) -> int:

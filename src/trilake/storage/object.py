@@ -41,6 +41,7 @@ from trilake.errors import (
     TrilakeError,
     UnknownOptionError,
     UnknownOutcomeError,
+    masked,
 )
 from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
 from trilake.storage.options import store_config
@@ -278,7 +279,7 @@ class ObjectStore(Store):
                 return
             except _CLIENT_ERRORS as e:
                 if attempt == ATTEMPTS - 1 or not _may_pass(e):
-                    raise self._error(e, "write the object", key, write=True) from e
+                    raise self._error(e, "write the object", key, write=True) from _cause(e)
             self._sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
 
     def open_output(self, key: str) -> IO[bytes]:
@@ -320,7 +321,7 @@ class ObjectStore(Store):
         try:
             return call()
         except _CLIENT_ERRORS as e:
-            raise self._error(e, doing, key, write=write) from e
+            raise self._error(e, doing, key, write=write) from _cause(e)
 
     def _error(self, error: Exception, doing: str, key: str, *, write: bool) -> TrilakeError:
         """The typed error for what the client reports about ``key``."""
@@ -353,6 +354,11 @@ def _may_pass(error: Exception) -> bool:
     """Whether the store refused a request for certain, or never got it, for a reason that may pass."""
     text = str(error)
     return "status code: 429" in text or any(reason.search(text) for reason in (_REFUSED, _NEVER_SENT))
+
+
+def _cause(error: Exception) -> Exception | None:
+    """The client's error, to be shown as the cause; not one whose text holds a secret."""
+    return error if masked(str(error)) == str(error) else None
 
 
 def _view(data: bytes | pa.Buffer) -> memoryview:

@@ -13,6 +13,10 @@ all        ``allow_http``, ``timeout``, ``connect_timeout``, ``proxy_url``, ``ma
 Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are understood as well.  The prefix may be
 left out (``region``, ``endpoint_url``).  An environment variable with the long name stands in for an
 option that is not given.  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
+
+Two options are of any store, local ones too, and are read by this library itself; both are ``"false"`` by default.
+``allow_foreign_files``: a new table may be made in a folder that holds files which are not of a table.
+``allow_other_stores``: a log may name files on a store of another kind, such as ``file:///x`` in a table on S3.
 """
 
 from __future__ import annotations
@@ -60,6 +64,9 @@ _AZURE_NAMES = {"account.key": "azure_storage_account_key", "sas.fixed.token": "
 
 #: Names that are of no use here: nothing is ever renamed in an object store.
 _IGNORED = frozenset({"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_ec2_metadata_disabled"})
+#: Options that this library reads itself, see the head of this module.
+ALLOW_FOREIGN_FILES, ALLOW_OTHER_STORES = "allow_foreign_files", "allow_other_stores"
+_PERMISSIONS = frozenset({ALLOW_FOREIGN_FILES, ALLOW_OTHER_STORES})
 
 _RETRY = ("max_retries", "retry_timeout")
 _BACKOFF = ("backoff_config.init_backoff", "backoff_config.max_backoff", "backoff_config.base")
@@ -98,8 +105,8 @@ _SWITCHES = frozenset({"allow_http", "allow_invalid_certificates", "http1_only",
 class StoreConfig:
     """Options by who reads them: ``config`` obstore's store, ``client`` its HTTP client, ``retry`` its retrying."""
 
-    config: Mapping[str, str] = field(default_factory=dict)
-    client: Mapping[str, object] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: Mapping[str, object] = field(default_factory=dict, repr=False)
     retry: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -111,8 +118,17 @@ def is_storage_option(name: str) -> bool:
     """
     key = name.lower()
     return key.startswith((*_ANY_PREFIX, _HADOOP_PREFIX)) or any(
-        key in known for known in (_BARE, _CLIENT, _IGNORED, _RETRY, _BACKOFF)
+        key in known for known in (_BARE, _CLIENT, _IGNORED, _PERMISSIONS, _RETRY, _BACKOFF)
     )
+
+
+def allowed(options: Mapping[str, str], permission: str) -> bool:
+    """Whether the options give a permission.  Raises ``InvalidArgumentError`` for a value that is no truth value.
+
+    >>> allowed({"Allow_Other_Stores": "true"}, ALLOW_OTHER_STORES), allowed({}, ALLOW_OTHER_STORES)
+    (True, False)
+    """
+    return any(_boolean(name, str(value)) for name, value in options.items() if name.lower() == permission)
 
 
 def from_hadoop(options: Mapping[str, str]) -> dict[str, str]:
@@ -173,6 +189,9 @@ def store_config(scheme: str, options: Mapping[str, str]) -> StoreConfig:
             raise UnknownOptionError(
                 f"no store knows the option {name!r}", help="see trilake.storage.options for the names", option=name
             )
+        if key in _PERMISSIONS:
+            _boolean(name, text)
+            continue
         if key in _IGNORED or (key.startswith(_ANY_PREFIX) and not key.startswith(PREFIXES[scheme])):
             continue
         if key == "max_retries":

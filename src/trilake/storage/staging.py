@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from trilake.storage.base import Store, check_key
-from trilake.storage.local import TEMP_PREFIX, TEMP_SUFFIX, make_folder, storage_error, sync, sync_folder
+from trilake.storage.local import make_folder, storage_error, sync, sync_folder, temporary_name
 
 #: Files that are forced to disk at the same time.
 _SYNCS = 8
@@ -30,7 +30,7 @@ class Staging:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._top = f"{root}{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
+        self._top = f"{root}{temporary_name()}"
         self.path = f"{self._top}/files"
 
     def __enter__(self) -> Staging:

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from posixpath import normpath
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, OtherStoreError, masked
 from trilake.storage.base import Store
 from trilake.storage.local import LocalStore
 from trilake.storage.memory import MemoryStore
+from trilake.storage.options import ALLOW_OTHER_STORES, allowed
 
 #: Scheme -> the one used in :attr:`Store.uri`.
 SCHEMES: Mapping[str, str] = {
@@ -153,12 +154,41 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
     return open_object_store(location.scheme, location.authority, location.path, location.uri, opts)
 
 
+def check_same_kind(table_uri: str, other_uri: str, options: Mapping[str, str]) -> None:
+    """See whether a table may name files below another root: one of its own kind of store, unless options allow more.
+
+    Raises ``OtherStoreError``.
+    """
+    here, there = _kind(table_uri), _kind(other_uri)
+    if here != there and not allowed(options, ALLOW_OTHER_STORES):
+        raise OtherStoreError(
+            f"the table is on a store of the kind {here!r}, and its log names a file on one of the kind {there!r}",
+            help=f'if the table may read there, open it with the storage option {ALLOW_OTHER_STORES}="true"',
+            file=table_uri,
+            named=other_uri,
+        )
+
+
+def _kind(uri: str) -> str:
+    match = _SCHEME.match(uri)
+    scheme = "file" if match is None else match[1].lower()
+    scheme = SCHEMES.get(scheme, scheme)
+    return "az" if scheme == "abfss" else scheme
+
+
 def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
     scheme = SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidArgumentError(
             f"no store is known for the scheme {match[1]!r}",
             help=f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)",
+            uri=text,
+        )
+    if scheme != "file" and masked(text) != text:
+        # Where nobody refuses it, a secret in a URI comes to light in logs and in the commits of clones.
+        raise InvalidArgumentError(
+            "the URI holds a secret, such as a password, a key or a signature",
+            help="give it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...), not in the URI",
             uri=text,
         )
     rest = text[match.end() :]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.delta.tables import add, fixed_runtime, log_of, metadata, protocol, rows
+from tests.delta.tables import add, clocked, fixed_runtime, log_of, metadata, protocol, rows
 from trilake.delta.commit.after_commit import CHECKSUMS, COMPACTION_INTERVAL, maintain_log
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
@@ -88,7 +88,7 @@ def test_log_cleanup_follows_a_checkpoint_unless_it_is_off() -> None:
     for enabled, oldest in (("true", 10), ("false", 0)):
         conf: dict[str, Any] = {"delta.enableExpiredLogCleanup": enabled}
         log = _log(11, clock=DAY_MS, **conf)
-        _upkeep(log, Runtime(clock_ms=lambda: 100 * DAY_MS))
+        _upkeep(clocked(log, lambda: 100 * DAY_MS), Runtime(clock_ms=lambda: 100 * DAY_MS))
         assert min(log.listing().commits) == oldest
 
 

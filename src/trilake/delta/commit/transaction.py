@@ -21,6 +21,7 @@ import getpass
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
@@ -28,6 +29,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.files.place import check_place
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import commit_key
@@ -76,6 +78,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     """
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
+    if base is None and not plan.among_files:
+        check_place(log.store, named=_named(plan.file_actions))
     ground = _Ground(-1, empty_state()) if base is None else _Ground(base.version, base.state)
     for attempt in range(MAX_ATTEMPTS):
         version = ground.version + 1
@@ -99,6 +103,11 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         file=log.store.uri,
         version=ground.version,
     )
+
+
+def _named(actions: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The keys of the data files that actions add."""
+    return frozenset(unquote(str(a["add"]["path"])) for a in actions if "add" in a)
 
 
 def _content(

@@ -26,6 +26,7 @@ from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter
 from trilake.storage.base import Store
+from trilake.storage.ownership import discard
 
 #: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
 _SPLIT_SIZE = 16 << 20
@@ -207,4 +208,4 @@ class TaskWriter:
         """Give all files up, those that were finished included."""
         for writer in self.open.values():
             writer.discard()
-        self.store.delete(self.keys)
+        discard(self.store, self.keys)

@@ -6,10 +6,11 @@ Protocol: *Metadata Cleanup*.  The life of a cleanup::
       --> cut-off commit: the newest that is not newer; the table's state at the cut-off time
       --> base: the newest complete checkpoint not after the cut-off commit (or one made there)
       --> every log file of a version before the base goes, oldest first
-      --> sidecars that no checkpoint names any more go, once they are a day old
+      --> sidecars that no checkpoint names any more go, once they are a day old, and so do temporary files
 
 All versions from the base on stay readable, as do their commits.  Nothing that is deleted is needed to read them, so a
-process that dies in between leaves a log that reads the same; and nothing is deleted where the log is in doubt.
+process that dies in between leaves a log that reads the same; and nothing is deleted where the log is in doubt, where
+this machine's clock is ahead of the store's, or that is not the log's own (:mod:`trilake.storage.ownership`).
 """
 
 from __future__ import annotations
@@ -44,11 +45,14 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.storage.base import ObjectMeta
+from trilake.storage.ownership import agreed_time, old_temporaries, own_keys
 
 _log = logging.getLogger("trilake.delta")
 
 DAY_MS = 24 * 3600 * 1000
 _PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+#: Where sidecars are, and how they end; the rest of their names is their writers' choice.
+_SIDECAR = rf"{SIDECARS}/[^/]+\.parquet"
 #: Keys of one call to the store.
 _BATCH = 500
 
@@ -57,8 +61,9 @@ _BATCH = 500
 class CleanupResult:
     """What a cleanup deleted, or would delete.
 
-    ``keys`` are log files, oldest first, then sidecars; ``oldest_version`` is the oldest version that can still be
-    read, ``None`` where the log was left as it is; ``cutoff_ms`` the time up to which history may go.
+    ``keys`` are log files, oldest first, then sidecars, then what writers left that died; ``oldest_version`` is the
+    oldest version that can still be read, ``None`` where the log was left as it is; ``cutoff_ms`` the time up to which
+    history may go.
     """
 
     keys: tuple[str, ...]
@@ -101,7 +106,8 @@ def cleanup_log(
 
     ``delta.enableExpiredLogCleanup`` is for the cleanup that follows a checkpoint; this call was asked for.  Raises
     ``UnsupportedProtocolError`` where the table has a feature that is unknown here, ``InvalidArgumentError`` for a
-    retention that is none, and what reading the log raises.
+    retention that is none, ``ClockError`` where this machine's clock is ahead of the store's, and what reading the log
+    raises.
     """
     head = log.head()
     _check_known(head)
@@ -109,19 +115,21 @@ def cleanup_log(
         retention_ms = _retention(head)
     if retention_ms < 0:
         raise InvalidArgumentError("a retention is not negative", retention_ms=retention_ms)
-    now = runtime.clock_ms()
+    now = runtime.clock_ms() if dry_run else agreed_time(log.store, runtime.clock_ms())
     cutoff = cutoff_time(now, retention_ms)
     objects = list(log.store.list(LOG))
     base = _base(log, head, sort_listing(objects), cutoff, runtime, dry_run=dry_run)
     keys: list[str] = []
     if base is not None:
-        keys = _before(objects, base)
+        keys = own_keys(log.store, _before(objects, base), rf"{LOG}/\d{{20}}\.[^/]+", what="log cleanup")
         if not dry_run:
             _delete(log, keys)
-    sidecars = _orphans(log, objects, set(keys), cutoff_time(now, DAY_MS))
+    old = cutoff_time(now, DAY_MS)
+    left = _orphans(log, objects, set(keys), old)
+    left += [m.key for m in old_temporaries(log.store, LOG, old)]
     if not dry_run:
-        _delete(log, sidecars)
-    return CleanupResult((*keys, *sidecars), base, cutoff)
+        _delete(log, left)
+    return CleanupResult((*keys, *left), base, cutoff)
 
 
 def _check_known(head: Head) -> None:
@@ -265,7 +273,7 @@ def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], ol
         except TrilakeError as e:
             _log.warning("the sidecars of %s are not cleaned up: %s", log.store.uri, e)
             return []
-    return [key for key in old if key not in named]
+    return own_keys(log.store, [key for key in old if key not in named], _SIDECAR, what="log cleanup")
 
 
 def _delete(log: DeltaLog, keys: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ partitions it touched up to date.  The commit stands when that fails, and whoeve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import hive_directory, partition_fields
-from trilake.errors import InvalidArgumentError, PostCommitHookError, TrilakeError
+from trilake.errors import InvalidArgumentError, PostCommitHookError, StorageError, TrilakeError
 from trilake.progress import track
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
@@ -164,12 +165,16 @@ def path_text(uri: str) -> str:
     return f"{root}/{place.path}" if place.path else root
 
 
+#: Where manifests are: in folders of partitions, of whatever columns the table was partitioned by.
+_MANIFEST = re.compile(rf"{FOLDER}/(?:[^/=]+=[^/]*/)*manifest")
+
+
 def _existing(store: Store) -> list[str]:
     """The partition folders that have a manifest."""
     return [
         o.key.removeprefix(FOLDER).removeprefix("/").removesuffix("manifest").removesuffix("/")
         for o in store.list(FOLDER)
-        if o.key.endswith("/manifest")
+        if _MANIFEST.fullmatch(o.key)
     ]
 
 
@@ -178,6 +183,14 @@ def _key(folder: str) -> str:
 
 
 def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]) -> ManifestResult:
+    listed = [f"{FOLDER}/{f}/_" if f else f"{FOLDER}/_" for f in (*manifests, *stale)]
+    linked = [key.rpartition("/")[0] for key in listed if store.passes_link(key)]
+    if linked:
+        raise StorageError(
+            f"the folder {linked[0]} is a link, or lies behind one: manifests there may be those of others",
+            help="put a folder in the place of the link",
+            file=store.uri,
+        )
     for folder, lines in track(manifests.items(), "manifests", len(manifests), unit="partitions"):
         store.put(_key(folder), "".join(f"{line}\n" for line in lines.to_pylist()).encode())
     store.delete([_key(f) for f in stale])

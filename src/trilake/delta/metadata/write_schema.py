@@ -16,18 +16,7 @@ from trilake.delta.protocol.schema import StructType, check_partition_columns
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.delta.runtime import Runtime
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError
-from trilake.storage.base import Store
-
-
-def check_place(store: Store) -> None:
-    """See whether a new table may be where it is to be.  Raises ``TableExistsError`` where a Lance dataset is."""
-    if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
-        raise TableExistsError(
-            "a Lance dataset is here, and a Delta table would be mixed with it",
-            help='write format="lance", or to another location',
-            file=store.uri,
-        )
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
 def new_table(

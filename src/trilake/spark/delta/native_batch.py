@@ -20,7 +20,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -73,7 +73,7 @@ class _Source:
 
     leaf: Any
     path: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     schema: T.StructType
     start: StreamOffset
     end: StreamOffset

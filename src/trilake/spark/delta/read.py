@@ -40,6 +40,7 @@ from trilake.spark.native.scan import (
 from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
+from trilake.storage.uri import check_same_kind
 from trilake.table import Explanation, FilterLike
 
 _log = logging.getLogger("trilake.spark")
@@ -216,11 +217,14 @@ def _native_files(
 
 
 def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decoded absolute paths of data files."""
+    """Decoded absolute paths of data files.  Raises ``OtherStoreError`` for one on another kind of store."""
     local = store.local_path("x")
     root = local[:-1] if local is not None else unquote(hadoop_uri(store.uri)) + "/"
     joined = pc.binary_join_element_wise(root, paths, "")
     absolute = pc.match_substring_regex(paths, r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)")
+    heads = pc.replace_substring_regex(paths.filter(absolute), r"^([A-Za-z][A-Za-z0-9+.\-]*:/|/)(?s:.*)$", r"\1")
+    for head in pc.unique(heads).to_pylist():
+        check_same_kind(store.uri, head, store.options)
     return pc.if_else(absolute, paths, joined)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -128,7 +128,7 @@ class _WriteTask:
     """What one task of a write does, as it travels."""
 
     uri: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     files: FilePlan
     names: tuple[str, ...]
 

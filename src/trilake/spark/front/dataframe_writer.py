@@ -43,7 +43,7 @@ class SaveRequest:
     df: DataFrame
     format: str
     mode: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     partition_by: tuple[str, ...] | None
     properties: Mapping[str, str] = field(default_factory=dict)
     #: Columns of ``clusterBy``.

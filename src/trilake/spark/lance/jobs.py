@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,7 @@ class Place:
     """A version of a dataset that a task opens."""
 
     uri: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     version: int
 
     @classmethod

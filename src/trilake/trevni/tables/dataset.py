@@ -20,16 +20,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import SchemaMismatchError, TableNotFoundError
+from trilake.errors import ForeignFilesError, SchemaMismatchError, StorageError, TableNotFoundError
 from trilake.expr import ColumnStats, FileStats, Filter, SkipResult, can_match
 from trilake.storage import ObjectMeta, Store, open_store
 from trilake.storage.uri import Location, parse_location
+from trilake.trevni.blocks.layout import MAGIC
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.nesting.arrow_forms import bare, filtered
 from trilake.trevni.nesting.arrow_types import from_values
 from trilake.trevni.nesting.assemble import Node
 from trilake.trevni.nesting.shred import SORTED
-from trilake.trevni.tables.jobs import visible
+from trilake.trevni.tables.jobs import STAGING, visible
 
 #: Stored bytes that one split should have.
 SPLIT_SIZE = 1 << 27
@@ -61,7 +62,7 @@ class Split:
     partition: tuple[tuple[str, str | None], ...] = ()
     start: int = 0
     stop: int | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     trusted: bool = False
 
     def open(self) -> TrevniFile:
@@ -128,6 +129,27 @@ def list_files(store: Store) -> list[DataFile]:
     names say that readers shall pass them over.
     """
     return [_data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
+
+
+def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
+    """See whether files that a write finds in a folder are Trevni files, by their names or their first bytes.
+
+    All files of a folder are the table's: rows cannot be added among others, and must not take their place.  Raises
+    ``ForeignFilesError``, and ``StorageError`` where the staging folder is a link.
+    """
+    if store.passes_link(f"{STAGING}/x"):
+        raise StorageError(
+            f"the folder {STAGING} is a link: what lies there may belong to others",
+            help="put a folder in the place of the link",
+            file=store.uri,
+        )
+    for file in files:
+        if not file.key.endswith(".trv") and store.read_range(file.key, 0, len(MAGIC)).to_pybytes() != MAGIC:
+            raise ForeignFilesError(
+                f"a table cannot be written here, among files that are not of it: {file.key} is no Trevni file",
+                help="write to another folder, or convert the files first; a folder of Trevni files holds nothing else",
+                file=store.uri,
+            )
 
 
 def _list(place: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:

@@ -41,6 +41,7 @@ from trilake.errors import (
 )
 from trilake.storage import ObjectMeta, Store
 from trilake.storage.local import sync_folder
+from trilake.storage.ownership import old_temporaries, own_keys
 
 STAGING = "_staged"
 #: How long nothing must have been heard of a job before others take it for dead.
@@ -48,6 +49,9 @@ STALE_MS = 7 * 24 * 3600 * 1000
 
 Outcome = Literal["committed", "aborted"]
 _RECORD = re.compile(rf"{STAGING}/([^/]+)\.(plan|end)")
+#: Keys that a job may add, and those that one may remove, whatever its plan says: no hidden ones.
+_VISIBLE = r"(?:(?![._])[^/]+/|_[^/]*=[^/]*/)*"
+_ADDED, _REMOVED = rf"{_VISIBLE}part-[^/]+", rf"{_VISIBLE}(?![._])[^/]+"
 #: Listings of a folder that changes all the time.
 _TRIES = 20
 
@@ -201,7 +205,8 @@ def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_end: 
 
     The order matters: the files are hidden as long as there is a plan, and a plan without its end would hide others.
     """
-    gone = plan.removes if outcome == "committed" else plan.adds
+    planned = plan.removes if outcome == "committed" else plan.adds
+    gone = own_keys(store, planned, _REMOVED if outcome == "committed" else _ADDED, what="the end of a job")
     store.delete(gone)
     # Or a power failure could bring back what no plan hides any more.
     sync_names(store, gone)
@@ -250,6 +255,8 @@ def sweep(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
                 _remove(store, staged.get(job, []))
                 if stale:
                     store.delete([end_key(job)])
+    if store.local_path("x") is not None:  # object stores keep unfinished files out of sight
+        store.delete([m.key for m in old_temporaries(store, "", now_ms - stale_ms)])
     for folder, at in _folders(store):
         if now_ms - at > stale_ms:
             with suppress(OSError):  # there are files in it
@@ -260,17 +267,17 @@ def sweep(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
 def _folders(store: Store) -> list[tuple[str, int]]:
     """Folders of tasks and when something was last added to them; empty where there are no folders."""
     path = store.local_path(STAGING)
-    if path is None or not os.path.isdir(path):
+    if path is None or not os.path.isdir(path) or os.path.islink(path):
         return []
     with os.scandir(path) as scan:
         return [(e.path, e.stat().st_mtime_ns // 1_000_000) for e in scan if e.is_dir(follow_symlinks=False)]
 
 
 def _remove(store: Store, staged: Sequence[str]) -> None:
-    store.delete(staged)
+    store.delete([key for key in staged if not store.passes_link(key)])
     for folder in {"/".join(key.split("/")[:2]) for key in staged}:
         path = store.local_path(folder)
-        if path is not None:
+        if path is not None and not store.passes_link(f"{folder}/x"):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -36,11 +36,12 @@ from trilake.errors import (
 )
 from trilake.storage import Store, open_store
 from trilake.storage.local import make_folder
+from trilake.storage.ownership import check_own
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.file.batches import as_batches
 from trilake.trevni.file.writer import ColumnOptions, TrevniWriter
 from trilake.trevni.tables import jobs
-from trilake.trevni.tables.dataset import find_files, list_files
+from trilake.trevni.tables.dataset import check_trevni, find_files, list_files
 from trilake.trevni.tables.jobs import STAGING
 
 #: Bytes that a row group should have: one block of the file systems the format was made for.
@@ -227,7 +228,12 @@ def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False,
     if not files and not replace:
         return
     job = job or new_write_id()
-    old = [file.key for file in list_files(store)] if replace else []
+    old = []
+    if replace:
+        there = list_files(store)
+        check_trevni(store, there)
+        old = [file.key for file in there]
+        check_own(store, old, what="the overwrite")
     plan = jobs.Plan(tuple(file.key for file in files), tuple(old))
     _check_free(store, plan.adds)
     done = 0
@@ -297,7 +303,7 @@ def _tidy(store: Store, files: Sequence[StagedFile]) -> None:
         store.delete([file.staged for file in files])
     for folder in {"/".join(file.staged.split("/")[:2]) for file in files}:
         path = store.local_path(folder)
-        if path is not None:
+        if path is not None and not store.passes_link(f"{folder}/x"):
             shutil.rmtree(path, ignore_errors=True)
     jobs.tidy(store)
 
@@ -340,6 +346,7 @@ def write_table(
             return TableWrite()
         raise TableExistsError("there are files already", file=os.fspath(location))
     store = open_store(location, storage_options)
+    check_trevni(store, list_files(store))
     found, batches = as_batches(data, schema)
     job = new_write_id()
     writer = RowGroupWriter(store, found, job, partition_by=partition_by, options=options)

@@ -28,7 +28,7 @@ from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import ColumnOptions
 from trilake.trevni.nesting.arrow_forms import bare
 from trilake.trevni.tables import jobs
-from trilake.trevni.tables.dataset import list_files
+from trilake.trevni.tables.dataset import check_trevni, list_files
 from trilake.trevni.tables.jobs import STAGING
 from trilake.trevni.tables.row_groups import (
     RowGroupWriter,
@@ -132,7 +132,8 @@ def plan_table_write(
     Appended rows take the table's columns and types: columns are matched by name without regard to case, one that the
     rows lack is null, and values are converted where none can be lost.
 
-    Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``.
+    Raises ``TableExistsError``, also where files lie that are no Trevni files, ``SchemaMismatchError`` and
+    ``InvalidArgumentError``.
     """
     if mode not in ("error", "ignore", "append", "overwrite"):
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
@@ -140,8 +141,11 @@ def plan_table_write(
         if next(iter(store.list(folder)), None) is not None:
             raise TableExistsError(f"a {name} table is here", help="write to another folder", file=store.uri)
     partition = _spelled(tuple(partition_by or ()), schema)
-    # An overwritten folder does not matter, and may hold anything.
-    files = list_files(store) if mode != "overwrite" else []
+    files = list_files(store)
+    if mode != "ignore":
+        check_trevni(store, files)
+    if mode == "overwrite":
+        files = []  # what they hold does not matter
     if not files:
         if not schema.names:
             raise SchemaMismatchError("a table needs at least one column", file=store.uri)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import rows
+from tests.delta.tables import clocked, rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.alter.feature_removal import REMOVALS, history_trace, oldest_version
 from trilake.delta.commands.rows.row_changes import run_here
@@ -40,7 +40,8 @@ class Case:
         trilake.write(data, self.uri, properties={f"delta.{k.replace('__', '.')}": v for k, v in properties.items()})
         self.alter = Alter(self.log)
         now = Runtime().clock_ms()
-        self.later = Alter(self.log, runtime=replace(Runtime(), clock_ms=lambda: now + 3 * DAY_MS))
+        later = clocked(self.log, lambda: now + 3 * DAY_MS)
+        self.later = Alter(later, runtime=replace(Runtime(), clock_ms=lambda: now + 3 * DAY_MS))
 
     @property
     def protocol(self) -> Protocol:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable as OtherTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.delta.tables import add, log_of, rows
+from tests.delta.tables import add, clocked, log_of, rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import CloneResult, clone
 from trilake.delta.commands.maintenance.restore import restore
@@ -98,7 +98,7 @@ def test_a_shallow_clone_names_the_files_where_they_are(properties: dict[str, st
     assert read(log) == [2, 3, 4, 5]
     before = files(log)
     now = Runtime(clock_ms=lambda: 10**14)
-    vacuum(into, retention_hours=0, enforce_retention=False, runtime=now)
+    vacuum(clocked(into, now.clock_ms), retention_hours=0, enforce_retention=False, runtime=now)
     assert files(log) == before, "files of the source are none of the clone's"
     assert read(into) == [2, 3, 5, 7]
 

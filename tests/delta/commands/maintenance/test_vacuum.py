@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, rows
+from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, VacuumResult, vacuum
 from trilake.delta.commands.maintenance.vacuum_files import hidden, references, vector_files
@@ -31,6 +31,7 @@ from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import (
+    ClockError,
     InvalidArgumentError,
     MissingFileError,
     StorageError,
@@ -44,6 +45,7 @@ from trilake.storage.staging import staging
 
 HOUR = 3_600_000
 WEEK = 168
+LATER = Runtime(clock_ms=lambda: 1000 * HOUR)
 SCHEMA = pa.schema([("p", pa.int64()), ("n", pa.int64())])
 
 
@@ -233,7 +235,7 @@ def test_the_time_of_the_commit_counts_not_that_of_its_preparation() -> None:
     store.put(commit_key(1), lines([add("f1"), remove("f0", deletionTimestamp=5 * HOUR)]))
     # The commit that removed f0 took a long time to land: readers of version 0 may be at work since then.
     runtime = Runtime(clock_ms=lambda: (1000 + WEEK) * HOUR)
-    assert vacuum(log, runtime=runtime).paths == []
+    assert vacuum(clocked(log, runtime.clock_ms), runtime=runtime).paths == []
 
 
 @pytest.mark.parametrize("hours", [-1, float("nan"), float("inf"), "a week", True])
@@ -293,7 +295,7 @@ def test_deletion_vectors_of_live_and_lately_removed_files_stay() -> None:
     )
     for key in ("f", "g", "h", "i", live_file, f"a/b c/{prefixed_file}", late_file, f"zz/{gone_file}"):
         store.put(key, b"x")
-    done = vacuum(log, runtime=Runtime(clock_ms=lambda: now))
+    done = vacuum(clocked(log, lambda: now), runtime=Runtime(clock_ms=lambda: now))
     assert sorted(done.paths) == ["i", f"zz/{gone_file}"]
 
 
@@ -315,7 +317,7 @@ def test_a_damaged_vector_protects_every_vector_file(path: str) -> None:
     _, stray = vector(7)
     for key in ("f", "x", stray, f"ab/{stray}"):
         store.put(key, b"x")
-    assert vacuum(log, runtime=Runtime(clock_ms=lambda: 1000 * HOUR)).paths == ["x"]
+    assert vacuum(clocked(log, LATER.clock_ms), runtime=LATER).paths == ["x"]
 
 
 def test_absolute_and_odd_paths_protect_files_of_their_name() -> None:
@@ -328,7 +330,7 @@ def test_absolute_and_odd_paths_protect_files_of_their_name() -> None:
     kept = ["a.parquet", "x/b.parquet", "c d.parquet", "e.parquet", "f.parquet", "g h.parquet", "g%20h.parquet"]
     for key in (*kept, f"q/{absolute_file}", "w", "garbage.parquet"):
         store.put(key, b"x")
-    assert vacuum(log, runtime=Runtime(clock_ms=lambda: 1000 * HOUR)).paths == ["garbage.parquet"]
+    assert vacuum(clocked(log, LATER.clock_ms), runtime=LATER).paths == ["garbage.parquet"]
 
 
 def test_references_of_nothing() -> None:
@@ -379,7 +381,7 @@ def test_lite_never_leaves_the_table() -> None:
     log = log_of([add("f")], [remove(p, deletionTimestamp=1) for p in [*hostile, "f"]], store=store)
     for key in ("f", ".x"):
         store.put(key, b"x")
-    done = vacuum(log, lite=True, record=False, runtime=Runtime(clock_ms=lambda: 1000 * HOUR))
+    done = vacuum(clocked(log, LATER.clock_ms), lite=True, record=False, runtime=LATER)
     assert done.paths == ["f"]
     assert bytes(store.read(".x")) == b"x"
 
@@ -387,7 +389,7 @@ def test_lite_never_leaves_the_table() -> None:
 def test_lite_spares_what_came_back() -> None:
     store = MemoryStore(clock=lambda: 0)
     log = log_of([add("f")], [remove("f", deletionTimestamp=1), add("g")], [add("f")], store=store)
-    assert vacuum(log, lite=True, dry_run=True, runtime=Runtime(clock_ms=lambda: 1000 * HOUR)).paths == []
+    assert vacuum(clocked(log, LATER.clock_ms), lite=True, dry_run=True, runtime=LATER).paths == []
 
 
 # --- inventories -----------------------------------------------------------------------------------------------------
@@ -398,6 +400,7 @@ def test_an_inventory_takes_the_place_of_the_listing() -> None:
     world.write([(1, 1)])
     for key in ("a/x", "y", "z"):
         world.put(key)
+    old = world.now
     world.now += (WEEK + 1) * HOUR
     uri = world.store.uri
     inventory = pa.table(
@@ -405,7 +408,7 @@ def test_an_inventory_takes_the_place_of_the_listing() -> None:
             "path": [f"{uri}/a/x", f"{uri}/y", f"{uri}/y", f"{uri}/a", "s3://other/z", f"{uri}-2/z"],
             "length": [1, 1, 1, 0, 1, 1],
             "isDir": [False, False, False, True, False, False],
-            "modificationTime": [0, 0, world.now, 0, 0, 0],
+            "modificationTime": [old, old, world.now, old, old, old],
         }
     )
     assert world.vacuum(inventory=inventory).paths == ["a/x"]
@@ -441,7 +444,7 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     (root / "linked").symlink_to(outside)
     (root / "a link").symlink_to(outside / "precious")
     runtime = Runtime(clock_ms=lambda: 1_000_000 * HOUR)
-    done = vacuum(DeltaLog(store, standard_engine()), runtime=runtime)
+    done = vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime)
     assert {"old/deep/er/x", "odd %2F +ü\n'\"/x", "half/x"} <= set(done.paths)
     assert set(done.folders) == {"old/deep/er", "old/deep", "old", "odd %2F +ü\n'\"", "empty/er", "empty"}
     left = {str(p.relative_to(root)) for p in root.iterdir()}
@@ -467,10 +470,10 @@ def test_what_a_dead_job_staged_goes_when_it_is_old(tmp_path: Path) -> None:
     (staged,) = tmp_path.glob(".trilake-*")
     now = next(iter(store.unfinished())).modified_ms
     runtime = Runtime(clock_ms=lambda: now + (WEEK - 1) * HOUR)
-    assert vacuum(DeltaLog(store, standard_engine()), runtime=runtime).paths == []
+    assert vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime).paths == []
     assert staged.exists()
     runtime = Runtime(clock_ms=lambda: now + (WEEK + 1) * HOUR)
-    assert vacuum(DeltaLog(store, standard_engine()), runtime=runtime).paths == [
+    assert vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime).paths == [
         f"{staged.name}/files/_temporary/0/part-0.parquet"
     ]
     assert not staged.exists()
@@ -486,10 +489,14 @@ def test_what_a_dead_writer_left_goes_when_it_is_old(tmp_path: Path) -> None:
     (log_file,) = [*store.list("_delta_log")]
     now = left.modified_ms
     runtime = Runtime(clock_ms=lambda: now + (WEEK - 1) * HOUR)
-    assert vacuum(DeltaLog(store, standard_engine()), dry_run=True, runtime=runtime).paths == []
+    assert (
+        vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), dry_run=True, runtime=runtime).paths == []
+    )
     runtime = Runtime(clock_ms=lambda: now + (WEEK + 1) * HOUR)
     assert log_file.size
-    assert vacuum(DeltaLog(store, standard_engine()), record=False, runtime=runtime).paths == [left.key]
+    assert vacuum(
+        clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), record=False, runtime=runtime
+    ).paths == [left.key]
     assert [*store.unfinished()] == []
     output.__exit__(ValueError, ValueError(), None)
 
@@ -532,7 +539,7 @@ def test_a_failed_delete_is_told_in_the_history() -> None:
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
     world.now += (WEEK + 1) * HOUR
-    store = FaultStore(world.store, [Fault("delete")])
+    store = FaultStore(world.store, [Fault("delete", nth=2)])  # the first is of the file that tells the time
     with pytest.raises(StorageError):
         vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
     end = ArrowDeltaTable(world.store, standard_engine()).history(1).to_pylist()[0]
@@ -653,6 +660,7 @@ def test_no_live_file_of_a_real_table_goes(shared: Path, tmp_path: Path, name: s
     except MissingFileError:
         expected = []
     everything = Runtime(clock_ms=lambda: 10**14)
+    log = clocked(log, everything.clock_ms)
     assert vacuum(log, runtime=everything, dry_run=True, lite="only" not in name).paths is not None
     done = vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything)
     assert {o.key for o in log.store.list()} == before - set(done.paths) | {LAST_VACUUM}
@@ -672,7 +680,7 @@ def test_an_object_store(s3_options: Mapping[str, str]) -> None:
         write_arrow(log, SCHEMA, iter(table.to_batches()), request)
     store.put("p=9/stray", b"x")
     later = Runtime(clock_ms=lambda: 10**14)
-    done = vacuum(log, runtime=later)
+    done = vacuum(clocked(log, later.clock_ms), runtime=later)
     assert (len(done.paths), done.folders) == (3, ())
     assert [o.key for o in store.list("p=9")] == []
     assert rows(ArrowDeltaTable(store, standard_engine()).to_arrow()) == rows(table)
@@ -684,3 +692,122 @@ def test_an_object_store(s3_options: Mapping[str, str]) -> None:
         assert rows(ArrowDeltaTable(place.store, standard_engine()).to_arrow()) == rows(
             ArrowDeltaTable(store, standard_engine()).to_arrow()
         )
+
+
+# --- what is not the table's own -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lite", [False, True])
+def test_nothing_behind_a_link_goes(tmp_path: Path, lite: bool) -> None:
+    root, outside = tmp_path / "t", tmp_path / "outside"
+    made = uuid.UUID(int=5)
+    vector_file = f"deletion_vector_{made}.bin"
+    linked_vector = {"storageType": "u", "pathOrInlineDv": "vv" + z85_encode(made.bytes), "offset": 1}
+    linked_vector |= {"sizeInBytes": 4, "cardinality": 1}
+    log = log_of(
+        [add("p=1/f"), add("own/g")],
+        [
+            remove("p=1/f", deletionTimestamp=1, deletionVector=linked_vector),
+            remove("p=1/deep/h", deletionTimestamp=1),
+            remove("own/g", deletionTimestamp=1),
+        ],
+        store=open_store(str(root)),
+    )
+    for name in ("f", "deep/h", vector_file, "stray"):
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_text("theirs")
+    (root / "own").mkdir()
+    (root / "own" / "g").write_text("ours")
+    for link in ("p=1", "vv"):
+        (root / link).symlink_to(outside)
+    year = Runtime(clock_ms=lambda: 10**13)
+    done = vacuum(clocked(log, year.clock_ms), lite=lite, runtime=year)
+    assert done.paths == ["own/g"]
+    assert sorted(p.name for p in outside.rglob("*") if p.is_file()) == sorted(["f", "h", vector_file, "stray"])
+
+
+@pytest.mark.parametrize("lite", [False, True])
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_nothing_of_a_table_inside_goes(tmp_path: Path, lite: bool, place: str) -> None:
+    store = open_store(str(tmp_path)) if place == "local" else MemoryStore(clock=lambda: 1)
+    marks = ["a/_delta_log/0.json", "b/c/_versions/1.manifest", "d/_staged/x.plan", "e/metadata/v1.metadata.json"]
+    inner = ["a/f", "a/p=1/f", "b/c/f", "d/f", "e/data/f"]
+    removes = [remove(p, deletionTimestamp=1) for p in [*inner, "b/f", "g"]]
+    log = log_of([add("g")], removes, store=store)
+    for key in [*marks, *inner, "b/f", "g"]:
+        store.put(key, b"x")
+    year = Runtime(clock_ms=lambda: 10**13)
+    assert vacuum(clocked(log, year.clock_ms), lite=lite, runtime=year).paths == ["b/f", "g"]
+    assert {o.key for o in store.list()} >= {*marks, *inner}
+
+
+def test_files_older_than_the_table_that_nothing_names_stay_and_are_listed(caplog: pytest.LogCaptureFixture) -> None:
+    world = _World()
+    foreign = ["a.csv", f"part-00000-{uuid.UUID(int=1)}-c000.snappy.parquet", "p=1/old.parquet"]
+    dead = f"part-00000-{uuid.UUID(int=2)}-{'0' * 8}.c000.zstd.parquet"
+    for key in [*foreign, dead]:
+        world.put(key)
+    world.now += HOUR
+    world.store.options["allow_foreign_files"] = "true"
+    world.write([(1, 1)])
+    world.write([(1, 2)], "overwrite")
+    for key in ("younger.parquet", "other.trv"):
+        world.put(key)
+    world.now += (WEEK + 1) * HOUR
+    planned = world.vacuum(dry_run=True)
+    done = world.vacuum()
+    assert done.paths == planned.paths
+    assert set(done.paths) >= {"younger.parquet", dead}
+    assert len(done.paths) == 3
+    assert sorted(done.foreign["path"].to_pylist()) == sorted([*foreign, "other.trv"])
+    assert all(world.there(key) for key in [*foreign, "other.trv"])
+    assert "4 foreign files left" in repr(done)
+    assert "remove them by hand" in caplog.text
+
+
+def test_files_of_a_converted_table_go_when_commits_removed_them() -> None:
+    """They are older than the table, and its log names them."""
+    store = MemoryStore(clock=lambda: 10 * HOUR)
+    created = metadata()
+    created["metaData"]["createdTime"] = 100 * HOUR
+    old = remove("original.parquet", deletionTimestamp=200 * HOUR)
+    store.put("original.parquet", b"x")
+    store.put("never.parquet", b"x")
+    log = log_of([created, add("original.parquet")], [old, add("new.parquet")], store=store)
+    late = Runtime(clock_ms=lambda: 1000 * HOUR)
+    store.delete([commit_key(0)])
+    store.put(commit_key(0), lines([protocol(), created, add("original.parquet")]))
+    done = vacuum(clocked(log, late.clock_ms), runtime=late)
+    assert done.paths == ["never.parquet", "original.parquet"], "version 0 is older than its metadata says"
+
+
+def test_a_clock_ahead_of_the_stores_deletes_nothing() -> None:
+    world = _World()
+    world.write([(1, 1)])
+    world.write([(1, 2)], "overwrite")
+    world.put("young")
+    ahead = Runtime(clock_ms=lambda: world.now + 40 * 24 * HOUR)
+    for how in ({}, {"dry_run": True}, {"lite": True}, {"retention_hours": 0, "enforce_retention": False}):
+        before = [o.key for o in world.store.list()]
+        with pytest.raises(ClockError, match="ahead of the store's"):
+            vacuum(world.log, runtime=ahead, **how)
+        assert [o.key for o in world.store.list()] == before
+    behind = Runtime(clock_ms=lambda: world.now - 40 * 24 * HOUR)
+    assert vacuum(world.log, runtime=behind, record=False).paths == []
+
+
+def test_temporary_files_of_the_log_go_when_they_are_old(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put(commit_key(0), lines([protocol(), metadata()]))
+    names = [f".trilake-{c * 24}.tmp" for c in "abcde"]
+    folders = ("", "_delta_log/", "_delta_log/_sidecars/", "_symlink_format_manifest/")
+    left = [f"{folder}{name}" for folder, name in zip(folders, names, strict=False)]
+    for key in [*left, f"_hidden/{names[4]}", "_delta_log/.trilake-notes.tmp"]:
+        (tmp_path / key).parent.mkdir(exist_ok=True)
+        (tmp_path / key).write_text("x")
+    late = Runtime(clock_ms=lambda: 10**13)
+    log = clocked(DeltaLog(store, standard_engine()), late.clock_ms)
+    assert vacuum(log, runtime=late, lite=True, dry_run=True).paths == left[1:3]
+    assert sorted(vacuum(log, runtime=late).paths) == sorted(left)
+    assert (tmp_path / "_hidden" / names[4]).exists()
+    assert (tmp_path / "_delta_log" / ".trilake-notes.tmp").exists()

@@ -19,6 +19,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.metadata.property_changes import prepared
@@ -28,6 +29,7 @@ from trilake.delta.protocol.features import check_writable, features_of, upgrade
 from trilake.delta.protocol.properties import PropertyChange, parse_properties
 from trilake.delta.runtime import Runtime
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.storage.ownership import discard
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def clone(
     runtime = runtime or into.engine.runtime
     _check_places(source.uri, into.store.uri)
     base = _target(into, replace_target)
+    if base is None:
+        check_place(into.store, now_ms=runtime.clock_ms())
     asked = parse_properties(properties or {})
     metadata = cloned_metadata(source.metadata, None if base is None else base.metadata, asked, runtime)
     protocol = _protocol(source.protocol, base, metadata, asked)
@@ -116,7 +120,7 @@ def clone(
     try:
         return replace(result, version=commit(into, base, plan, runtime).version)
     except (ConflictError, TableExistsError, InvalidArgumentError):
-        into.store.delete([c.target for c in deep.copies])
+        discard(into.store, [c.target for c in deep.copies])
         raise
 
 

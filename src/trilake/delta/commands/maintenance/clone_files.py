@@ -29,6 +29,7 @@ from trilake.delta.scan.read import locate
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError
 from trilake.progress import progress
 from trilake.storage.base import Store
+from trilake.storage.ownership import discard
 from trilake.storage.uri import is_absolute
 
 #: Bytes of a file that are copied at a time.
@@ -229,7 +230,7 @@ def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) 
             for count in run(_Copying(source, target), [[c] for c in ordered]):
                 bar.advance(count)
     except Exception:  # whatever a worker met
-        target.delete([c.target for c in ordered])  # nobody else knows these names
+        discard(target, [c.target for c in ordered])  # nobody else knows these names
         raise
 
 

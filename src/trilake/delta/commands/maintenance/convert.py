@@ -28,13 +28,14 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import encode_path
+from trilake.delta.files.place import check_place
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructField, parse_schema
 from trilake.delta.runtime import Runtime
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.errors import ForeignFilesError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.progress import progress
 from trilake.storage.base import Store
 
@@ -110,6 +111,8 @@ def convert_to_delta(
     log = DeltaLog(into or store, engine, user_metadata=user_metadata)
     if (found := _already(log)) is not None:
         return found
+    if into is not None:
+        check_place(into, now_ms=runtime.clock_ms())
     files = _data_files(store)
     folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
@@ -145,9 +148,12 @@ def convert_to_delta(
         metadata=metadata,
         protocol=protocol,
         metrics={"numConvertedFiles": files.num_rows},
+        among_files=into is None,
     )
     try:
         version = commit(log, None, plan, runtime).version
+    except ForeignFilesError:
+        raise
     except TableExistsError:
         return _already(log) or ConvertResult(0, False, 0)
     rows = sum(f.rows for f in footers)
@@ -167,7 +173,8 @@ def _data_files(store: Store) -> pa.Table:
     inside = nested_tables(listing["path"])
     if inside:
         raise InvalidArgumentError(
-            f"the folder {inside[0]!r} is a Delta table: its files cannot be told from those it removed",
+            f"the folder {inside[0]!r} is a Delta table, or one of another format: its files cannot be told from those"
+            " it removed",
             help="move the table out, or convert the other folders apart",
             file=store.uri,
         )

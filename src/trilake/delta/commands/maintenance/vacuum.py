@@ -2,14 +2,17 @@
 
 The life of a vacuum::
 
-    retention checked --> files listed (or, lite, taken from the log) --> newest version read, after the listing
-      --> what may go (:mod:`trilake.delta.commands.maintenance.vacuum_files`) --> VACUUM START committed
+    retention checked --> clocks compared --> files listed (or, lite, taken from the log)
+      --> newest version read, after the listing
+      --> what may go (:mod:`trilake.delta.commands.maintenance.vacuum_files`)
+      --> of that, what is the table's own (:mod:`trilake.storage.ownership`) --> VACUUM START committed
       --> what was committed meanwhile is spared --> files deleted --> empty folders removed --> VACUUM END committed
 
 What must stay: files of the newest version; files that a tombstone within the retention names; every file that a commit
 within the retention names, its change files included; files younger than the retention, whoever wrote them; hidden
-files; deletion vectors of all of these.  So each version that was current within the retention stays readable, and a
-process that dies anywhere leaves a sound table: only garbage is ever deleted.
+files; deletion vectors of all of these; files that are older than the table and that nothing in its log names, which
+are somebody else's; whatever lies behind a link or in another table.  So each version that was current within the
+retention stays readable, and a process that dies anywhere leaves a sound table: only garbage is ever deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -28,8 +31,10 @@ import pyarrow.compute as pc
 from trilake.delta.commands.maintenance.vacuum_files import (
     LISTING,
     References,
+    doubtful,
     garbage,
     named_for_removal,
+    nested_tables,
     partition_names,
     references,
 )
@@ -39,6 +44,7 @@ from trilake.delta.commands.maintenance.vacuum_listing import (
     list_files,
     list_folders,
     list_unfinished,
+    own_files,
     remove_empty,
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
@@ -50,9 +56,18 @@ from trilake.delta.log.segment import LOG
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import duration_ms
 from trilake.delta.runtime import Runtime
-from trilake.errors import ConflictError, InvalidArgumentError, ObjectNotFoundError, TrilakeError, VersionNotFoundError
+from trilake.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    StorageError,
+    TrilakeError,
+    VersionNotFoundError,
+    masked,
+)
 from trilake.progress import progress
 from trilake.storage.base import Store
+from trilake.storage.ownership import Territory, agreed_time
 
 _log = logging.getLogger("trilake.delta")
 
@@ -72,6 +87,10 @@ class VacuumResult:
     ``files`` has the columns ``path`` (below the table), ``size`` in bytes and ``modified_ms`` (ms since the epoch; 0
     in lite mode, which looks at no file).  ``folders`` are those removed because they were empty.  ``cutoff_ms`` is the
     time before which files had to be written and removed to go, ``version`` that of the VACUUM END commit.
+
+    ``foreign`` has the columns of ``files``: what no version and no writer of the table can account for, because it is
+    older than the table itself or of another format.  It stays, and whoever knows that nobody needs it removes it by
+    hand.
     """
 
     files: pa.Table
@@ -79,6 +98,7 @@ class VacuumResult:
     cutoff_ms: int
     folders: tuple[str, ...] = ()
     version: int | None = None
+    foreign: pa.Table = field(default_factory=LISTING.empty_table)
 
     @property
     def paths(self) -> list[str]:
@@ -94,7 +114,8 @@ class VacuumResult:
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"
         what = "would be deleted" if self.dry_run else "deleted"
-        return f"<VACUUM{at}: {self.files.num_rows:,} files, {self.size / 1e6:,.1f} MB {what}>"
+        left = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
+        return f"<VACUUM{at}: {self.files.num_rows:,} files, {self.size / 1e6:,.1f} MB {what}{left}>"
 
 
 def retention_hours_ms(hours: Any) -> int | None:
@@ -139,8 +160,8 @@ def vacuum(
     run: who deletes.
 
     Raises ``InvalidArgumentError`` for a retention that is refused, ``UnsupportedProtocolError`` for a table that this
-    library may not write, ``VersionNotFoundError`` where the log no longer holds what a lite vacuum needs, and what
-    reading the log raises.
+    library may not write, ``ClockError`` where this machine's clock is ahead of the store's, ``VersionNotFoundError``
+    where the log no longer holds what a lite vacuum needs, and what reading the log raises.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.engine import standard_engine
@@ -157,26 +178,37 @@ def vacuum(
     if enforce_retention and given is not None and given < default:
         raise _too_short(given, default)
     retention = default if given is None else given
-    cutoff = runtime.clock_ms() - retention
+    cutoff = _now(log.store, runtime, dry_run=dry_run) - retention
     boundary = _last_commit_before(log, head, cutoff)
     names = partition_names(head.schema, head.metadata.partition_columns)
     # Listed before the newest version is looked up: a file of the listing that was committed by then is in it.
     folders = Folders(0)
+    territory = Territory(log.store)
     if lite:
         listing = _removed_since_last_vacuum(log, head, cutoff, boundary)
     elif inventory is not None:
         listing = from_inventory(log.store, inventory)
     else:
         listing = list_files(log.store)
+        territory = Territory(log.store, frozenset(nested_tables(listing["path"])))
     if not lite:
-        folders = list_folders(log.store, listing, cutoff, names)
+        folders = list_folders(log.store, listing, cutoff, names, territory)
     snapshot = log.update(head)
     files = garbage(listing, cutoff, _needed(log, snapshot, cutoff), names)
-    if not lite and inventory is None:
-        files = pa.concat_tables([files, list_unfinished(log.store, cutoff, names)])
-    files = folders.own(files)
+    files = own_files(log.store, files, territory, cutoff)
+    files, foreign = (files, LISTING.empty_table()) if lite else _accounted_for(log, snapshot, files)
+    if inventory is None:
+        files = pa.concat_tables([files, list_unfinished(log.store, LOG if lite else "", cutoff, names)])
+    if foreign.num_rows:
+        _log.warning(
+            "%s holds %d files that its log does not name and that are older than the table, or of another format,"
+            " such as %s: they stay; remove them by hand if nobody needs them",
+            masked(log.store.uri),
+            foreign.num_rows,
+            foreign["path"][0],
+        )
     if dry_run:
-        return VacuumResult(files, True, cutoff)
+        return VacuumResult(files, True, cutoff, foreign=foreign)
     if record:
         parameters: dict[str, Any] = {"retentionCheckEnabled": enforce_retention, "defaultRetentionMillis": default}
         if given is not None:
@@ -189,7 +221,7 @@ def vacuum(
         _delete(log.store, files, run)
         gone = remove_empty(log.store, folders)
         if boundary is not None:
-            log.store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: boundary}))
+            _note_boundary(log.store, boundary)
     except BaseException:
         if record:
             with suppress(TrilakeError):  # what broke the vacuum may break this as well, and is what must be told
@@ -199,7 +231,25 @@ def vacuum(
     if record:
         metrics = {"numDeletedFiles": files.num_rows, "numVacuumedDirectories": folders.count + 1}
         version = _record_end(log, {"status": "COMPLETED"}, metrics, runtime)
-    return VacuumResult(files, False, cutoff, gone, version)
+    return VacuumResult(files, False, cutoff, gone, version, foreign)
+
+
+def _now(store: Store, runtime: Runtime, *, dry_run: bool) -> int:
+    """The time from which ages are counted.  Raises ``ClockError``."""
+    now = runtime.clock_ms()
+    try:
+        return agreed_time(store, now)
+    except StorageError:
+        if not dry_run:
+            raise
+        return now  # whoever may only read may still ask what would be deleted
+
+
+def _note_boundary(store: Store, boundary: int) -> None:
+    try:
+        store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: boundary}))
+    except StorageError as e:  # the next lite vacuum looks at more commits than it must
+        _log.warning("up to which version vacuum has removed files is not noted: %s", e)
 
 
 def _too_short(given: int, default: int) -> InvalidArgumentError:
@@ -226,6 +276,31 @@ def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int) -> References:
     recent = [c for c, t in zip(commits, times, strict=True) if t >= cutoff]
     batch = log.parse(recent)
     return references(snapshot.adds, kept, batch.add, batch.remove, batch.cdc)
+
+
+def _accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The files that the table or its writers can have made, and those that nobody can account for.
+
+    A file that was there before the table, and that no commit names, is of somebody else.
+    """
+    if not files.num_rows:
+        return files, files
+    suspect = doubtful(files, _born(log, snapshot), snapshot.metadata.provider.lower())
+    if not pc.any(suspect).as_py():
+        return files, files.slice(0, 0)
+    batch = log.parse(log.commits(end=snapshot.version))
+    known = references(log.tombstones(snapshot), batch.add, batch.remove, batch.cdc)
+    foreign = pc.and_(suspect, pa.chunked_array([pa.array(~known.name(files["path"]))]))
+    return files.filter(pc.invert(foreign)), files.filter(foreign)
+
+
+def _born(log: DeltaLog, snapshot: Snapshot) -> int:
+    """When the table was made, in ms since the epoch; where that cannot be told, a time after that of any file."""
+    commits = log.commits(end=snapshot.version)
+    times = [t for t in (snapshot.metadata.created_time,) if t is not None and t > 0]
+    if commits and commits[0][0] == 0:
+        times.append(commits[0][1].modified_ms)
+    return min(times, default=1 << 62)
 
 
 def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Table:

@@ -16,17 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.files.place import OWN_NAME
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch
 from trilake.delta.protocol.deletion_vectors import z85_decode
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import StructType
+from trilake.storage.ownership import TABLE_OF
 
 #: Columns of a listing.
 LISTING = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
 
 # A path that is no plain key below the table: absolute, or with parts that stores spell differently.
 _ODD = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|(^|/)\.{1,2}(/|$)|//|/$|\x00|^$"
+#: Data files of formats that also make tables without a log.
+_FORMATS = {"trevni": r"\.trv$", "lance": r"\.lance$"}
 _VECTOR_FILE = r"(^|/)deletion_vector_[^/]*\.bin$"
 _UUID_TEXT = 36
 #: Where the 32 hexadecimal digits of a UUID stand in its text.
@@ -141,9 +145,26 @@ def partition_names(schema: StructType, columns: Sequence[str]) -> list[str]:
 
 
 def nested_tables(paths: pa.ChunkedArray) -> list[str]:
-    """The folders below the table that hold a Delta log of their own."""
-    logs = paths.filter(pc.match_substring(paths, "/_delta_log/"))
-    return sorted(set(pc.replace_substring_regex(logs, r"/_delta_log/.*$", "").to_pylist()))
+    """The folders below the table that are tables of their own, of whatever format."""
+    marks = paths.filter(pc.match_substring_regex(paths, TABLE_OF))
+    found = pc.struct_field(pc.extract_regex(marks, TABLE_OF), "folder") if len(marks) else marks
+    return sorted(set(found.to_pylist()))
+
+
+def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
+    """Which files of a listing no write of a table that was made at ``born_ms`` can have left.
+
+    They are older than it and have no name that only writers of Delta tables give, as other engines' data files have
+    the names of plain Parquet; or they are of a format that the table's data files do not have.
+    """
+    older = pc.less(files["modified_ms"], born_ms)
+    # Names of this library, and change files, which no other format has.
+    ours = pc.match_substring_regex(files["path"], rf"(^|/){OWN_NAME}$|^_change_data/(.*/)?cdc-[^/]*$")
+    found = pc.and_(older, pc.invert(ours))
+    for name, pattern in _FORMATS.items():
+        if name != provider:
+            found = pc.or_(found, pc.match_substring_regex(files["path"], pattern))
+    return found
 
 
 def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_columns: Iterable[str]) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from trilake.delta.commands.maintenance.vacuum_files import LISTING, hidden
 from trilake.errors import InvalidArgumentError
 from trilake.progress import progress
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.local import TEMP_PREFIX, TEMP_SUFFIX
+from trilake.storage.ownership import TEMPORARY, Territory, old_temporaries
 
 #: Objects of a listing that become columns at a time.
 _BATCH = 50_000
 _FIELDS = attrgetter("key", "size", "modified_ms")
 #: A temporary name, and what lies below it where it is a folder's.
-_STAGED = rf"(^|/){re.escape(TEMP_PREFIX)}[^/]*{re.escape(TEMP_SUFFIX)}(/.*)?$"
+_STAGED = rf"(^|/){TEMPORARY}$"
 
 
 def list_files(store: Store) -> pa.Table:
@@ -34,13 +34,35 @@ def list_files(store: Store) -> pa.Table:
     return table.filter(pc.invert(pc.starts_with(table["path"], "_delta_log/")))
 
 
-def list_unfinished(store: Store, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:
-    """What writers left that died before the cut-off time, wherever a data file could have come to be."""
-    table = pa.Table.from_batches(_columns(store.unfinished(), lambda _: None), schema=LISTING)
-    old = table.filter(pc.less(table["modified_ms"], cutoff_ms))
+def list_unfinished(store: Store, prefix: str, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:
+    """What writers of ours left that died before the cut-off time, wherever a file of the table could have come to be:
+    a data file, one of the log, or a manifest."""
+    found = old_temporaries(store, prefix, cutoff_ms)
+    table = pa.Table.from_batches(_columns(iter(found), lambda _: None), schema=LISTING)
     # Their own names are hidden ones; what counts is the folder that they, or the folder they were staged in, lie in.
-    places = pc.replace_substring_regex(old["path"], _STAGED, r"\1x")
-    return old.filter(pc.invert(hidden(places, partition_columns)))
+    places = pc.replace_substring_regex(table["path"], _STAGED, r"\1x")
+    places = pc.replace_substring_regex(places, r"^(_delta_log/(_sidecars/)?|_symlink_format_manifest/)", "")
+    return table.filter(pc.invert(hidden(places, partition_columns)))
+
+
+def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: int) -> pa.Table:
+    """The files of a listing that lie in the table's own folders; of links to files, those that are old themselves."""
+    places = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
+    foreign = territory.foreign(pc.unique(places).to_pylist())
+    files = files.filter(pc.invert(pc.is_in(places, pa.array(foreign, pa.string()))))
+    root = _local_root(store)
+    if root is None:
+        return files
+    young = [_is_young_link(f"{root}/{path}", cutoff_ms) for path in files["path"].to_pylist()]
+    return files.filter(pc.invert(pa.array(young, pa.bool_())))
+
+
+def _is_young_link(path: str, cutoff_ms: int) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:  # gone meanwhile
+        return False
+    return stat.S_ISLNK(status.st_mode) and status.st_mtime_ns // 1_000_000 >= cutoff_ms
 
 
 def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
@@ -108,19 +130,11 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
 class Folders:
     """The folders below a table that existed when it was listed.
 
-    ``old`` are those that may go when they are empty, the innermost first.  ``linked`` are links to folders: what lies
-    there may be anybody's.
+    ``old`` are those that may go when they are empty, the innermost first.
     """
 
     count: int
     old: tuple[str, ...] = ()
-    linked: tuple[str, ...] = ()
-
-    def own(self, files: pa.Table) -> pa.Table:
-        """The files of a listing that lie in the table's own folders."""
-        for folder in self.linked:
-            files = files.filter(pc.invert(pc.starts_with(files["path"], f"{folder}/")))
-        return files
 
 
 def _local_root(store: Store) -> str | None:
@@ -128,13 +142,15 @@ def _local_root(store: Store) -> str | None:
     return None if path is None else path[: -len("/x")]
 
 
-def list_folders(store: Store, listing: pa.Table, cutoff_ms: int, partition_columns: Sequence[str]) -> Folders:
+def list_folders(
+    store: Store, listing: pa.Table, cutoff_ms: int, partition_columns: Sequence[str], territory: Territory
+) -> Folders:
     """The folders below the table.  Only local disks have such that hold no file, and only those can be removed."""
     root = _local_root(store)
     if root is None:
         parents = pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")
         return Folders(len(pc.unique(parents.filter(pc.not_equal(parents, "")))))
-    found, old, linked = [], [], []
+    found, old = [], []
     for path, names, _ in os.walk(root):
         if Path(path) == Path(root):
             names[:] = [n for n in names if n != "_delta_log"]
@@ -142,14 +158,13 @@ def list_folders(store: Store, listing: pa.Table, cutoff_ms: int, partition_colu
     texts = pa.array([f for f in found if _is_text(f)], pa.string())
     places = pc.binary_join_element_wise(pc.replace_substring_regex(texts, _STAGED, r"\1x"), "x", "/")
     seen = texts.filter(pc.invert(hidden(places, partition_columns)))
-    for folder in seen.to_pylist():
-        full = os.path.join(root, folder)
+    folders = seen.to_pylist()
+    foreign = set(territory.foreign(folders))
+    for folder in folders:
         with suppress(FileNotFoundError):  # gone meanwhile
-            if os.path.islink(full):
-                linked.append(folder)
-            elif os.stat(full).st_mtime_ns // 1_000_000 < cutoff_ms:
+            if folder not in foreign and os.stat(os.path.join(root, folder)).st_mtime_ns // 1_000_000 < cutoff_ms:
                 old.append(folder)
-    return Folders(len(found), tuple(sorted(old, key=len, reverse=True)), tuple(linked))
+    return Folders(len(found), tuple(sorted(old, key=len, reverse=True)))
 
 
 def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:

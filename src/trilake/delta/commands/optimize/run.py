@@ -52,6 +52,7 @@ from trilake.errors import (
     ProtocolChangedError,
 )
 from trilake.progress import progress
+from trilake.storage.ownership import discard
 
 #: Times that a commit is tried again with the bins that are left.
 _ATTEMPTS = 100
@@ -185,7 +186,7 @@ def _lacks_bound(text: str | None, path: tuple[str, ...]) -> bool:
 
 
 def _discard(log: DeltaLog, rewritten: Iterable[Rewritten]) -> None:
-    log.store.delete([unquote(str(a["path"])) for r in rewritten for a in r.adds])
+    discard(log.store, [unquote(str(a["path"])) for r in rewritten for a in r.adds])
 
 
 def _commit(

@@ -14,6 +14,7 @@ from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.isolation import DEFAULT_LEVEL, parse_level
 from trilake.delta.runtime import Runtime
 from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.storage import ownership
 from trilake.storage.base import Store
 
 
@@ -60,4 +61,4 @@ def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> 
     Vectors stay for vacuum: an action does not tell whether its vector is new.
     """
     found = [a.get("cdc") or a.get("add") for a in actions]
-    store.delete([unquote(str(f["path"])) for f in found if f is not None and job_id in f["path"]])
+    ownership.discard(store, [unquote(str(f["path"])) for f in found if f is not None and job_id in f["path"]])

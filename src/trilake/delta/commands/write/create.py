@@ -18,11 +18,12 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import check_provider
+from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.metadata.column_definitions import ColumnsLike, new_columns
 from trilake.delta.metadata.property_changes import prepared, with_required
-from trilake.delta.metadata.write_schema import check_place, new_table
+from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse, strip
 from trilake.delta.protocol.features import check_writable, features_of, upgraded
@@ -156,7 +157,7 @@ def create_table(
             version=base.version,
         )
     if base is None:
-        check_place(log.store)
+        check_place(log.store, now_ms=runtime.clock_ms())
     try:
         version = _commit(log, base, table, mode, runtime)
     except TableExistsError:

@@ -22,6 +22,7 @@ from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, metadata_plan, read_schema
+from trilake.storage.ownership import discard
 
 
 @dataclass
@@ -58,7 +59,7 @@ class IdentityRebase:
         if by:
             old = [a["add"] for a in actions if "add" in a]
             actions = [a for a in actions if "add" not in a] + [{"add": a} for a in self._moved(old, by)]
-            self.log.store.delete([unquote(a["path"]) for a in old])
+            discard(self.log.store, [unquote(a["path"]) for a in old])
         self.standing = newest
         self.marks = {n: mark + by.get(n, 0) for n, mark in self.marks.items()}
         metadata = replace(newest, schema_string=updated_schema(newest.schema, [self.marks]).json())

@@ -21,12 +21,12 @@ from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_fi
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
+from trilake.delta.files.place import check_place
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import empty_state
 from trilake.delta.metadata.write_schema import (
     check_partitioning,
-    check_place,
     check_properties,
     clustered,
     evolved,
@@ -48,6 +48,7 @@ from trilake.errors import (
     TableNotFoundError,
 )
 from trilake.expr import Filter, parse_filter
+from trilake.storage.ownership import discard
 
 #: Properties of tables whose writes are optimized, each of them for itself.
 OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
@@ -205,7 +206,7 @@ def plan_write(
     if base is None:
         if request.replace_where is not None:
             raise TableNotFoundError("replace_where needs a table, and there is none", file=uri)
-        check_place(log.store)
+        check_place(log.store, now_ms=runtime.clock_ms())
         if request.description is not None:
             protocol, metadata = described(request.description, None, log.engine, runtime)
         else:
@@ -339,7 +340,7 @@ def finish_write(
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError):
-        log.store.delete(_own_files(new))
+        discard(log.store, _own_files(new))
         raise
 
 

@@ -1,0 +1,77 @@
+"""Whether a new table may be made in a folder: not where files lie that its readers would no longer see.
+
+Whoever opens the folder afterwards sees the new table's rows only, and the clean-up of a table takes files that nothing
+names for garbage.  What may lie there:
+
+* hidden files, whose names or folders begin with ``.`` or ``_`` (``_SUCCESS``, ``.crc`` files, ``_temporary``): no
+  format reads them, and none deletes those of others;
+* files of a write of ours that is at work or has died lately: a creation that failed may be repeated;
+* other tables in folders of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from itertools import islice
+
+from trilake.errors import ForeignFilesError
+from trilake.storage.base import Store
+from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
+from trilake.storage.ownership import Territory
+
+#: How long a file with a name of ours is taken for one of a creation that goes on or is repeated, in ms.
+AT_WORK_MS = 3600 * 1000
+#: A part of a path that readers pass over.  Folders of partition columns may begin so, and change files are read.
+_HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=[^/]*/))(?!change_data/)")
+#: What is left of a log whose commits are gone: the table was damaged, and its rows may be here.
+_REMAINS = re.compile(
+    r"_delta_log/(?:_last_checkpoint|\d{20}\.(?:crc|checkpoint\..*|\d{20}\.compacted\.json)|_sidecars/.+\.parquet)"
+)
+_SHOWN = 3
+
+
+def check_no_foreign_files(
+    store: Store, *, own: re.Pattern[str], named: Container[str] = (), now_ms: int | None = None
+) -> None:
+    """See whether a new table may be made at the root of ``store``.
+
+    Parameters
+    ----------
+    own: matches whole keys as writers of the format give them.
+    named: keys that the new table itself names.
+    now_ms: by what time a file of ours is too old to be of a write at work; ``None`` for whatever its age.
+
+    The storage option ``allow_foreign_files`` allows all.  Raises ``ForeignFilesError``.
+    """
+    if allowed(store.options, ALLOW_FOREIGN_FILES):
+        return
+    found = list(islice(_foreign(store, own, named, now_ms), _SHOWN + 1))
+    if not found:
+        return
+    names = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+    if all(own.fullmatch(key) or _REMAINS.fullmatch(key) for key in found):
+        what = "files of a table whose log is gone, or of a write that died long ago"
+    else:
+        what = "files that are of no table of this format"
+    raise ForeignFilesError(
+        f"a new table cannot be made here, among {what}: {names}",
+        help="readers of the new table would not see their rows, and vacuum might delete them: write to another folder,"
+        " make a table of Parquet files with convert_to_delta (CONVERT TO DELTA), or remove the files; to make the"
+        f" table among them all the same pass allow_foreign_files=True (option {ALLOW_FOREIGN_FILES}, on Spark too)",
+        file=store.uri,
+    )
+
+
+def _foreign(store: Store, own: re.Pattern[str], named: Container[str], now_ms: int | None) -> Iterator[str]:
+    territory = Territory(store)
+    for meta in store.list():
+        key = meta.key
+        if key in named or (_HIDDEN.search(key) and not _REMAINS.fullmatch(key)):
+            continue
+        if own.fullmatch(key) and (now_ms is None or now_ms - meta.modified_ms <= AT_WORK_MS):
+            continue
+        # Another table inside of this folder is read as before, and left alone by clean-ups.
+        if not _REMAINS.fullmatch(key) and not store.passes_link(key) and territory.foreign([key.rpartition("/")[0]]):
+            continue
+        yield key

@@ -1,0 +1,192 @@
+"""What a table may delete and replace: one rule for all formats and all operations.
+
+A file goes, or is written over, only if
+
+1. its name is one that the format gives, in the folder where the format puts such files (the caller's expression);
+2. no folder on the way to it, below the table's own, is a link;
+3. it lies in no other table that lies inside of this one;
+4. by the store's own clock, and not only by this machine's, it is old enough (:func:`store_time`).
+
+Stores on local disks also refuse to delete and to replace behind links, whoever asks (:mod:`trilake.storage.local`).
+What is in doubt stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
+
+from trilake.errors import ClockError, StorageError, TrilakeError
+from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.local import temporary_name
+
+_log = logging.getLogger("trilake.storage")
+
+#: Folders in the folder of a table that make it one: of Delta, Lance, Trevni jobs and Hudi; Iceberg's name says less.
+_MARKS = ("_delta_log", "_versions", "_staged", ".hoodie", "metadata")
+_ICEBERG = re.compile(r"(?:^|/)metadata/[^/]*\.metadata\.json\Z")
+#: A key that says of a folder, which the expression captures, that it is a table.
+TABLE_OF = r"^(?P<folder>.+?)/(?:(?:_delta_log|_versions|_staged|\.hoodie)/.*|metadata/[^/]*\.metadata\.json)$"
+_TABLE_OF = re.compile(TABLE_OF).match
+#: Folders that are asked about at the same time, and at most: then one listing of all is quicker.
+_ASKED, _ASKED_MOST = 16, 100
+#: How far this machine's clock may be ahead of the store's, in ms: nothing beside retentions of days.
+CLOCK_TOLERANCE_MS = 5 * 60 * 1000
+#: A temporary file or folder of ours, and what lies in it.
+TEMPORARY = r"\.trilake-[0-9a-f]{24}\.tmp(?:/.+)?"
+
+
+def tables_of(keys: Iterable[str]) -> frozenset[str]:
+    """The folders that are tables, by the keys that lie in them.
+
+    >>> sorted(tables_of(["x", "a/_delta_log/0.json", "a/b/metadata/v1.metadata.json", "a/metadata/x"]))
+    ['a', 'a/b']
+    """
+    return frozenset(m["folder"] for m in map(_TABLE_OF, keys) if m is not None)
+
+
+@dataclass
+class Territory:
+    """Which folders below the root of ``store`` are the table's own: behind no link, in no other table.
+
+    ``tables`` are the folders that are tables, where a listing has told them; else each folder is looked into.
+    """
+
+    store: Store
+    tables: frozenset[str] | None = None
+    _own: dict[str, bool] = field(default_factory=dict)
+
+    def foreign(self, folders: Iterable[str]) -> list[str]:
+        """Those of some folders, given as keys (the root is empty), that are not the table's own."""
+        wanted = [f for f in dict.fromkeys(folders) if f]
+        above = dict.fromkeys(part for f in wanted for part in accumulate(f.split("/"), "{}/{}".format))
+        unknown = [f for f in above if f not in self._own]
+        if self.tables is None and len(unknown) > _ASKED_MOST and self.store.local_path("x") is None:
+            self.tables = tables_of(m.key for m in self.store.list())
+        if len(unknown) > 1 and self.tables is None and self.store.local_path("x") is None:
+            with ThreadPoolExecutor(min(_ASKED, len(unknown)), "trilake-look") as pool:
+                self._own.update(zip(unknown, pool.map(self._is_own, unknown), strict=True))
+        else:
+            self._own.update((f, self._is_own(f)) for f in unknown)
+        return [f for f in wanted if not all(self._own[p] for p in accumulate(f.split("/"), "{}/{}".format))]
+
+    def _is_own(self, folder: str) -> bool:
+        if self.store.passes_link(f"{folder}/x"):
+            return False
+        if self.tables is not None:
+            return folder not in self.tables
+        return not any(self._has(folder, mark) for mark in _MARKS)
+
+    def _has(self, folder: str, mark: str) -> bool:
+        if mark == "metadata":
+            return any(_ICEBERG.search(m.key) for m in islice(self.store.list(f"{folder}/{mark}"), 1000))
+        return next(iter(self.store.list(f"{folder}/{mark}")), None) is not None
+
+
+def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *, what: str) -> list[str]:
+    """Those of ``keys`` that the table may delete or replace; the others are named in the log of the process.
+
+    Parameters
+    ----------
+    names: matches the whole of a key that the format gives.
+    what: the operation, for the log.
+    """
+    given = list(keys)
+    expression = re.compile(names)
+    named = [k for k in given if expression.fullmatch(k)]
+    foreign = set(Territory(store).foreign(k.rpartition("/")[0] for k in named))
+    own = [k for k in named if k.rpartition("/")[0] not in foreign]
+    if len(own) < len(given):
+        left = sorted(set(given) - set(own))
+        _log.warning(
+            "%s of %r leaves %d files that are not its own: of other names, behind links or in other tables: %s",
+            what,
+            store,
+            len(left),
+            ", ".join(left[:5]),
+        )
+    return own
+
+
+def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:
+    """Raise ``StorageError`` where a file that must be deleted or replaced is not the table's own."""
+    foreign = Territory(store).foreign(k.rpartition("/")[0] for k in keys)
+    if foreign:
+        raise StorageError(
+            f"{what} would change files behind a link or in another table, below {foreign[0]!r}",
+            help="put a folder in the place of the link, or move the other table away",
+            file=store.uri,
+        )
+
+
+def discard(store: Store, keys: Iterable[str]) -> None:
+    """Remove what a failed write made.  An error is logged and not raised: why the write failed is the one to show."""
+    names = list(keys)
+    try:
+        store.delete(names)
+    except (TrilakeError, OSError) as e:
+        _log.warning("%d files of a write that failed are left in %r: %s", len(names), store, e)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def store_time(store: Store) -> int:
+    """The time of the store's own clock, in ms since the epoch: that of a file which is written for it and removed.
+
+    Raises ``StorageError`` where nothing can be written.
+    """
+    key = temporary_name()
+    store.put(key, b"what time is it?\n")
+    try:
+        return store.head(key).modified_ms
+    finally:
+        discard(store, [key])
+
+
+def agreed_time(store: Store, now_ms: int) -> int:
+    """``now_ms``, the time by this machine's clock from which ages are counted, if the store's is not behind it.
+
+    Files bear times of the store's clock.  By a clock that is days ahead, files of writers that are at work look old
+    enough to go.  A clock that is behind makes files look younger, which is safe.
+
+    Raises ``ClockError``, and ``StorageError`` where the store cannot be asked.
+    """
+    theirs = store_time(store)
+    if now_ms - theirs > CLOCK_TOLERANCE_MS:
+        raise ClockError(
+            f"this machine's clock is {(now_ms - theirs) / 1000:,.0f} seconds ahead of the store's:"
+            " files of writers that are at work would look old enough to be deleted",
+            help="set the clock of this machine (or that of the store), then try again; nothing was deleted",
+            file=store.uri,
+            here_ms=now_ms,
+            there_ms=theirs,
+        )
+    return now_ms
+
+
+def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMeta]:
+    """Temporary files below a folder that writers left which died before a time; behind no link, in no other table."""
+    expression = re.compile(rf"(?:.*/)?{TEMPORARY}")
+    seen = {m.key: m for m in store.unfinished(prefix)}
+    if store.local_path("x") is None:  # elsewhere such names are listed with all others
+        seen |= {m.key: m for m in store.list(prefix) if expression.fullmatch(m.key)}
+    newest: dict[str, int] = {}
+    for m in seen.values():
+        top = _top(m.key)
+        newest[top] = max(newest.get(top, 0), m.modified_ms)
+    old = [k for k in seen if newest[_top(k)] < before_ms]
+    # A temporary folder is ours whatever it holds, but for links in it: the folder that it lies in decides.
+    folders = Territory(store)
+    foreign = set(folders.foreign(_top(k).rpartition("/")[0] for k in old))
+    return [seen[k] for k in old if _top(k).rpartition("/")[0] not in foreign and not store.passes_link(k)]
+
+
+def _top(key: str) -> str:
+    """The temporary file, or the temporary folder that a file lies in."""
+    found = re.match(r"(?:.*?/)??\.trilake-[0-9a-f]{24}\.tmp(?=/|\Z)", key)
+    return key if found is None else found[0]
