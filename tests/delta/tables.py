@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +26,11 @@ from trilake.storage.memory import MemoryStore
 Action = Mapping[str, Any]
 
 LONG_A = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def fresh_id() -> str:
+    """An id that nothing else has."""
+    return str(uuid4())
 
 
 def protocol(reader: int = 1, writer: int = 2, **features: Sequence[str]) -> dict[str, Any]:

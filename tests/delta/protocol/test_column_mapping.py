@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.delta.tables import fresh_id
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import (
     MAX_COLUMN_ID,
@@ -65,16 +66,16 @@ def test_a_new_table_gets_numbers_in_order_and_new_names_at_every_depth() -> Non
 
 
 def test_an_existing_table_keeps_its_names() -> None:
-    schema, top = assign(SCHEMA, mode="name", existing=True)
+    schema, top = assign(SCHEMA, mode="name", existing=True, new_id=fresh_id)
     assert [f.physical_name for f in nested_fields(schema)] == [f.name for f in nested_fields(SCHEMA)]
     assert top == 10
 
 
 def test_what_is_mapped_stays_and_new_ids_are_above_every_old_one() -> None:
     first, top = assign(SCHEMA, mode="id", new_id=numbered())
-    assert assign(first, mode="id") == (first, top)
+    assert assign(first, mode="id", new_id=fresh_id) == (first, top)
     grown = StructType((*first.fields, *from_arrow(pa.schema([("new", INNER)])).fields))
-    second, top = assign(grown, mode="id", max_id=40)
+    second, top = assign(grown, mode="id", max_id=40, new_id=fresh_id)
     assert second.fields[:-1] == first.fields
     assert [f.column_id for f in nested_fields(second)[-3:]] == [41, 42, 43]
     assert top == 43
@@ -82,8 +83,8 @@ def test_what_is_mapped_stays_and_new_ids_are_above_every_old_one() -> None:
 
 
 def test_without_mapping_nothing_happens() -> None:
-    assert assign(SCHEMA, mode="none", max_id=3) == (SCHEMA, 3)
-    assert mapped(metadata()) == metadata()
+    assert assign(SCHEMA, mode="none", max_id=3, new_id=fresh_id) == (SCHEMA, 3)
+    assert mapped(metadata(), new_id=fresh_id) == metadata()
     table = pa.Table.from_pylist(ROWS, schema=ARROW)
     assert to_physical(table, SCHEMA, "none") is table
     assert physical_schema(SCHEMA, "none") == SCHEMA.to_arrow_schema()
@@ -95,32 +96,32 @@ def test_one_id_or_name_for_two_columns_is_refused(key: str, what: str) -> None:
     a, b = schema.fields
     twice = StructType((a, type(b)(b.name, b.type, True, {**b.metadata, key: a.metadata[key]})))
     with pytest.raises(CorruptLogError, match=what):
-        assign(twice, mode="name")
+        assign(twice, mode="name", new_id=fresh_id)
 
 
 def test_the_same_physical_name_in_two_structs_is_two_names() -> None:
     """Enabled on a table that was there: its nested fields have the names they had."""
-    assert assign(SCHEMA, mode="name", existing=True)[0].field("l") is not None
+    assert assign(SCHEMA, mode="name", existing=True, new_id=fresh_id)[0].field("l") is not None
 
 
 def test_the_table_property_holds_the_highest_id() -> None:
     new = mapped(metadata(delta__columnMapping__mode="name"), new_id=numbered())
     assert new.configuration[MAX_COLUMN_ID] == "10"
     assert max_column_id(new) == 10
-    assert mapped(new) is new
+    assert mapped(new, new_id=fresh_id) is new
     with pytest.raises(CorruptLogError, match="maxColumnId is 'many'"):
         max_column_id(metadata(delta__columnMapping__maxColumnId="many"))
 
 
 def test_enabling_on_a_table_with_files() -> None:
     plain = metadata()
-    named = change_mode(plain, metadata(delta__columnMapping__mode="name"))
+    named = change_mode(plain, metadata(delta__columnMapping__mode="name"), new_id=fresh_id)
     assert [f.physical_name for f in named.schema.fields] == SCHEMA.names
     assert named.configuration[MAX_COLUMN_ID] == "10"
-    assert change_mode(named, named) is named
+    assert change_mode(named, named, new_id=fresh_id) is named
     for old, new in [(plain, metadata(delta__columnMapping__mode="id")), (named, plain)]:
         with pytest.raises(InvalidArgumentError, match="cannot be changed from"):
-            change_mode(old, new)
+            change_mode(old, new, new_id=fresh_id)
 
 
 def test_names_and_modes_are_checked() -> None:
@@ -147,7 +148,7 @@ def test_a_replaced_schema_keeps_the_columns_that_stay() -> None:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_rows_under_physical_names_are_the_same_rows(mode: str) -> None:
-    schema, _ = assign(SCHEMA, mode=mode)
+    schema, _ = assign(SCHEMA, mode=mode, new_id=fresh_id)
     table = pa.concat_tables([pa.Table.from_pylist(ROWS, schema=SCHEMA.to_arrow_schema())] * 2).slice(1, 4)
     physical = to_physical(table, schema, mode)
     physical.validate(full=True)
@@ -160,7 +161,7 @@ def test_rows_under_physical_names_are_the_same_rows(mode: str) -> None:
 
 
 def test_parquet_files_hold_the_ids() -> None:
-    schema, _ = assign(SCHEMA, mode="id")
+    schema, _ = assign(SCHEMA, mode="id", new_id=fresh_id)
     table = to_physical(pa.Table.from_pylist(ROWS, schema=SCHEMA.to_arrow_schema()), schema, "id")
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, store_schema=False)
@@ -182,7 +183,7 @@ def test_a_null_struct_of_what_must_not_be_null_can_be_written(mode: str) -> Non
             ("l", pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int64(), False)])))),
         ]
     )
-    schema, _ = assign(from_arrow(kind), mode=mode)
+    schema, _ = assign(from_arrow(kind), mode=mode, new_id=fresh_id)
     rows: list[dict[str, Any]] = [
         {"s": None, "r": {"x": 1}, "l": [None]},
         {"s": {"d": {"x": 1}}, "r": {"x": 2}, "l": [{"x": 1}]},
@@ -208,7 +209,7 @@ def test_some_of_the_columns_and_columns_of_others() -> None:
 
 
 def test_rows_of_another_shape_are_refused() -> None:
-    schema, _ = assign(SCHEMA, mode="name")
+    schema, _ = assign(SCHEMA, mode="name", new_id=fresh_id)
     for wrong in (pa.table({"s": [{"y": "a", "x": 1}]}), pa.table({"s": [1]}), pa.table({"l": [[1]]})):
         with pytest.raises(InvalidArgumentError, match="where the table has struct"):
             to_physical(wrong, schema, "name")

@@ -27,7 +27,7 @@ from trilake.delta.protocol.features import (
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 
-WRITABLE = sorted(f.name for f in REGISTRY.values() if f.writes != "never")
+WRITABLE = sorted(f.name for f in REGISTRY.values() if f.writes)
 LEGACY = [
     Protocol(1, 1),
     Protocol(1, 2),

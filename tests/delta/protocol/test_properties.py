@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import REGISTRY, required
 from trilake.delta.protocol.properties import (
-    PROPERTIES,
     canonical,
     check_value,
-    column_list,
-    duration_ms,
+    known_properties,
     parse_keys,
     parse_properties,
     property_default,
 )
+from trilake.delta.protocol.property_values import column_list, duration_ms
 from trilake.errors import InvalidArgumentError, UnknownOptionError, UnsupportedProtocolError
+
+PROPERTIES = known_properties()
 
 
 def test_keys_and_values_take_their_usual_spelling() -> None:
@@ -128,14 +129,19 @@ def test_every_row(name: str) -> None:
     assert canonical(name.upper()) == name
     if row.default is not None:
         assert check_value(name, row.default) == row.default == property_default(name)
-    # A property that names a feature is what asks for it, with no other property set.
-    if row.feature is not None:
-        on = {"delta.columnMapping.mode": "name", "delta.checkpointPolicy": "v2"}.get(name, "true")
-        empty = '{"type":"struct","fields":[]}'
-        assert row.feature in REGISTRY
-        assert row.feature in required(Metadata("t", empty, configuration={name: check_value(name, on)}))
-        if row.default is not None:
-            assert required(Metadata("t", empty, configuration={name: row.default})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [(f.name, p.name) for f in REGISTRY.values() for p in f.properties if p.set_by is None]
+)
+def test_a_property_of_a_feature_asks_for_it_or_goes_with_it(name: str, key: str) -> None:
+    empty = '{"type":"struct","fields":[]}'
+    on = {"delta.columnMapping.mode": "name", "delta.checkpointPolicy": "v2"}.get(key, "true")
+    with_it = required(Metadata("t", empty, configuration={key: check_value(key, on)}))
+    assert name in with_it or key == "delta.rowTrackingSuspended"
+    default = PROPERTIES[key].default
+    if default is not None:
+        assert required(Metadata("t", empty, configuration={key: default})) == []
 
 
 @given(st.dictionaries(st.sampled_from([*PROPERTIES, "x", "delta.y"]), st.text(max_size=8)))

@@ -19,7 +19,7 @@ from trilake.trevni import TrevniFile, write
 from trilake.trevni.blocks import kernels as k
 from trilake.trevni.blocks.kinds import OK
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LONGS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_size=40)
 
 

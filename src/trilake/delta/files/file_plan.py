@@ -13,7 +13,7 @@ import pyarrow as pa
 from trilake.delta.engine import Engine, FileFormat
 from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.protocol.column_mapping import physical_schema
-from trilake.delta.protocol.properties import size_bytes
+from trilake.delta.protocol.property_values import size_bytes
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowRules
 from trilake.errors import InvalidArgumentError

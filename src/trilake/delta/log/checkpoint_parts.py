@@ -19,6 +19,7 @@ from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_valu
 from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE
+from trilake.delta.protocol.property_values import is_on
 from trilake.expr.terms import engine
 from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
@@ -90,7 +91,7 @@ class FileColumns:
     def of(snapshot: Snapshot) -> FileColumns:
         """As the table's properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct`` ask."""
         as_json = snapshot.property("delta.checkpoint.writeStatsAsJson", "true").lower() != "false"
-        as_struct = snapshot.property("delta.checkpoint.writeStatsAsStruct", "false").lower() == "true"
+        as_struct = is_on(snapshot.metadata.configuration, "delta.checkpoint.writeStatsAsStruct")
         metadata = snapshot.metadata
         partition = metadata.partition_columns
         fields = [f for f in ADD if as_json or f.name != "stats"]

@@ -25,7 +25,7 @@ from trilake.delta.log.checkpoint_v2 import wanted, write_v2
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key
-from trilake.delta.protocol.properties import duration_ms
+from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.runtime import Runtime
 from trilake.errors import InvalidArgumentError

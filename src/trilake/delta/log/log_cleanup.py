@@ -34,7 +34,7 @@ from trilake.delta.log.segment import (
 )
 from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_features
 from trilake.delta.protocol.in_commit_timestamps import FIELD
-from trilake.delta.protocol.properties import duration_ms
+from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.runtime import Runtime
 from trilake.errors import (
     CorruptLogError,

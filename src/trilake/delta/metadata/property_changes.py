@@ -20,7 +20,8 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import change_mode
 from trilake.delta.protocol.features import add_feature as with_feature
 from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
-from trilake.delta.protocol.properties import FEATURE, column_list, parse_keys, parse_properties
+from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_properties
+from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.errors import InvalidArgumentError
@@ -93,7 +94,7 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     """
     _check_stats_columns(after)
     _check_change_columns(after)
-    if after.configuration.get(row_tracking.ENABLED, "false").lower() == "true":
+    if is_on(after.configuration, row_tracking.ENABLED):
         names = {k: f"{prefix}{new_id()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
         after = replace(after, configuration={**after.configuration, **names})
     return after if before is None else change_mode(before, after, new_id=new_id)

@@ -22,7 +22,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped, strip
 from trilake.delta.protocol.features import upgraded
-from trilake.delta.protocol.properties import column_list
+from trilake.delta.protocol.property_values import column_list
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, nested_fields
 from trilake.delta.protocol.schema_edit import (
     Path,

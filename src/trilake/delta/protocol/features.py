@@ -1,9 +1,8 @@
 """Table features: one row each, and the checks by name.
 
 Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  A row says from which legacy
-version on a feature is implied, and what this library does with it.  ``writes`` is ``"always"`` where every write
-keeps the feature's promise, ``"inactive"`` where a table may list the feature and be written as long as it does not
-use it (the row's ``active`` function says whether it does), ``"never"`` otherwise.
+version on a feature is implied, whether such tables are read and written here, what asks for it, its properties and how
+a table is rid of it: see :class:`~trilake.delta.protocol.feature.Feature`.
 
 Metadata asks for features (a property is on, a column is of a type or has a rule): :func:`required`.  A new table gets
 the lowest protocol that has them, :func:`protocol_for`; one that is there gets what it lacks, :func:`upgraded`.
@@ -12,135 +11,67 @@ Versions without lists of names are kept wherever they can say it, since more re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping
 
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.schema import contains_type, nested_fields
+from trilake.delta.protocol.feature import Feature
+from trilake.delta.protocol.table_features import (
+    append_only,
+    change_data_feed,
+    check_constraints,
+    checkpoint_protection,
+    clustering,
+    column_defaults,
+    column_mapping,
+    deletion_vectors,
+    domain_metadata,
+    generated_columns,
+    identity_columns,
+    in_commit_timestamp,
+    invariants,
+    row_tracking,
+    timestamp_ntz,
+    type_widening,
+    unsupported,
+    v2_checkpoint,
+    vacuum_protocol_check,
+    variant_type,
+)
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 
 MAX_READER = 3
 MAX_WRITER = 7
 
 
-def _never(_: Metadata) -> bool:
-    return False
-
-
-@dataclass(frozen=True)
-class Feature:
-    """A row of the registry."""
-
-    name: str
-    #: Reader version that implies it, ``3`` for a feature by name only, ``None`` where readers need not know it.
-    reader: int | None
-    #: Writer version that implies it; ``7`` for a feature by name only.
-    writer: int
-    reads: bool = True
-    writes: Literal["always", "inactive", "never"] = "always"
-    #: Whether a table with this metadata uses the feature, and so must have it.
-    active: Callable[[Metadata], bool] = _never
-    #: Features that it cannot do without.
-    needs: tuple[str, ...] = ()
-    #: An older name of the feature under which a table may have it as well.
-    also: str | None = None
-
-    @property
-    def legacy(self) -> bool:
-        """Whether a protocol version below table features implies it."""
-        return self.writer < 7
-
-    @property
-    def of_readers(self) -> bool:
-        """Whether readers must know it."""
-        return self.reader is not None
-
-
-def _flag(key: str) -> Callable[[Metadata], bool]:
-    return lambda m: m.configuration.get(key, "false").lower() == "true"
-
-
-def _column_key(prefix: str) -> Callable[[Metadata], bool]:
-    return lambda m: any(k.startswith(prefix) for f in nested_fields(m.schema) for k in f.metadata)
-
-
-def _mapped(m: Metadata) -> bool:
-    return m.column_mapping_mode != "none"
-
-
-def _constrained(m: Metadata) -> bool:
-    return any(k.startswith("delta.constraints.") for k in m.configuration)
-
-
-REGISTRY: dict[str, Feature] = {
+#: Every feature that is known here.  A new one is a file in ``table_features`` and a row here.
+REGISTRY: Mapping[str, Feature] = {
     f.name: f
-    for f in [
-        Feature("appendOnly", None, 2, active=_flag("delta.appendOnly")),
-        Feature("invariants", None, 2, active=_column_key("delta.invariants")),
-        Feature("checkConstraints", None, 3, active=_constrained),
-        Feature("changeDataFeed", None, 4, active=_flag("delta.enableChangeDataFeed")),
-        Feature("generatedColumns", None, 4, active=_column_key("delta.generationExpression")),
-        Feature("columnMapping", 2, 5, active=_mapped),
-        Feature("identityColumns", None, 6, active=_column_key("delta.identity.")),
-        Feature("deletionVectors", 3, 7, active=_flag("delta.enableDeletionVectors")),
-        Feature("timestampNtz", 3, 7, active=lambda m: contains_type(m.schema, "timestamp_ntz")),
-        Feature(
-            "v2Checkpoint",
-            3,
-            7,
-            active=lambda m: m.configuration.get("delta.checkpointPolicy") == "v2",
-        ),
-        Feature("domainMetadata", None, 7),
-        Feature("vacuumProtocolCheck", 3, 7),
-        Feature(
-            "rowTracking",
-            None,
-            7,
-            active=_flag("delta.enableRowTracking"),
-            needs=("domainMetadata",),
-        ),
-        Feature("typeWidening", 3, 7, active=_flag("delta.enableTypeWidening"), also="typeWidening-preview"),
-        Feature("typeWidening-preview", 3, 7),
-        Feature("inCommitTimestamp", None, 7, active=_flag("delta.enableInCommitTimestamps")),
-        Feature("clustering", None, 7, needs=("domainMetadata",)),
-        Feature("allowColumnDefaults", None, 7, active=_column_key("CURRENT_DEFAULT")),
-        Feature(
-            "variantType",
-            3,
-            7,
-            active=lambda m: contains_type(m.schema, "variant"),
-            also="variantType-preview",
-        ),
-        Feature("variantType-preview", 3, 7, active=lambda m: contains_type(m.schema, "variant")),
-        Feature(
-            "icebergCompatV1",
-            None,
-            7,
-            writes="never",
-            active=_flag("delta.enableIcebergCompatV1"),
-            needs=("columnMapping",),
-        ),
-        Feature(
-            "icebergCompatV2",
-            None,
-            7,
-            writes="never",
-            active=_flag("delta.enableIcebergCompatV2"),
-            needs=("columnMapping",),
-        ),
-        # Names a version before which the log is cleaned up as a whole or not at all: see log_cleanup.
-        Feature("checkpointProtection", None, 7),
-        # Commits of such a table live in a catalogue first: the file system alone may miss the newest ones.
-        Feature(
-            "catalogManaged",
-            3,
-            7,
-            reads=False,
-            writes="never",
-            needs=("inCommitTimestamp", "vacuumProtocolCheck"),
-        ),
-    ]
+    for f in (
+        append_only.FEATURE,
+        invariants.FEATURE,
+        check_constraints.FEATURE,
+        change_data_feed.FEATURE,
+        generated_columns.FEATURE,
+        column_mapping.FEATURE,
+        identity_columns.FEATURE,
+        deletion_vectors.FEATURE,
+        timestamp_ntz.FEATURE,
+        v2_checkpoint.FEATURE,
+        domain_metadata.FEATURE,
+        vacuum_protocol_check.FEATURE,
+        row_tracking.FEATURE,
+        type_widening.FEATURE,
+        type_widening.PREVIEW,
+        in_commit_timestamp.FEATURE,
+        clustering.FEATURE,
+        column_defaults.FEATURE,
+        variant_type.FEATURE,
+        variant_type.PREVIEW,
+        unsupported.ICEBERG_V1,
+        unsupported.ICEBERG_V2,
+        checkpoint_protection.FEATURE,
+        unsupported.CATALOG_MANAGED,
+    )
 }
 
 
@@ -183,8 +114,8 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
     _check_version("writer", protocol.min_writer_version, MAX_WRITER, uri=uri, version=version)
     lacking = []
     for name in writer_features(protocol):
-        feature = REGISTRY.get(name)
-        if feature is None or feature.writes == "never" or (feature.writes == "inactive" and feature.active(metadata)):
+        known = REGISTRY.get(name)
+        if known is None or not known.writes:
             lacking.append(name)
     if lacking:
         raise UnsupportedProtocolError(
@@ -344,7 +275,7 @@ def add_feature(protocol: Protocol, name: str) -> Protocol:
     Raises ``UnsupportedProtocolError`` for a name that is unknown or that this library could not write.
     """
     row = feature(name)
-    if row.writes == "never" or not row.reads:
+    if not row.writes or not row.reads:
         raise UnsupportedProtocolError(
             f"table feature {row.name} cannot be added: this library could not write the table any more",
             help="add it with the engine that is to use it",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.property_values import is_on
 
 ENABLED = "delta.enableInCommitTimestamps"
 SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -19,7 +20,7 @@ FIELD = "inCommitTimestamp"
 
 def enabled(metadata: Metadata) -> bool:
     """Whether commits of the table must state their time."""
-    return metadata.configuration.get(ENABLED, "false").lower() == "true"
+    return is_on(metadata.configuration, ENABLED)
 
 
 def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
@@ -36,7 +37,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 def enabled(metadata: Metadata) -> bool:
     """Whether the table lets its columns' types be widened."""
-    return metadata.configuration.get(ENABLED, "false").lower() == "true"
+    return is_on(metadata.configuration, ENABLED)
 
 
 def only_preview(protocol: Protocol) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from trilake.delta.protocol.properties import size_bytes
+from trilake.delta.protocol.property_values import size_bytes
 from trilake.delta.stream.offset import Limit
 from trilake.errors import InvalidArgumentError
 from trilake.timestamps import timestamp_ms

@@ -20,6 +20,7 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, empty_actions
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.features import check_readable
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.scan.scan import FileTask
 from trilake.delta.stream.errors import StreamRowsChangedError
 from trilake.delta.stream.offset import BASE_INDEX, Integers
@@ -208,7 +209,7 @@ def _unreadable(
 
 def feed_problem(metadata: Metadata, version: int, options: StreamOptions, *, uri: str) -> TrilakeError | None:
     """Why the changes from ``version`` on cannot be read, where they are asked for and were not recorded."""
-    if not options.read_change_feed or metadata.configuration.get(_CHANGE_FEED, "false").lower() == "true":
+    if not options.read_change_feed or is_on(metadata.configuration, _CHANGE_FEED):
         return None
     return ChangeFeedError(
         f"the change data feed is not recorded from version {version} on",

@@ -14,7 +14,7 @@ import pytest
 import trilake
 from tests.delta.tables import clocked, rows
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.alter.feature_removal import REMOVALS, history_trace, oldest_version
+from trilake.delta.commands.alter.feature_removal import history_trace, oldest_version
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
@@ -22,11 +22,20 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS
+from trilake.delta.protocol import features
 from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace, metadata_in_past, property_is_on
 from trilake.delta.protocol.features import REGISTRY, has_feature
+from trilake.delta.protocol.property_values import Property, boolean
 from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
-from trilake.errors import FeatureInUseError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
+from trilake.errors import (
+    FeatureInUseError,
+    InvalidArgumentError,
+    TrilakeError,
+    UnknownOptionError,
+    UnsupportedProtocolError,
+)
 from trilake.storage import open_store
 
 
@@ -63,11 +72,11 @@ class Case:
 
 
 def test_every_feature_that_can_be_had_can_be_dropped() -> None:
-    assert set(REMOVALS) == {n for n, f in REGISTRY.items() if f.reads}
+    assert {n for n, f in REGISTRY.items() if f.removal} == {n for n, f in REGISTRY.items() if f.reads}
 
 
 @pytest.mark.parametrize(
-    "name", sorted(n for n, f in REGISTRY.items() if f.writes != "never" and n not in ("appendOnly", "invariants"))
+    "name", sorted(n for n, f in REGISTRY.items() if f.writes and n not in ("appendOnly", "invariants"))
 )
 def test_a_feature_that_nothing_uses_comes_and_goes(name: str) -> None:
     t = Case()
@@ -79,6 +88,46 @@ def test_a_feature_that_nothing_uses_comes_and_goes(name: str) -> None:
     assert t.last()["operationParameters"] == {"featureName": name, "truncateHistory": "false"}
     if not REGISTRY[name].legacy and not REGISTRY[name].needs:
         assert t.protocol == Protocol(1, 2)
+
+
+def test_a_new_feature_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made-up feature: refused before its row is there; with it enabled by its property, listed, kept by writers,
+    refused while it is in use, and dropped."""
+    t = Case()
+    with pytest.raises(UnknownOptionError, match=r"delta\.enableSparkle"):
+        t.alter.set_properties({"delta.enableSparkle": "true"})
+    with pytest.raises(UnsupportedProtocolError, match="sparkle"):
+        t.alter.add_feature("sparkle")
+
+    def in_use(table: Inspection) -> Trace | None:
+        names = [f.name for f in table.metadata.schema.fields if "sparkle" in f.name]
+        return Trace(f"columns sparkle: {', '.join(names)}", "drop them first") if names else None
+
+    key = "delta.enableSparkle"
+    row = Feature(
+        "sparkle",
+        3,
+        7,
+        active=property_is_on(key),
+        properties=(Property(key, "false", boolean),),
+        removal=Removal(in_use=in_use, in_past=metadata_in_past(lambda m: "sparkle" in m.schema_string)),
+    )
+    monkeypatch.setattr(features, "REGISTRY", {**REGISTRY, row.name: row})
+    with pytest.raises(InvalidArgumentError, match="true or false"):
+        t.alter.set_properties({key: "maybe"})
+    t.alter.set_properties({"delta.enablesparkle": "TRUE"})
+    assert t.configuration[key] == "true"
+    assert has_feature(t.protocol, "sparkle")
+    assert t.protocol.min_reader_version == 3
+    assert "sparkle" in (t.protocol.reader_features or ())
+    trilake.write(pa.table({"id": pa.array([9], pa.int64())}), t.uri, mode="append")
+    t.alter.add_columns({"sparkle": "string"})
+    with pytest.raises(FeatureInUseError, match="columns sparkle: sparkle"):
+        t.alter.drop_feature("sparkle")
+    assert key not in t.configuration, "it is turned off first"
+    monkeypatch.setattr(features, "REGISTRY", REGISTRY)
+    with pytest.raises(UnsupportedProtocolError, match="sparkle"):
+        trilake.open(t.uri)
 
 
 def test_what_cannot_be_dropped() -> None:
@@ -180,7 +229,9 @@ def test_deletion_vectors_that_are_there_are_purged() -> None:
     operations = [t.log.commit_info(v)["operation"] for v in range(3, 6)]
     assert operations == ["UNSET TBLPROPERTIES", "REORG", "Empty Commit"]
     assert t.log.snapshot().adds["deletionVector"].null_count == 2
-    assert history_trace(t.log, "deletionVectors", REMOVALS["deletionVectors"]) is not None
+    removal = REGISTRY["deletionVectors"].removal
+    assert removal is not None
+    assert history_trace(t.log, removal) is not None
     t.later.drop_feature("deletionVectors", truncate_history=True)
     assert not has_feature(t.protocol, "deletionVectors")
     assert t.ids() == [2, 3, 4]

@@ -32,6 +32,7 @@ from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns, new_field
 from trilake.delta.metadata.schema_changes import Change, Condition, NewColumn
+from trilake.delta.protocol.feature import Feature, Removal
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
@@ -260,42 +261,42 @@ class Alter:
 
     def _drop(self, name: str, truncate_history: bool) -> int:
         snapshot = self._snapshot()
-        spelled, row = feature_removal.removal(snapshot.protocol, name)
-        if row.in_history is not None:
-            snapshot, changed = self._turned_off(snapshot, spelled, row)
+        row, how = feature_removal.removable(snapshot.protocol, name)
+        if how.in_past is not None:
+            snapshot, changed = self._turned_off(snapshot, row, how)
             if truncate_history or changed:
                 # Log cleanup can cut off the history only where a checkpoint is.
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
-        trace = row.in_use(self.log, snapshot) or feature_removal.history_trace(self.log, spelled, row)
+        trace = feature_removal.trace_in(self.log, snapshot, row) or feature_removal.history_trace(self.log, how)
         if trace is not None:
-            raise feature_removal.in_use(spelled, trace)
+            raise feature_removal.in_use(row.name, trace)
         change = feature_removal.removed(
-            snapshot.protocol, snapshot.metadata, spelled, row, truncate_history=truncate_history
+            snapshot.protocol, snapshot.metadata, row, how, truncate_history=truncate_history
         )
-        files = feature_removal.bare_files(snapshot, row)
+        files = feature_removal.bare_files(snapshot, how)
         return self._commit(snapshot, change, files=files, whole=True)
 
-    def _turned_off(self, snapshot: Snapshot, name: str, row: feature_removal.Removal) -> tuple[Snapshot, bool]:
+    def _turned_off(self, snapshot: Snapshot, row: Feature, how: Removal) -> tuple[Snapshot, bool]:
         """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
         commit."""
         before = snapshot.version
         for rewritten in (False, True):
             # Judged on the very version that the commit stands on: a rename in between is a conflict.
-            used = row.in_use(self.log, snapshot) is not None
-            off = _turn_off(snapshot, row, used=used)
+            used = feature_removal.trace_in(self.log, snapshot, row) is not None
+            off = _turn_off(snapshot, row, how, used=used)
             if off.changes(snapshot.protocol, snapshot.metadata):
                 snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
             if not used or rewritten:
                 break
-            done = feature_removal.rewrite_files(self.log, snapshot, name, row, runtime=self.runtime, run=self.run)
+            done = feature_removal.rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
             snapshot = snapshot if done is None else self.log.snapshot(done)
         changed = snapshot.version > before
         if (
             changed
-            and row.in_history is not None
-            and row.in_history(self.log.parse(self.log.commits(snapshot.version)))
+            and how.in_past is not None
+            and how.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
             # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
             same = Change(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
@@ -400,11 +401,11 @@ class Alter:
         return self._commit(snapshot, same, files=files, whole=True)
 
 
-def _turn_off(head: Head, row: feature_removal.Removal, *, used: bool) -> Change:
+def _turn_off(head: Head, row: Feature, how: Removal, *, used: bool) -> Change:
     """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
     off = row.turned_off(head.metadata)
     if not used:
-        off = row.metadata(off)
+        off = how.metadata(off)
     keys = sorted(set(head.metadata.configuration) - set(off.configuration))
     parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
     return Change(head.protocol, off, "UNSET TBLPROPERTIES", parameters)

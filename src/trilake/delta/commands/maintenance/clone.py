@@ -27,6 +27,7 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
 from trilake.delta.protocol.properties import PropertyChange, parse_properties
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.runtime import Runtime
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.storage.ownership import discard
@@ -148,7 +149,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
             version=base.version,
         )
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
-    if base.adds.num_rows and base.property("delta.appendOnly", "false").lower() == "true":
+    if base.adds.num_rows and is_on(base.metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
             "the target is append-only (delta.appendOnly=true), so it cannot be replaced",
             help="unset the property first",

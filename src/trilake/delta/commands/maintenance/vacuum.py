@@ -54,7 +54,7 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.segment import LOG
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.properties import duration_ms
+from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.runtime import Runtime
 from trilake.errors import (
     ConflictError,

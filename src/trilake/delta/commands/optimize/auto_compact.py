@@ -25,6 +25,7 @@ from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.runtime import Runtime
 
 _log = logging.getLogger("trilake.delta")
@@ -59,7 +60,7 @@ class AutoCompaction:
         if self.enabled is not None:
             return self.enabled
         conf = metadata.configuration
-        return conf.get(BOTH, "false").lower() == "true" or conf.get(PROPERTY, "false").lower() in _ON
+        return is_on(conf, BOTH) or conf.get(PROPERTY, "false").lower() in _ON
 
 
 _ON = ("true", "auto", "legacy")

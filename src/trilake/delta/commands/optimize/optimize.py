@@ -42,7 +42,7 @@ from trilake.delta.log.clustering import FEATURE, clustering_columns
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import has_feature
-from trilake.delta.protocol.properties import size_bytes
+from trilake.delta.protocol.property_values import size_bytes
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.skipping import matching_partitions

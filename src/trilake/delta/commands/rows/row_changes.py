@@ -31,6 +31,7 @@ from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.changes import CHANGE_TYPE
@@ -73,16 +74,12 @@ def uses_vectors(snapshot: Snapshot) -> bool:
     metadata = snapshot.metadata
     named = "deletionVectors" in (snapshot.protocol.writer_features or ())
     # Files that are not written here (ORC, CSV, ...) never get one, whatever the property says.
-    return named and _on(metadata.configuration, VECTORS) and metadata.provider.lower() in snapshot.engine.written
+    return named and is_on(metadata.configuration, VECTORS) and metadata.provider.lower() in snapshot.engine.written
 
 
 def records_changes(snapshot: Snapshot) -> bool:
     """Whether the change data feed is on."""
-    return _on(snapshot.metadata.configuration, CDF)
-
-
-def _on(configuration: Mapping[str, str], key: str) -> bool:
-    return configuration.get(key, "false").lower() == "true"
+    return is_on(snapshot.metadata.configuration, CDF)
 
 
 def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True) -> None:
@@ -93,7 +90,7 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
     """
     metadata, uri = snapshot.metadata, snapshot.uri
     check_writable(snapshot.protocol, metadata, uri=uri, version=snapshot.version)
-    if removes and _on(metadata.configuration, "delta.appendOnly"):
+    if removes and is_on(metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
             f"the table is configured to only allow appends (delta.appendOnly=true), which {operation} is not",
             help="set delta.appendOnly=false to change or remove rows",
@@ -107,7 +104,7 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
 def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:
     """The columns that keep the id and version of rows that move, in this order; empty where rows are not tracked."""
     conf = snapshot.metadata.configuration
-    if not _on(conf, row_tracking.ENABLED):
+    if not is_on(conf, row_tracking.ENABLED):
         return ()
     names = (conf.get(row_tracking.ID_COLUMN), conf.get(row_tracking.VERSION_COLUMN))
     return tuple(StructField(n, PrimitiveType("long")) for n in names if n)

@@ -35,6 +35,7 @@ from trilake.delta.metadata.write_schema import (
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
@@ -122,7 +123,7 @@ class WriteRequest:
         """Whether rows are brought together by partition before they are written to a table with these properties."""
         if self.optimize_write is not None:
             return self.optimize_write
-        return any(configuration.get(k, "false").lower() == "true" for k in OPTIMIZED_WRITES)
+        return any(is_on(configuration, k) for k in OPTIMIZED_WRITES)
 
     @property
     def replaces(self) -> bool:
@@ -297,7 +298,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
             help="leave data_format out: it is set when a table is created",
             file=uri,
         )
-    if request.replaces and base.property("delta.appendOnly", "false").lower() == "true":
+    if request.replaces and is_on(base.metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
             "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
             help='use mode="append"',

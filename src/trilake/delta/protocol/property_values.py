@@ -1,0 +1,142 @@
+"""Values of table properties: what a property may be, and how its text is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from trilake.errors import InvalidArgumentError
+
+_UNITS_MS = {
+    "microsecond": 0.001,
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_DURATION = re.compile(r"(\d+)\s*(microsecond|millisecond|second|minute|hour|day|week)s?")
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?")
+
+
+class WrongValueError(Exception):
+    """A value that a property cannot have; the text says what it can."""
+
+
+@dataclass(frozen=True)
+class Property:
+    """A row of the registry.
+
+    ``check`` gives a value in its usual spelling, or raises with what would be one.  ``default`` is what holds where
+    the property is not set, ``None`` where that is nothing.  ``set_by`` says who sets a property that users cannot.
+    """
+
+    name: str
+    default: str | None
+    check: Callable[[str], str]
+    set_by: str | None = None
+
+
+def boolean(text: str) -> str:
+    """A check: ``true`` or ``false``."""
+    if text.lower() not in ("true", "false"):
+        raise WrongValueError("true or false")
+    return text.lower()
+
+
+def integer(least: int) -> Callable[[str], str]:
+    """A check: a whole number of at least ``least``."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < least:
+            raise WrongValueError(f"a whole number from {least} on")
+        return str(int(text))
+
+    return check
+
+
+def choice(*values: str) -> Callable[[str], str]:
+    """A check: one of these values, in any case."""
+
+    def check(text: str) -> str:
+        for v in values:
+            if v.lower() == text.lower():
+                return v
+        raise WrongValueError(f"one of {', '.join(values)}")
+
+    return check
+
+
+def duration_ms(text: str) -> int:
+    """A duration such as ``interval 30 days`` in ms.  Raises ``InvalidArgumentError``.
+
+    >>> duration_ms("interval 1 week"), duration_ms("2 days 1 hour")
+    (604800000, 176400000)
+    """
+    body = text.strip().lower().removeprefix("interval").strip()
+    if not body or _DURATION.sub("", body).strip(" ,"):
+        raise InvalidArgumentError(f"{text!r} is no duration", help="write one such as 'interval 30 days'")
+    return int(sum(int(n) * _UNITS_MS[unit] for n, unit in _DURATION.findall(body)))
+
+
+def duration(text: str) -> str:
+    """A check: a duration."""
+    try:
+        duration_ms(text)
+    except InvalidArgumentError:
+        raise WrongValueError("a duration such as 'interval 30 days', in units from microseconds to weeks") from None
+    return text.strip()
+
+
+def size_bytes(text: str) -> int:
+    """A size such as ``128mb`` in bytes.  Raises ``InvalidArgumentError``.
+
+    >>> size_bytes("128mb"), size_bytes("4096")
+    (134217728, 4096)
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or not int(found[1]):
+        raise InvalidArgumentError(f"{text!r} is no size", help="write a number of bytes, or one such as 128mb")
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+
+
+def size(text: str) -> str:
+    """A check: a number of bytes."""
+    try:
+        size_bytes(text)
+    except InvalidArgumentError:
+        raise WrongValueError("a number of bytes such as 134217728, or 128mb") from None
+    return text.strip()
+
+
+def text(text: str) -> str:
+    """A check: any text."""
+    return text
+
+
+def no_formats(text: str) -> str:
+    """A check: nothing, since no other format is written beside the table."""
+    if text.strip():
+        raise WrongValueError("empty: metadata of other table formats is not written here")
+    return ""
+
+
+def column_list(text: str) -> list[str]:
+    """The columns of ``delta.dataSkippingStatsColumns``: names with commas between, backticks around odd ones.
+
+    >>> column_list("a, b.c, `d,e`.f")
+    ['a', 'b.c', '`d,e`.f']
+    """
+    parts = re.findall(r"(?:`(?:[^`]|``)*`|[^`,])+", text)
+    return [p.strip() for p in parts if p.strip()]
+
+
+def is_on(configuration: Mapping[str, str], key: str) -> bool:
+    """Whether a property is set to ``true``, in any case.
+
+    >>> is_on({"delta.appendOnly": "TRUE"}, "delta.appendOnly"), is_on({}, "delta.appendOnly")
+    (True, False)
+    """
+    return configuration.get(key, "false").lower() == "true"

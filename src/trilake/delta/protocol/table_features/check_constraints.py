@@ -1,0 +1,20 @@
+"""Table feature ``checkConstraints``: conditions that every row meets."""
+
+from __future__ import annotations
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace
+
+PREFIX = "delta.constraints."
+
+
+def _has_constraints(metadata: Metadata) -> bool:
+    return any(k.startswith(PREFIX) for k in metadata.configuration)
+
+
+def _in_use(table: Inspection) -> Trace | None:
+    names = [k[len(PREFIX) :] for k in sorted(table.metadata.configuration) if k.startswith(PREFIX)]
+    return Trace(f"the table has the CHECK constraints {', '.join(names)}", "drop them first") if names else None
+
+
+FEATURE = Feature("checkConstraints", None, 3, active=_has_constraints, removal=Removal(in_use=_in_use))

@@ -1,0 +1,24 @@
+"""Table feature ``checkpointProtection``: a version before which the log is cleaned up as a whole, or not at all."""
+
+from __future__ import annotations
+
+from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace
+from trilake.delta.protocol.property_values import Property, integer
+
+KEY = "delta.requireCheckpointProtectionBeforeVersion"
+
+
+def _in_use(table: Inspection) -> Trace | None:
+    before, oldest = int(table.metadata.configuration.get(KEY, "0") or 0), table.oldest_version()
+    if oldest >= before:
+        return None
+    return Trace(f"versions before {before} are in the log, from {oldest} on", "let log cleanup remove them first")
+
+
+FEATURE = Feature(
+    "checkpointProtection",
+    None,
+    7,
+    properties=(Property(KEY, "0", integer(0), set_by="the removal of a feature"),),
+    removal=Removal(in_use=_in_use),
+)

@@ -1,0 +1,7 @@
+"""Table feature ``clustering``: columns by which files are kept together."""
+
+from __future__ import annotations
+
+from trilake.delta.protocol.feature import Feature, Removal
+
+FEATURE = Feature("clustering", None, 7, needs=("domainMetadata",), removal=Removal(domains=("delta.clustering",)))

@@ -1,0 +1,15 @@
+"""Table feature ``allowColumnDefaults``: values for columns that rows leave out."""
+
+from __future__ import annotations
+
+from trilake.delta.protocol.feature import Feature, Removal, columns_in_use, has_column_key
+
+KEY = "CURRENT_DEFAULT"
+
+FEATURE = Feature(
+    "allowColumnDefaults",
+    None,
+    7,
+    active=has_column_key(KEY),
+    removal=Removal(in_use=columns_in_use(lambda m: KEY in m, "columns have defaults", "drop the defaults first")),
+)

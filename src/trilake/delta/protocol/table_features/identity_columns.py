@@ -1,0 +1,21 @@
+"""Table feature ``identityColumns``: columns whose values the table counts."""
+
+from __future__ import annotations
+
+from trilake.delta.protocol.feature import Feature, Removal, columns_in_use, has_column_key
+
+PREFIX = "delta.identity."
+
+FEATURE = Feature(
+    "identityColumns",
+    None,
+    6,
+    active=has_column_key(PREFIX),
+    removal=Removal(
+        in_use=columns_in_use(
+            lambda m: f"{PREFIX}start" in m or f"{PREFIX}step" in m,
+            "columns are identities",
+            "drop these columns first",
+        )
+    ),
+)

@@ -1,0 +1,19 @@
+"""Table feature ``invariants``: columns that must not be null, and rules of columns."""
+
+from __future__ import annotations
+
+from trilake.delta.protocol.feature import Feature, Removal, columns_in_use, has_column_key
+
+KEY = "delta.invariants"
+
+FEATURE = Feature(
+    "invariants",
+    None,
+    2,
+    active=has_column_key(KEY),
+    removal=Removal(
+        in_use=columns_in_use(
+            lambda m: KEY in m, "columns have rules", "set these columns nullable first", nullable=False
+        )
+    ),
+)

@@ -1,0 +1,33 @@
+"""Table feature ``v2Checkpoint``: checkpoints with a name of their own and sidecars."""
+
+from __future__ import annotations
+
+import re
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace, metadata_in_past, never
+from trilake.delta.protocol.property_values import Property, choice
+
+KEY = "delta.checkpointPolicy"
+_NAME = re.compile(r"\.checkpoint\.[0-9a-fA-F-]{36}\.(json|parquet)$")
+
+
+def _wants_v2(metadata: Metadata) -> bool:
+    return metadata.configuration.get(KEY) == "v2"
+
+
+def _in_use(table: Inspection) -> Trace | None:
+    """Checkpoints of version 2 have names that readers without the feature do not know."""
+    names = [key for key in table.checkpoint_keys() if _NAME.search(key)]
+    help = "let log cleanup remove them: drop the feature again later, with truncate_history"
+    return Trace(f"{len(names)} checkpoints of version 2 are in the log", help) if names else None
+
+
+FEATURE = Feature(
+    "v2Checkpoint",
+    3,
+    7,
+    active=_wants_v2,
+    properties=(Property(KEY, "classic", choice("classic", "v2")),),
+    removal=Removal(in_use=_in_use, in_past=metadata_in_past(never)),
+)
