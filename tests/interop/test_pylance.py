@@ -139,3 +139,32 @@ def test_later_formats_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UnsupportedProtocolError, match="stable row ids"):
         ours.dataset(stable)
+
+
+@pytest.mark.parametrize("indexed", ["a", "v"])
+def test_pylance_writes_on_from_before_our_compaction_with_an_index(indexed: str, tmp_path: Path) -> None:
+    """Its handle is older than the compaction, so that it reads what our transaction says of the index."""
+    uri = str(tmp_path / "t")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i % 97) for i in range(4800)], pa.float32()), 8)
+    rows = pa.table({"a": range(600), "v": vectors})
+    ds = ours.write_dataset(rows, uri, max_rows_per_file=200, max_rows_per_group=100)
+    if indexed == "a":
+        ds.create_scalar_index("a")
+    else:
+        ds.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
+    old = pylance.dataset(uri)
+    ours.dataset(uri).optimize.compact_files()
+    pylance.write_dataset(rows.slice(0, 7), old, mode="append")
+    # Of rows that match, pylance 14.0.2 cannot delete some by a BTREE of this kind and others without.
+    old.delete("a = 50")
+    assert agree(uri).num_rows == 606
+    (left,) = ours.dataset(uri).list_indices()
+    assert left["fields"] == [indexed]
+    assert [i["name"] for i in pylance.dataset(uri).list_indices()] == [f"{indexed}_idx"]
+
+
+def test_the_kind_of_an_index_that_only_pylance_can_open(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin("pylance", uri)
+    pylance.dataset(uri).create_scalar_index("id", "BTREE")
+    assert [i["type"] for i in ours.dataset(uri).list_indices()] == ["Scalar"]

@@ -56,7 +56,7 @@ def arrow(values: pa.Array) -> bytes:
 
 def test_order_and_compression_do_not_matter() -> None:
     data = arrow(pa.array([7, 3, 5], pa.uint32()))
-    assert deletions.decode(ARROW_ARRAY, pa.py_buffer(data), file="f") == BitMap([3, 5, 7])
+    assert deletions.decode(ARROW_ARRAY, pa.py_buffer(data), rows=1 << 20, file="f") == BitMap([3, 5, 7])
 
 
 def test_run_containers_are_read() -> None:
@@ -64,7 +64,7 @@ def test_run_containers_are_read() -> None:
     rows.run_optimize()
     data = rows.serialize()
     assert data[:2] == (12347).to_bytes(2, "little")
-    assert deletions.decode(BITMAP, pa.py_buffer(data), file="f") == rows
+    assert deletions.decode(BITMAP, pa.py_buffer(data), rows=1 << 20, file="f") == rows
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_run_containers_are_read() -> None:
 )
 def test_wrong_columns(values: pa.Array) -> None:
     with pytest.raises(DeletionVectorError):
-        deletions.decode(ARROW_ARRAY, pa.py_buffer(arrow(values)), file="f")
+        deletions.decode(ARROW_ARRAY, pa.py_buffer(arrow(values)), rows=1 << 20, file="f")
 
 
 def test_damage() -> None:
@@ -81,9 +81,9 @@ def test_damage() -> None:
         kind, data = deletions.encode(rows)
         for size in range(0, len(data), max(1, len(data) // 50)):
             with pytest.raises(DeletionVectorError):
-                deletions.decode(kind, pa.py_buffer(data[:size]), file="f")
+                deletions.decode(kind, pa.py_buffer(data[:size]), rows=1 << 20, file="f")
     with pytest.raises(DeletionVectorError, match="type 7"):
-        deletions.decode(7, pa.py_buffer(b""), file="f")
+        deletions.decode(7, pa.py_buffer(b""), rows=1 << 20, file="f")
 
 
 def test_what_the_manifest_says_is_checked() -> None:

@@ -21,6 +21,7 @@ from trilake.lance.manifest import (
     DataFile,
     DeletionFile,
     Fragment,
+    IndexDetails,
     IndexMetadata,
     Manifest,
     fragment_message,
@@ -79,13 +80,14 @@ def test_what_a_deletion_file_says_is_in_its_name() -> None:
 
 
 U64 = st.integers(0, 2**64 - 1)
+ROWS = st.integers(0, 2**31 - 1)
 FILES = st.builds(DataFile, st.text(min_size=1), st.lists(st.integers(0, 2**31 - 1)).map(tuple))
 FRAGMENTS = st.builds(
     Fragment,
     st.integers(0, 2**32 - 1),
     st.lists(FILES, max_size=3).map(tuple),
-    st.none() | st.builds(DeletionFile, st.sampled_from([0, 1]), U64, U64, U64),
-    U64,
+    st.none() | st.builds(DeletionFile, st.sampled_from([0, 1]), U64, U64, ROWS),
+    ROWS,
 )
 INDICES = st.builds(
     IndexMetadata,
@@ -94,6 +96,8 @@ INDICES = st.builds(
     st.text(),
     U64,
     st.none() | st.sets(st.integers(0, 2**32 - 1), max_size=5).map(FrozenBitMap),
+    st.none() | st.builds(IndexDetails, st.text(), st.binary()),
+    st.none() | st.integers(0, 2**31 - 1),
 )
 MANIFESTS = st.builds(
     Manifest,

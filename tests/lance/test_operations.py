@@ -172,7 +172,7 @@ def test_rewrite_moves_indices_or_gives_them_up() -> None:
 
     newest = base(*map(fragment, range(5)), indices=(index(1, 0, 1, 2), index(2, 4), index(3, 1)), max_fragment_id=20)
     group = op.RewriteGroup((fragment(1), fragment(2)), (fragment(10),))
-    made = done(newest, op.Rewrite((group,), ((UUID(int=1), UUID(int=100)),)))
+    made = done(newest, op.Rewrite((group,), (op.RewrittenIndex(UUID(int=1), UUID(int=100)),)))
     assert [(i.uuid.int, i.fragment_bitmap) for i in made.indices] == [
         (100, FrozenBitMap([0, 10])),
         (2, FrozenBitMap([4])),

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 
@@ -236,7 +235,7 @@ def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
 
 def _moved_indices(
     snapshot: Snapshot, groups: Sequence[op.RewriteGroup], runtime: Runtime
-) -> tuple[tuple[UUID, UUID], ...]:
+) -> tuple[op.RewrittenIndex, ...]:
     """Write the indices anew for the row ids that live rows get: new files hold them in the order of the old ones."""
     if not snapshot.manifest.indices:
         return ()

@@ -294,8 +294,8 @@ def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
     steps = np.diff(offsets)
     if offsets[0] != 0 or (steps < 0).any():
         raise CorruptFileError("the batches do not begin with row 0, or fall", file=source.file)
-    if len(steps) and steps.max() > MAX_UNBACKED + 8 * source.size:
-        raise CorruptFileError(f"a batch of {steps.max()} rows cannot be in {source.size} bytes", file=source.file)
+    if offsets[-1] > MAX_UNBACKED + 8 * source.size:
+        raise CorruptFileError(f"{offsets[-1]} rows cannot be in {source.size} bytes", file=source.file)
     return offsets
 
 

@@ -41,13 +41,14 @@ class Decoder:
         self.pages = pages
         self.dictionaries = dictionaries
         self._checked: set[int] = set()
+        self._claimed: dict[int, int] = {}
 
     def with_source(self, source: Source) -> Decoder:
         """The same for bytes that are at hand."""
         if source is self.source:
             return self
         other = Decoder(source, self.pages, self.dictionaries)
-        other._checked = self._checked
+        other._checked, other._claimed = self._checked, self._claimed
         return other
 
     def check(self, field: Field) -> None:
@@ -55,6 +56,8 @@ class Decoder:
         for each in field.walk():
             if each.id in self._checked or each.layout.kind is PageKind.STRUCT:
                 continue
+            if not self.pages.has(each.id):
+                raise self.fail("the file has no pages of a field that it must have", each, None)
             positions, lengths = self.pages.field(each.id)
             layout, size = each.layout, self.source.size
             extra = 64 if layout.kind is PageKind.VARIABLE else 0
@@ -66,6 +69,10 @@ class Decoder:
                 batch = int(np.argmax(bad))
                 where = f"byte {positions[batch]}, with {lengths[batch]} values"
                 raise self.fail(f"a page at {where}, is not inside of the file's {size} bytes", each, batch)
+            # Pages that lie in one another would make much of a small file.
+            self._claimed[each.id] = int((lengths * layout.bits).sum()) // 8
+            if sum(self._claimed.values()) > size:
+                raise self.fail(f"the pages of some fields take more than the file's {size} bytes", each, None)
             self._checked.add(each.id)
 
     def column(self, field: Field, batch: int, start: int, count: int, total: int | None) -> pa.Array:

@@ -15,11 +15,15 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
-from trilake.lance.manifest import ARROW_ARRAY, BITMAP, DeletionFile, Fragment
+from trilake.lance.ipc_sizes import ipc_sizes
+from trilake.lance.manifest import ARROW_ARRAY, BITMAP, MAX_ROWS, DeletionFile, Fragment
 from trilake.storage.base import Store
 
 #: Sets with more rows than this become bitmaps.
 ARROW_LIMIT = 5000
+
+#: Bytes of an offset in an Arrow file; padding and an unneeded bitmap of nulls may come to it.
+_WIDTH, _SLACK = 5, 4096
 
 Offsets = npt.NDArray[np.uint32]
 
@@ -56,16 +60,35 @@ def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id
     return found
 
 
-def decode(kind: int, data: pa.Buffer, *, file: str) -> BitMap:
-    """The set of offsets in a deletion file.  Raises ``DeletionVectorError`` where it is damaged."""
+def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
+    """The set of offsets in a deletion file of a fragment with ``rows`` rows.
+
+    A file that claims more rows than that is refused before it is expanded: run-lengths and compression make much of a
+    few bytes.  Raises ``DeletionVectorError`` where it is damaged.
+    """
     if kind == BITMAP:
         try:
-            return BitMap.deserialize(data.to_pybytes())
+            found = BitMap.deserialize(data.to_pybytes())
         except (ValueError, IndexError, OverflowError, MemoryError) as e:
             raise DeletionVectorError(f"the deletion file is no Roaring bitmap: {e}", file=file) from e
-    if kind != ARROW_ARRAY:
+    elif kind == ARROW_ARRAY:
+        found = _decode_arrow(data, rows, file)
+    else:
         raise DeletionVectorError(f"deletion files of type {kind} are unknown", file=file)
+    if found and found.max() >= rows:
+        raise DeletionVectorError(
+            f"the deletion file names row {found.max()} of a fragment with {rows} rows", file=file
+        )
+    return found
+
+
+def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
     try:
+        sizes = ipc_sizes(data)
+        if sizes.rows > rows or sizes.bytes > _WIDTH * rows + _SLACK:
+            raise DeletionVectorError(
+                f"the deletion file claims {sizes.rows} rows in {sizes.bytes} bytes; its fragment has {rows}", file=file
+            )
         table = pa.ipc.open_file(data).read_all()
         if table.num_columns != 1:
             raise DeletionVectorError(f"the deletion file has {table.num_columns} columns instead of one", file=file)
@@ -73,7 +96,7 @@ def decode(kind: int, data: pa.Buffer, *, file: str) -> BitMap:
         if column.type not in (pa.uint32(), pa.int32()) or column.null_count:
             raise DeletionVectorError(f"the deletion file has {column.type} with nulls or of a wrong type", file=file)
         offsets = column.to_numpy()
-    except (pa.ArrowException, OSError, MemoryError) as e:
+    except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError) as e:  # also names that are not UTF-8
         raise DeletionVectorError(f"the deletion file is no Arrow file: {e}", file=file) from e
     if len(offsets) and offsets.min() < 0:
         raise DeletionVectorError("the deletion file holds a negative row", file=file)
@@ -83,11 +106,11 @@ def decode(kind: int, data: pa.Buffer, *, file: str) -> BitMap:
     return found
 
 
-def read(store: Store, fragment: Fragment) -> BitMap:
+def read(store: Store, fragment: Fragment, rows: int | None = None) -> BitMap:
     """The deleted rows of a fragment; empty where it has no deletion file.
 
-    Raises ``MissingFileError`` where the file is not there, and ``DeletionVectorError`` where it is not what the
-    manifest says.
+    ``rows`` is how many the fragment's files have, by default what its entry says.  Raises ``MissingFileError`` where
+    the file is not there, and ``DeletionVectorError`` where it is not what the manifest says.
     """
     entry = fragment.deletion_file
     if entry is None:
@@ -97,18 +120,14 @@ def read(store: Store, fragment: Fragment) -> BitMap:
         data = store.read(key)
     except ObjectNotFoundError as e:
         raise MissingFileError("the deletion file is not there", file=f"{store.uri}/{key}") from e
-    rows = decode(entry.file_type, data, file=f"{store.uri}/{key}")
-    if entry.num_deleted_rows and len(rows) != entry.num_deleted_rows:
+    limit = rows if rows is not None else fragment.physical_rows or MAX_ROWS
+    deleted = decode(entry.file_type, data, rows=limit, file=f"{store.uri}/{key}")
+    if entry.num_deleted_rows and len(deleted) != entry.num_deleted_rows:
         raise DeletionVectorError(
-            f"the deletion file has {len(rows)} rows and the manifest says {entry.num_deleted_rows}",
+            f"the deletion file has {len(deleted)} rows and the manifest says {entry.num_deleted_rows}",
             file=f"{store.uri}/{key}",
         )
-    if fragment.physical_rows and rows and rows.max() >= fragment.physical_rows:
-        raise DeletionVectorError(
-            f"the deletion file names row {rows.max()} of a fragment with {fragment.physical_rows} rows",
-            file=f"{store.uri}/{key}",
-        )
-    return rows
+    return deleted
 
 
 def offsets_of(rows: BitMap) -> Offsets:

@@ -35,12 +35,18 @@ def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> d
 def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array]:
     """As :func:`decode_dictionaries`, of a data file.  Raises ``CorruptFileError``."""
     found = {}
+    claimed = 0
     for field in schema.walk():
         if field.is_dictionary and field.dictionary is not None:
             offset, length = field.dictionary
             values = value_field(field)
-            pages = PageTable(field.id, np.array([[[offset, length]]], np.int64))
-            found[field.id] = Decoder(source, pages, {}).column(values, 0, 0, length, None)
+            decoder = Decoder(source, PageTable(field.id, np.array([[[offset, length]]], np.int64)), {})
+            decoder.check(values)
+            # Dictionaries that lie in one another would make much of a small file.
+            claimed += values.layout.page_bytes(length)
+            if claimed > source.size:
+                raise decoder.fail(f"the dictionaries take more than the file's {source.size} bytes", field, None)
+            found[field.id] = decoder.column(values, 0, 0, length, None)
     return found
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from uuid import UUID
 
 from pyroaring import BitMap, FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance import operations as op
 from trilake.lance.errors import CommitConflictError
-from trilake.lance.manifest import Fragment, IndexMetadata, Manifest, with_flags
+from trilake.lance.manifest import MAX_FRAGMENT_ID, Fragment, IndexMetadata, Manifest, with_flags
 
 
 def apply(
@@ -41,6 +40,12 @@ def apply(
         )
     else:
         base = _changed(newest, operation)
+    if base.max_fragment_id > MAX_FRAGMENT_ID:
+        raise InvalidArgumentError(
+            f"the ids of fragments are used up: {base.max_fragment_id} would be the next",
+            help="write the rows into a new dataset",
+            version=base.version,
+        )
     flags = with_flags(base)
     return replace(
         base,
@@ -143,7 +148,7 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
         place = at[0] if contiguous else len(kept)
         fragments = [*kept[:place], *new, *kept[place:]]
         groups.append((ids, new))
-    new_ids = dict(rewrite.rewritten_indices)
+    new_ids = {i.old: i for i in rewrite.rewritten_indices}
     indices = [_moved(i, new_ids.get(i.uuid), groups) for i in newest.indices]
     return replace(
         newest,
@@ -154,11 +159,11 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
 
 
 def _moved(
-    index: IndexMetadata, uuid: UUID | None, groups: list[tuple[set[int], tuple[Fragment, ...]]]
+    index: IndexMetadata, rewritten: op.RewrittenIndex | None, groups: list[tuple[set[int], tuple[Fragment, ...]]]
 ) -> IndexMetadata | None:
     """The index after a rewrite; one that was not rewritten with its rows is given up."""
     if index.fragment_bitmap is None:
-        return None if uuid is None else replace(index, uuid=uuid)
+        return None if rewritten is None else _renamed(index, rewritten)
     covered = BitMap(index.fragment_bitmap)
     touched = False
     for old, new in groups:
@@ -170,4 +175,11 @@ def _moved(
                 covered |= BitMap([f.id for f in new])
     if not touched:
         return index
-    return None if uuid is None else replace(index, uuid=uuid, fragment_bitmap=FrozenBitMap(covered))
+    return None if rewritten is None else replace(_renamed(index, rewritten), fragment_bitmap=FrozenBitMap(covered))
+
+
+def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadata:
+    """The entry of an index with new files.  What else was said of the old ones, their sizes among it, is wrong now."""
+    version = None if index.index_version is None else rewritten.version
+    details = None if index.details is None else rewritten.details or index.details
+    return replace(index, uuid=rewritten.new, details=details, index_version=version, extra=b"")

@@ -23,6 +23,7 @@ from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance import deletions
 from trilake.lance.data_file import DataFile
+from trilake.lance.decode import MAX_UNBACKED
 from trilake.lance.manifest import DataFile as Entry
 from trilake.lance.manifest import Fragment
 from trilake.lance.schema import Field, LanceSchema
@@ -30,6 +31,9 @@ from trilake.lance.statistics import Masked, trusted
 from trilake.storage.base import Store
 
 Rows = npt.NDArray[np.int64]
+
+#: Bytes that the nulls of a column which no file has may take in one batch.
+MAX_NULL_BYTES = 1 << 31
 
 #: Name of the column of row ids.
 ROW_ID = "_rowid"
@@ -109,7 +113,12 @@ class FragmentReader:
     def batch_offsets(self) -> Rows:
         """Where each batch begins, and the number of rows at the end."""
         if not self.fragment.files:
-            return np.array([0, self.fragment.physical_rows], np.int64)
+            rows = self.fragment.physical_rows
+            if rows > MAX_UNBACKED:
+                raise CorruptFileError(
+                    f"a fragment without data files claims {rows} rows", fragment=self.fragment.id, file=self.store.uri
+                )
+            return np.array([0, rows], np.int64)
         return np.asarray(self.file(self.fragment.files[0]).batch_offsets, np.int64)
 
     @property
@@ -119,8 +128,10 @@ class FragmentReader:
 
     @cached_property
     def deleted_set(self) -> BitMap:
-        """The deleted rows."""
-        return deletions.read(self.store, self.fragment)
+        """The deleted rows: no more than the data files have, whatever the manifest says."""
+        if self.fragment.deletion_file is None:
+            return BitMap()
+        return deletions.read(self.store, self.fragment, int(self.batch_offsets[-1]))
 
     @cached_property
     def deleted(self) -> deletions.Offsets:
@@ -264,6 +275,15 @@ class FragmentReader:
         return [f for f in projection.fields if not any(c.id in have for c in f.walk())]
 
 
+def fixed_width(kind: pa.DataType) -> int:
+    """The bytes of a value without what its length decides."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * fixed_width(kind.value_type)
+    if pa.types.is_struct(kind):
+        return sum(fixed_width(child.type) for child in kind)
+    return int(kind.bit_width) // 8 if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) else 8
+
+
 def no_columns(rows: int) -> pa.RecordBatch:
     """Rows without columns: Arrow keeps their number."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"]).select([])
@@ -279,13 +299,23 @@ def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> 
     for one in arrow:
         found = [p.column(i) for p in pieces if (i := p.schema.get_field_index(one.name)) >= 0]
         arrays.append(_joined(found, one, rows))
-    # What a manifest calls not nullable may be missing from a file all the same: the rows say so, not their schema.
-    fields = [f.with_nullable(f.nullable or a.null_count > 0) for f, a in zip(arrow, arrays)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, arrow.metadata))
+    absent = [f.name for f, a in zip(arrow, arrays) if a.null_count and not f.nullable]
+    if absent:
+        raise CorruptFileError(
+            "no file of a fragment has a column that must not be null", help="read the other columns", column=absent[0]
+        )
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
 def _joined(found: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
     if not found:
+        width = fixed_width(one.type)
+        if rows * width > MAX_NULL_BYTES:
+            raise CorruptFileError(
+                f"{rows} nulls of {width} bytes each are asked for in place of a column that no file has",
+                help="read the other columns, or write the column",
+                column=one.name,
+            )
         return pa.nulls(rows, one.type)
     if len(found) == 1 and found[0].type == one.type:
         return found[0]

@@ -27,7 +27,7 @@ from trilake.lance.errors import (
 from trilake.lance.fragment_reader import ROW_ID
 from trilake.lance.index.btree import train
 from trilake.lance.index.ivf_pq import RowIds
-from trilake.lance.manifest import IndexMetadata
+from trilake.lance.manifest import BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
 from trilake.lance.runtime import Runtime
 from trilake.lance.schema import NO_PARENT, Field
 from trilake.lance.snapshot import Snapshot
@@ -50,7 +50,7 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": index.name,
-                "type": "Scalar" if is_btree(snapshot, index) else "Vector",
+                "type": "Vector" if _is_of_vectors(snapshot, index) else "Scalar",
                 "uuid": str(index.uuid),
                 "fields": [f.name for f in fields if f is not None],
                 "version": index.dataset_version,
@@ -173,9 +173,12 @@ def _renewed(snapshot: Snapshot, column: str, index: IndexMetadata, runtime: Run
     return vector_indices.extended(snapshot, column, index, opened, runtime)
 
 
-def is_btree(snapshot: Snapshot, index: IndexMetadata) -> bool:
-    """Whether an index is a scalar one, by its files."""
-    return snapshot.indices.scalar(index) is not None
+def _is_of_vectors(snapshot: Snapshot, index: IndexMetadata) -> bool:
+    """Whether an index is one of vectors: by what its writer says, or by its column."""
+    if index.details is not None:
+        return index.details.type_url.endswith("VectorIndexDetails")
+    fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
+    return any(f is not None and pa.types.is_fixed_size_list(f.arrow_type) for f in fields)
 
 
 # --- moving ----------------------------------------------------------------------------------------------------------
@@ -183,17 +186,18 @@ def is_btree(snapshot: Snapshot, index: IndexMetadata) -> bool:
 
 def remap(
     snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int], runtime: Runtime
-) -> tuple[tuple[UUID, UUID], ...]:
+) -> tuple[op.RewrittenIndex, ...]:
     """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
 
-    Rows of the fragments ``rewritten`` that are not among them are gone.  Returns the old and new id of each index that
-    was written; those that cannot be are given up by the commit.
+    Rows of the fragments ``rewritten`` that are not among them are gone.  Returns what a transaction says of each index
+    that was written; those that cannot be are given up by the commit.
     """
     order = np.argsort(before)
     before, after = before[order], after[order]
     gone = np.array(sorted(rewritten), np.uint64)
 
     def move(ids: RowIds) -> tuple[RowIds, npt.NDArray[np.bool_]]:
+        snapshot.check_indexed(ids)
         at = np.minimum(np.searchsorted(before, ids), max(len(before) - 1, 0))
         hit = before[at] == ids if len(before) else np.zeros(len(ids), bool)
         moved = np.where(hit, after[at], ids) if len(before) else ids
@@ -207,12 +211,14 @@ def remap(
         new = f"_indices/{uuid}"
         scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
         if scalar is not None:
+            details = BTREE_DETAILS
             rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
             train(snapshot.store, new, rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep)))
         elif vector is not None:
+            details = VECTOR_DETAILS
             vector.write_with(snapshot.store, new, move=move)
         else:
             continue
-        found.append((index.uuid, uuid))
+        found.append(op.RewrittenIndex(index.uuid, uuid, index.details or details))
     return tuple(found)

@@ -32,6 +32,13 @@ from trilake.lance.schema import LanceSchema
 #: Kinds of deletion files.
 ARROW_ARRAY, BITMAP = 0, 1
 
+#: Rows of a fragment are fewer: a data file counts them in 31 bits.
+MAX_ROWS = 1 << 31
+#: Times that every time zone's calendar has, in seconds since 1970: from a day into the year 1 to a day before 10000.
+_FIRST_SECOND, _LAST_SECOND = -62135596800 + 86400, 253402300799 - 86400
+#: Ids of fragments are the upper half of a row id.
+MAX_FRAGMENT_ID = (1 << 32) - 1
+
 #: What bits of the feature flags mean.  Only deletion files are known to the writers of this format.
 FEATURES = {
     1: "deletion files",
@@ -99,14 +106,32 @@ class Fragment:
 
 
 @dataclass(frozen=True)
+class IndexDetails:
+    """What newer writers say of an index: a message, with the name of its type, which is the kind of the index."""
+
+    type_url: str
+    value: bytes = b""
+
+
+#: Of the two kinds that are written here.
+BTREE_DETAILS = IndexDetails("/lance.table.BTreeIndexDetails")
+VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
+
+
+@dataclass(frozen=True)
 class IndexMetadata:
-    """An index.  ``fragment_bitmap`` are the ids of the fragments it covers, ``None`` where it does not say."""
+    """An index.  ``fragment_bitmap`` are the ids of the fragments it covers, ``None`` where it does not say.
+
+    ``index_version`` is that of its files.  ``extra`` are fields that newer writers keep with it, about its files.
+    """
 
     uuid: UUID
     fields: tuple[int, ...]
     name: str
     dataset_version: int
     fragment_bitmap: FrozenBitMap | None = None
+    details: IndexDetails | None = None
+    index_version: int | None = None
     extra: bytes = b""
 
 
@@ -212,13 +237,21 @@ def _encode_unknown(one: Any) -> bytes:
     return tag + struct.pack("<I", one.data)
 
 
-def parse_deletion_file(message: pb.DeletionFile) -> DeletionFile:
-    """An entry as the format has it."""
+def parse_deletion_file(message: pb.DeletionFile, *, file: str = "") -> DeletionFile:
+    """An entry as the format has it.  Raises ``CorruptLogError`` for a kind of file that there is not."""
+    if message.file_type not in (ARROW_ARRAY, BITMAP):
+        raise CorruptLogError(f"deletion files of type {message.file_type} are unknown", file=file or None)
     return DeletionFile(message.file_type, message.read_version, message.id, message.num_deleted_rows)
 
 
-def parse_fragment(message: pb.DataFragment) -> Fragment:
-    """An entry as the format has it."""
+def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
+    """An entry as the format has it.  Raises ``CorruptLogError`` for rows that no data file can count."""
+    if message.physical_rows >= MAX_ROWS or message.deletion_file.num_deleted_rows >= MAX_ROWS:
+        raise CorruptLogError(
+            f"fragment {message.id} claims {message.physical_rows} rows, "
+            f"{message.deletion_file.num_deleted_rows} of them deleted; a data file has less than 2^31",
+            file=file or None,
+        )
     files = tuple(
         DataFile(
             f.path,
@@ -230,7 +263,7 @@ def parse_fragment(message: pb.DataFragment) -> Fragment:
         )
         for f in message.files
     )
-    deletion = parse_deletion_file(message.deletion_file) if message.HasField("deletion_file") else None
+    deletion = parse_deletion_file(message.deletion_file, file=file) if message.HasField("deletion_file") else None
     return Fragment(message.id, files, deletion, message.physical_rows, unknown_fields(message))
 
 
@@ -274,8 +307,20 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
         message.name,
         message.dataset_version,
         bitmap,
+        parse_details(message.index_details) if message.HasField("index_details") else None,
+        message.index_version if message.HasField("index_version") else None,
         unknown_fields(message),
     )
+
+
+def parse_details(message: pb.IndexDetails) -> IndexDetails:
+    """What is said of an index, as the format has it."""
+    return IndexDetails(message.type_url, message.value)
+
+
+def details_message(details: IndexDetails) -> pb.IndexDetails:
+    """The message of what is said of an index."""
+    return pb.IndexDetails(type_url=details.type_url, value=details.value)
 
 
 def index_message(index: IndexMetadata) -> pb.IndexMetadata:
@@ -287,6 +332,10 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
         dataset_version=index.dataset_version,
         fragment_bitmap=b"" if index.fragment_bitmap is None else BitMap(index.fragment_bitmap).serialize(),
     )
+    if index.details is not None:
+        message.index_details.CopyFrom(details_message(index.details))
+    if index.index_version is not None:
+        message.index_version = index.index_version
     message.MergeFromString(index.extra)
     return message
 
@@ -307,11 +356,17 @@ def parse_manifest(data: pa.Buffer, *, file: str) -> Manifest:
     if message.HasField("index_section"):
         section = message_at(data, message.index_section, pb.IndexSection, file=file)
         indices = tuple(parse_index(i, file=file) for i in section.indices)
-    fragments = tuple(map(parse_fragment, message.fragments))
+    fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
     ids = {f.id for f in fragments}
-    if len(ids) != len(fragments) or max(ids, default=0) >= 1 << 32:
+    if len(ids) != len(fragments) or max(ids, default=0) > MAX_FRAGMENT_ID:
         raise CorruptLogError("two fragments have the same id, or one is out of range", file=file)
     stamp = message.timestamp
+    if not _FIRST_SECOND <= stamp.seconds <= _LAST_SECOND or not 0 <= stamp.nanos < 10**9:
+        raise CorruptLogError(
+            f"the manifest says that it was written {stamp.seconds} seconds after 1970",
+            file=file,
+            version=message.version,
+        )
     return Manifest(
         version=message.version,
         schema=schema.with_dictionaries(decode_dictionaries(schema, data, file=file)),

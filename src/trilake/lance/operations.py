@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from trilake.lance.manifest import Fragment, IndexMetadata
+from trilake.lance.manifest import Fragment, IndexDetails, IndexMetadata
 from trilake.lance.schema import LanceSchema
 
 
@@ -56,11 +56,25 @@ class RewriteGroup:
 
 
 @dataclass(frozen=True)
+class RewrittenIndex:
+    """An index whose files were written anew because its rows have moved.
+
+    ``details`` and ``version`` are those of the new files.  The format's first writers did not say them, later ones
+    refuse to read a transaction without.
+    """
+
+    old: UUID
+    new: UUID
+    details: IndexDetails | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True)
 class Rewrite:
-    """Compaction: rows move to other fragments.  Indices get new files, as ``(old id, new id)``."""
+    """Compaction: rows move to other fragments, and with them the entries of indices."""
 
     groups: tuple[RewriteGroup, ...]
-    rewritten_indices: tuple[tuple[UUID, UUID], ...] = ()
+    rewritten_indices: tuple[RewrittenIndex, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 from pyroaring import FrozenBitMap
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import Filter
 from trilake.expr.terms.predicate import And, Compare, In, Or, Predicate, StartsWith
-from trilake.lance.index.btree import Bound, RowIds, ScalarIndex
+from trilake.lance.index.btree import REMAKE, Bound, RowIds, ScalarIndex
 from trilake.lance.manifest import IndexMetadata, Manifest
+from trilake.lance.null_masks import companions
 from trilake.lance.open_indices import OpenIndices
 from trilake.lance.schema import LanceSchema
 
@@ -88,6 +89,8 @@ class _Known:
         index = self.indices.scalar(entry)
         if index is None:
             return None
+        if leaf.path[0] not in companions(self.manifest.schema):  # nulls that a companion keeps are not in the index
+            _check_count(index, entry, self.manifest)
         try:
             pages, ask = _asked(index, leaf)
         except InvalidArgumentError:
@@ -100,6 +103,24 @@ class _Known:
         if field is None:
             return None
         return next((i for i in self.manifest.indices if i.fields == (field.id,)), None)
+
+
+def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -> None:
+    """Raise ``CorruptFileError`` where an index has fewer rows than live in the fragments it covers.
+
+    It may have more: of rows that are deleted since, and of fragments that it does not cover any more.
+    """
+    mine = [f for f in manifest.fragments if f.id in (entry.fragment_bitmap or ())]
+    deleted = [0 if f.deletion_file is None else f.deletion_file.num_deleted_rows for f in mine]
+    if any(f.deletion_file is not None and not n for f, n in zip(mine, deleted)):
+        return  # how many live is not known
+    live = sum(f.physical_rows for f in mine) - sum(deleted)
+    if index.num_rows < live:
+        raise CorruptFileError(
+            f"index {entry.name!r} has {index.num_rows} rows of {live} that it must have",
+            help=REMAKE,
+            version=manifest.version,
+        )
 
 
 def _asked(
@@ -202,15 +223,19 @@ def _text(leaf: Compare | In | StartsWith) -> str:
             return f"{name} LIKE {prefix.as_py()}%"
 
 
-def candidates(asked: Question | None) -> dict[int, Rows] | None:
-    """For each fragment that indices cover the sorted offsets of the rows that may match; ``None`` to scan them all."""
+def candidates(asked: Question | None, check: Callable[[RowIds], object]) -> dict[int, Rows] | None:
+    """For each fragment that indices cover the sorted offsets of the rows that may match; ``None`` to scan them all.
+
+    ``check`` raises for row ids that no row of the dataset can have.
+    """
     if asked is None:
         return None
     ids = asked.ask()
     if ids is None:
         return None
+    check(ids)
     if len(ids) and (ids[1:] == ids[:-1]).any():
-        ids = np.unique(ids)  # a damaged index: no row may come twice
+        raise CorruptFileError(f"an index names a row twice for {asked.text}", help=REMAKE)
     of = (ids >> np.uint64(32)).astype(np.int64)
     offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
     edges = np.flatnonzero(np.diff(of)) + 1

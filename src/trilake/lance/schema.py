@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -214,7 +215,17 @@ class LanceSchema:
                     e.message, help=e.help, **{**e.context, "file": file, "column": message.name}
                 ) from None
 
+        for siblings in below.values():
+            if len({messages[id].name for id in siblings}) < len(siblings):
+                names = sorted(messages[id].name for id in siblings)
+                twice = next(a for a, b in pairwise(names) if a == b)
+                raise damaged("two columns have the same name", file=file, column=twice)
         top = tuple(build(id, NO_PARENT) for id in below.get(NO_PARENT, ()))
+        for each in top:
+            try:
+                each.storage_field  # noqa: B018 - Arrow refuses what it has no type for
+            except (ValueError, OverflowError, pa.ArrowException) as e:
+                raise damaged(f"a field cannot be: {e}", file=file, column=each.name) from e
         return cls(top, {key.encode(): value for key, value in (metadata or {}).items()})
 
     def to_proto(self, dictionaries: Mapping[int, DictionaryPlace] | None = None) -> list[format_pb2.Field]:

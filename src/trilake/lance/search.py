@@ -88,7 +88,7 @@ def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
     if found is None:
         raise UnknownColumnError(f"{column} not found in schema", help=f"there are {snapshot.schema.names}")
     kind = found.arrow_type
-    if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
+    if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type) or not kind.list_size:
         raise WrongTypeError(
             f"the column must be a vector, and is of type {kind}",
             help="vectors are fixed-size lists of floating point numbers",
@@ -153,6 +153,7 @@ def search(
         many = nearest.k * (nearest.refine_factor or 1)
         allowed = _allowed(snapshot, covered, condition, index)
         some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
+        snapshot.check_indexed(some[0])
         if rest or nearest.refine_factor:  # distances of codes are not comparable with those of vectors
             some = some[0], _exact(snapshot, nearest, some[0], metric)
         found.append(some)
@@ -199,6 +200,7 @@ def _allowed(
     matching = {i: snapshot.matching(condition, r) for i, r in by_id.items()} if condition is not None else {}
 
     def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
+        snapshot.check_indexed(ids)
         ok = np.zeros(len(ids), bool)
         of = (ids >> np.uint64(32)).astype(np.int64)
         for i in np.unique(of).tolist():

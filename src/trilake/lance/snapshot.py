@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trilake.errors import CorruptFileError
 from trilake.expr import Filter, parse_filter
 from trilake.lance import scalar_search, scan, transaction
 from trilake.lance.errors import UnknownRowError
@@ -108,7 +109,7 @@ class Snapshot:
         last = self._answered
         if last is None or last[0] is not plan.filter:
             # One answer is kept: commands ask fragment by fragment.
-            last = plan.filter, scalar_search.candidates(self.question(plan.filter))
+            last = plan.filter, scalar_search.candidates(self.question(plan.filter), self.check_indexed)
             self._answered = last
         return plan if last[1] is None else replace(plan, candidates=last[1])
 
@@ -171,6 +172,23 @@ class Snapshot:
                 mine = of == fragment_id
                 found[mine] = reader.is_live((ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64))
         return found
+
+    def check_indexed(self, ids: npt.NDArray[np.uint64]) -> None:
+        """Raise ``CorruptFileError`` unless all row ids that an index has can be, or have been, those of rows.
+
+        An index may know fragments that are gone, and rows that are deleted, but no row behind the end of a fragment.
+        """
+        of = ids >> np.uint64(32)
+        for number in np.unique(of).tolist():
+            reader = self._by_id.get(number)
+            last = int((ids[of == number] & np.uint64(0xFFFFFFFF)).max())
+            if number > self.manifest.max_fragment_id or (reader is not None and last >= reader.physical_rows):
+                raise CorruptFileError(
+                    f"an index names row {last} of fragment {number}, which there is not",
+                    help="make the index anew: pass replace=True",
+                    file=self.store.uri,
+                    version=self.version,
+                )
 
     def _gathered(
         self,

@@ -46,7 +46,7 @@ def has_statistics(each: Field) -> bool:
         or pt.is_float32(arrow)
         or pt.is_float64(arrow)
         or pt.is_date(arrow)
-        or pt.is_decimal128(arrow)
+        or (pt.is_decimal128(arrow) and arrow.scale >= 0)  # Arrow compares no decimals of negative scale
     )
 
 
@@ -261,7 +261,7 @@ def trusted(
             continue
         column = statistics[str(each.id)].combine_chunks()
         nulls, low, high = (column.field(i) for i in range(3))
-        if low.type != each.arrow_type or high.type != each.arrow_type:
+        if nulls.type != pa.int64() or low.type != each.arrow_type or high.type != each.arrow_type:
             continue
         count: pa.Array | None
         if each.layout.kind is PageKind.VARIABLE:

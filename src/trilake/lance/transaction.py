@@ -40,8 +40,10 @@ from trilake.lance.errors import CommitConflictError, DatasetExistsError, Datase
 from trilake.lance.manifest import (
     Fragment,
     Manifest,
+    details_message,
     fragment_message,
     index_message,
+    parse_details,
     parse_fragment,
     parse_index,
     parse_manifest,
@@ -123,12 +125,7 @@ def serialise(transaction: Transaction) -> bytes:
                         )
                         for g in groups
                     ],
-                    rewritten_indices=[
-                        tx.Transaction.Rewrite.RewrittenIndex(
-                            old_id=pb.UUID(uuid=old.bytes), new_id=pb.UUID(uuid=new.bytes)
-                        )
-                        for old, new in indices
-                    ],
+                    rewritten_indices=map(_rewritten_message, indices),
                 )
             )
         case op.Merge(all_, schema):
@@ -152,6 +149,15 @@ def serialise(transaction: Transaction) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
+def _rewritten_message(index: op.RewrittenIndex) -> tx.Transaction.Rewrite.RewrittenIndex:
+    return tx.Transaction.Rewrite.RewrittenIndex(
+        old_id=pb.UUID(uuid=index.old.bytes),
+        new_id=pb.UUID(uuid=index.new.bytes),
+        new_index_details=None if index.details is None else details_message(index.details),
+        new_index_version=index.version,
+    )
+
+
 def parse(data: bytes, *, file: str = "") -> Transaction:
     """The transaction in a file.  Raises ``CorruptLogError``.
 
@@ -166,7 +172,7 @@ def parse(data: bytes, *, file: str = "") -> Transaction:
 
 def _operation(message: tx.Transaction, file: str) -> op.Operation:
     def fragments(given: Iterable[pb.DataFragment]) -> tuple[Fragment, ...]:
-        return tuple(map(parse_fragment, given))
+        return tuple(parse_fragment(f, file=file) for f in given)
 
     match message.WhichOneof("operation"):
         case "append":
@@ -176,7 +182,9 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
             return op.Delete(fragments(d.updated_fragments), tuple(d.deleted_fragment_ids), d.predicate)
         case "overwrite":
             o = message.overwrite
-            return op.Overwrite(fragments(o.fragments), LanceSchema.from_proto(o.schema, dict(o.schema_metadata)))
+            return op.Overwrite(
+                fragments(o.fragments), LanceSchema.from_proto(o.schema, dict(o.schema_metadata), file=file)
+            )
         case "create_index":
             c = message.create_index
             return op.CreateIndex(
@@ -188,13 +196,12 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
             groups = [op.RewriteGroup(fragments(g.old_fragments), fragments(g.new_fragments)) for g in r.groups]
             if r.old_fragments or r.new_fragments:
                 groups.append(op.RewriteGroup(fragments(r.old_fragments), fragments(r.new_fragments)))
-            indices = [(i.old_id.uuid, i.new_id.uuid) for i in r.rewritten_indices]
-            if any(len(u) != 16 for pair in indices for u in pair):
-                raise CorruptLogError("a rewritten index has no id of 16 bytes", file=file)
-            return op.Rewrite(tuple(groups), tuple((UUID(bytes=a), UUID(bytes=b)) for a, b in indices))
+            return op.Rewrite(tuple(groups), tuple(_rewritten(i, file) for i in r.rewritten_indices))
         case "merge":
             m = message.merge
-            return op.Merge(fragments(m.fragments), LanceSchema.from_proto(m.schema, dict(m.schema_metadata)))
+            return op.Merge(
+                fragments(m.fragments), LanceSchema.from_proto(m.schema, dict(m.schema_metadata), file=file)
+            )
         case "restore":
             return op.Restore(message.restore.version)
         case "reserve_fragments":
@@ -203,6 +210,14 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
             u = message.update
             return op.Update(tuple(u.removed_fragment_ids), fragments(u.updated_fragments), fragments(u.new_fragments))
     return op.Unknown(_unknown_number(message))
+
+
+def _rewritten(message: tx.Transaction.Rewrite.RewrittenIndex, file: str) -> op.RewrittenIndex:
+    ids = message.old_id.uuid, message.new_id.uuid
+    if any(len(u) != 16 for u in ids):
+        raise CorruptLogError("a rewritten index has no id of 16 bytes", file=file)
+    details = parse_details(message.new_index_details) if message.HasField("new_index_details") else None
+    return op.RewrittenIndex(UUID(bytes=ids[0]), UUID(bytes=ids[1]), details, message.new_index_version)
 
 
 def _unknown_number(message: tx.Transaction) -> int:

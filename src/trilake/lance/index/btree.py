@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance import types
 from trilake.lance.data_file import DataFile
 from trilake.lance.data_file_writer import DataFileWriter
+from trilake.lance.encode import encode_flat
 from trilake.lance.schema import LanceSchema
 from trilake.storage.base import Store
 
@@ -28,6 +30,9 @@ RowIds = npt.NDArray[np.uint64]
 PAGE_ROWS = 4096
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 LOOKUP, DATA = "page_lookup.lance", "page_data.lance"
+#: Metadata of the lookup's schema: CRC-32 of the lookup and of each page in hexadecimal; the format has none.
+CHECKSUMS = b"trilake:crc32"
+REMAKE = "make the index anew: create_scalar_index(..., replace=True)"
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,11 @@ class ScalarIndex:
     ([0, 2], [1])
     """
 
-    def __init__(self, data: DataFile, lookup: pa.RecordBatch) -> None:
+    def __init__(self, data: DataFile, lookup: pa.RecordBatch, checksums: Sequence[int] = ()) -> None:
         self._data = data
+        #: Of each page of the data; none where the writer kept none.
+        self._checksums = checksums
+        self._checked: set[int] = set()
         self._min, self._max = lookup["min"], lookup["max"]
         self._nulls = lookup["null_count"].to_numpy()
         self._pages = lookup["page_idx"].to_numpy()
@@ -73,12 +81,14 @@ class ScalarIndex:
         if len(kinds) > 1 or lookup.schema.types[2:] != [pa.uint32()] * 2:
             raise CorruptFileError("the files of the index disagree about the column's type", file=lookup_file.file)
         pages = lookup["page_idx"].to_numpy()
-        if data.schema.fields[1].arrow_type != pa.uint64() or (len(pages) and pages.max() >= data.num_batches):
-            raise CorruptFileError("a page of the index is missing, or its row ids are", file=data.file)
-        if len(np.unique(pages)) < len(pages):
-            raise CorruptFileError("the index has a page twice", file=lookup_file.file)
+        if data.schema.fields[1].arrow_type != pa.uint64() or not np.array_equal(pages, np.arange(data.num_batches)):
+            raise CorruptFileError(
+                "a page of the index is missing or there twice, or its row ids are missing", file=data.file, help=REMAKE
+            )
         whole = lookup.to_batches()
-        return cls(data, whole[0] if whole else pa.RecordBatch.from_pylist([], lookup.schema))
+        first = whole[0] if whole else pa.RecordBatch.from_pylist([], lookup.schema)
+        _check_order(first, lookup_file.file)
+        return cls(data, first, _known_checksums(lookup_file, first))
 
     @property
     def num_rows(self) -> int:
@@ -116,31 +126,39 @@ class ScalarIndex:
         Raises ``InvalidArgumentError`` for a bound that does not fit the type.
         """
         above, below = self._scalar(low), self._scalar(high)
-        keep = self.pages_of_range(low, high)
-        return self._search(keep, lambda values: _between(values, low, above, high, below))
+        from_low, to_high = self._reaching(above, below)
+        beside = np.concatenate([np.flatnonzero(~from_low)[-1:], np.flatnonzero(~to_high)[:1]])
+        return self._search(from_low & to_high, lambda values: _between(values, low, above, high, below), beside)
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> npt.NDArray[np.bool_]:
         """For each page whether it can hold a value between two bounds; errors as :meth:`range`."""
-        above, below = self._scalar(low), self._scalar(high)
-        keep = np.ones(self.num_pages, bool)
+        from_low, to_high = self._reaching(self._scalar(low), self._scalar(high))
+        return from_low & to_high
+
+    def _reaching(
+        self, above: pa.Scalar | None, below: pa.Scalar | None
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """For each page whether it goes up to a lower bound, and whether it begins before an upper one."""
+        from_low, to_high = np.ones(self.num_pages, bool), np.ones(self.num_pages, bool)
         if above is not None:
-            keep &= _may(pc.greater_equal(self._max, above)) | _is_nan(self._max)
+            from_low = _may(pc.greater_equal(self._max, above)) | _is_nan(self._max)
         if below is not None:
             # Some writers put NaNs with a sign in front of all numbers.
-            keep &= _may(pc.less_equal(self._min, below)) | _is_nan(self._min)
-        return keep
+            to_high = _may(pc.less_equal(self._min, below)) | _is_nan(self._min)
+        return from_low, to_high
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds:
         """Rows with one of these values; null among them finds nothing."""
         asked = self._choices(values)
         if not len(asked):
             return np.empty(0, np.uint64)
-        return self._search(self._pages_of(asked), lambda found: pc.is_in(found, asked))
+        keep, beside = self._pages_of(asked)
+        return self._search(keep, lambda found: pc.is_in(found, asked), beside)
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> npt.NDArray[np.bool_]:
         """For each page whether it can hold one of these values; errors as :meth:`is_in`."""
         asked = self._choices(values)
-        return self._pages_of(asked) if len(asked) else np.zeros(self.num_pages, bool)
+        return self._pages_of(asked)[0] if len(asked) else np.zeros(self.num_pages, bool)
 
     def _choices(self, values: Sequence[Any] | pa.Array) -> pa.Array:
         asked = values if isinstance(values, pa.Array) else self._array(values)
@@ -150,10 +168,11 @@ class ScalarIndex:
             raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
         return asked.take(pc.sort_indices(asked))
 
-    def _pages_of(self, asked: pa.Array) -> npt.NDArray[np.bool_]:
+    def _pages_of(self, asked: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """For each page whether it can hold one of some values, and the pages right before and behind each value."""
         # A page is needed if its range has one of them: as many are below its max as, strictly, below its min, if not.
         # Bounds that are unknown keep a page.
-        keep = np.ones(self.num_pages, bool)
+        keep, beside = np.ones(self.num_pages, bool), np.empty(0, np.int64)
         if (
             self.num_pages
             and not self._min.null_count
@@ -163,7 +182,9 @@ class ScalarIndex:
             ranks = pc.rank(pa.concat_arrays([asked, self._min, self._max]), tiebreaker="dense").to_numpy()
             of = np.split(ranks, [len(asked), len(asked) + self.num_pages])
             keep = np.searchsorted(of[0], of[2], "right") > np.searchsorted(of[0], of[1], "left")
-        return keep
+            before, behind = np.searchsorted(of[2], of[0], "left") - 1, np.searchsorted(of[1], of[0], "right")
+            beside = np.unique(np.concatenate([before, behind]))
+        return keep, beside
 
     def is_null(self) -> RowIds:
         """Rows without a value, or with an empty one, which the format takes for the same.
@@ -172,17 +193,55 @@ class ScalarIndex:
         """
         if not types.is_variable(self.value_type):
             raise InvalidArgumentError(f"an index of {self.value_type} does not know nulls", help="read the column")
-        return self._search(self._nulls > 0, pc.is_null)
+        return self._search(self._nulls > 0, pc.is_null, np.empty(0, np.int64))
 
     def read(self) -> pa.Table:
         """All values with their row ids, in order: what an index that takes in more rows begins with."""
-        batches = [self._data.read_batch(i) for i in range(self._data.num_batches)]
+        batches = [self._page(i) for i in range(self._data.num_batches)]
         return pa.Table.from_batches(batches, self._data.schema.to_arrow())
 
-    def _search(self, keep: npt.NDArray[np.bool_], match: Any) -> RowIds:
+    def _page(self, number: int) -> pa.RecordBatch:
+        """A page.  Raises ``CorruptFileError`` unless it is what was written, as far as the files can tell."""
+        batch = self._data.read_batch(number)
+        if number not in self._checked:  # once: the files do not change
+            if self._checksums:
+                sound = page_checksum(self._data.schema, batch) == self._checksums[number]
+            else:
+                sound = self._is_sound(batch, number)
+            if not sound:
+                raise CorruptFileError(
+                    f"page {number} of the index is not what the index says of it", help=REMAKE, file=self._data.file
+                )
+            self._checked.add(number)
+        return batch
+
+    def _is_sound(self, batch: pa.RecordBatch, number: int) -> bool:
+        """Whether the values of a page are in order and between its bounds, and no row is there twice."""
+        values, ids = batch.column(0), batch.column(1).to_numpy()
+        if len(np.unique(ids)) < len(ids):
+            return False
+        nulls = 0 if types.is_variable(self.value_type) else int(self._nulls[number])
+        if nulls > len(values):
+            return False
+        # Nulls of numbers are zeros in the file, in front of all values or behind them.
+        return self._fits(values[nulls:], number) or self._fits(values[: len(values) - nulls], number)
+
+    def _fits(self, values: pa.Array, number: int) -> bool:
+        ends = self._min.slice(number, 1), self._max.slice(number, 1)
+        return _ascends(_ordered(pa.concat_arrays([ends[0], values, ends[1]])))
+
+    def _search(self, keep: npt.NDArray[np.bool_], match: Any, beside: npt.NDArray[np.int64]) -> RowIds:
+        """The rows of some pages that match.
+
+        ``beside`` are the pages next to what is asked for.  Where there are no checksums, what their bounds say is
+        believed only if they agree themselves; bounds are in order, so those further away cannot hold what they do not.
+        """
+        if not self._checksums:
+            for number in beside[(beside >= 0) & (beside < self.num_pages)].tolist():
+                self._page(number)
         found = []
         for page in self._pages[keep].tolist():
-            batch = self._data.read_batch(page)
+            batch = self._page(page)
             found.append(batch.column(1).filter(pc.fill_null(match(batch.column(0)), False)).to_numpy())
         return np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
 
@@ -197,6 +256,49 @@ class ScalarIndex:
             return pa.array(plain, self.value_type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as e:
             raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
+
+
+def _check_order(lookup: pa.RecordBatch, file: str) -> None:
+    """Raise ``CorruptFileError`` unless the bounds of pages rise from page to page."""
+    low, high = lookup.column(0), lookup.column(1)
+    turns = pa.array(np.arange(2 * len(low)).reshape(2, -1).T.ravel())  # low, high, low, high, ...
+    if len(low) and not _ascends(_ordered(pa.concat_arrays([low, high]).take(turns))):
+        raise CorruptFileError("the bounds of the index's pages are not in order", file=file, help=REMAKE)
+
+
+def _ordered(values: pa.Array) -> pa.Array:
+    """The values that have an order: no nulls, and no NaN, which writers put at either end."""
+    values = values.drop_null()
+    return values.filter(pc.invert(pc.is_nan(values))) if pt.is_floating(values.type) else values
+
+
+def _ascends(values: pa.Array) -> bool:
+    if len(values) < 2:
+        return True
+    return bool(pc.all(pc.less_equal(values[:-1], values[1:])).as_py())
+
+
+def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
+    """The CRC-32 of the columns of a page, as they are encoded."""
+    found = 0
+    for field, column in zip(schema.fields, batch.columns, strict=True):
+        for part in encode_flat(field, column, 0)[0]:
+            found = crc32(part, found)
+    return found
+
+
+def _known_checksums(lookup_file: DataFile, lookup: pa.RecordBatch) -> list[int]:
+    """The checksums of the pages, after that of the lookup itself was compared; none where the writer kept none."""
+    data = lookup_file.schema.metadata.get(CHECKSUMS)
+    if data is None:
+        return []
+    try:
+        own, *pages = [int(each, 16) for each in data.split()]
+    except ValueError:
+        own, pages = -1, []
+    if own != page_checksum(lookup_file.schema, lookup) or len(pages) != len(lookup):
+        raise CorruptFileError("the index has another checksum than it says", file=lookup_file.file, help=REMAKE)
+    return pages
 
 
 def _may(mask: pa.Array) -> npt.NDArray[np.bool_]:
@@ -249,13 +351,16 @@ def train(store: Store, folder: str, rows: pa.Table) -> int:
     data_schema = pa.schema([column, pa.field("row_ids", pa.uint64())])
     lookup: list[tuple[pa.Scalar, pa.Scalar, int]] = []
     empty = pa.scalar(b"", pa.binary()).cast(kind) if types.is_variable(kind) else None
-    with DataFileWriter(store, f"{folder}/{DATA}", LanceSchema.from_arrow(data_schema), statistics=False) as writer:
+    stored = LanceSchema.from_arrow(data_schema)
+    checksums: list[int] = []
+    with DataFileWriter(store, f"{folder}/{DATA}", stored, statistics=False) as writer:
         for batch in table.cast(data_schema).to_batches(max_chunksize=PAGE_ROWS):
             values = batch.column(0)
             valid = values.drop_null()
             # A page of nothing but nulls: texts that are empty, in front of all others.
             ends = (valid[0], valid[-1]) if len(valid) else (empty, empty)
             lookup.append((*ends, values.null_count))
+            checksums.append(page_checksum(stored, batch))
             writer.write(batch)
     lows, highs, nulls = (list(part) for part in zip(*lookup, strict=True)) if lookup else ([], [], [])
     lookup_schema = pa.schema(
@@ -270,7 +375,10 @@ def train(store: Store, folder: str, rows: pa.Table) -> int:
         pa.array(nulls, pa.uint32()),
         pa.array(range(len(lookup)), pa.uint32()),
     ]
-    schema = LanceSchema.from_arrow(lookup_schema)
+    batch = pa.RecordBatch.from_arrays(pages, schema=lookup_schema)
+    own = page_checksum(LanceSchema.from_arrow(lookup_schema), batch)
+    text = " ".join(f"{each:08x}" for each in (own, *checksums))  # metadata is text to other readers
+    schema = LanceSchema.from_arrow(lookup_schema.with_metadata({CHECKSUMS: text}))
     with DataFileWriter(store, f"{folder}/{LOOKUP}", schema, statistics=False) as writer:
-        writer.write(pa.RecordBatch.from_arrays(pages, schema=lookup_schema))
+        writer.write(batch)
     return int(table.num_rows)

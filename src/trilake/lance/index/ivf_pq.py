@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -282,10 +283,20 @@ def write_partitions(
             codes, ids = rows(number)
             ivf.offsets.append(position)
             ivf.lengths.append(len(ids))
-            out.write(codes.tobytes())
-            out.write(ids.astype("<u8", copy=False).tobytes())
+            data = codes.tobytes() + ids.astype("<u8", copy=False).tobytes()
+            out.write(data)
+            index.checksums.partitions.append(crc32(data))
             position += len(ids) * (pieces + 8)
+        index.checksums.model = model_checksum(model, ivf.offsets, ivf.lengths)
         out.write(framing.frame(index) + framing.footer(position))
+
+
+def model_checksum(model: Model, offsets: Sequence[int], lengths: Sequence[int]) -> int:
+    """The checksum of all that a file says besides its partitions."""
+    found = crc32(f"{model.metric} {model.centroids.shape} {model.words.shape}".encode())
+    for values in (model.centroids, model.words):
+        found = crc32(values.astype("<f4", copy=False).tobytes(), found)
+    return crc32(np.array([offsets, lengths], "<u8").tobytes(), found)
 
 
 def _tensor(values: Floats, shape: Sequence[int]) -> index_pb2.Tensor:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from trilake.lance.index.ivf_pq import (
     Model,
     RowIds,
     centroid_distances,
+    model_checksum,
     write_partitions,
 )
 from trilake.lance.pages_source import MappedSource, Source
@@ -38,6 +40,8 @@ from trilake.storage.base import Store
 
 #: Says of row ids which may be found.
 Allowed = Callable[[RowIds], npt.NDArray[np.bool_]]
+
+REMAKE = "make the index anew: create_index(..., replace=True)"
 
 #: Partitions of a file that is far away which are kept.
 _KEPT = 256
@@ -51,6 +55,8 @@ class VectorIndex:
         self._offsets, self._lengths = offsets, lengths
         self._kept: OrderedDict[int, tuple[Codes, RowIds]] = OrderedDict()
         self._lock = threading.Lock()
+        self._checksums = list(message.checksums.partitions)
+        self._checked: set[int] = set()
         #: What the index was made with.
         self.model = model
         #: Name of the index, and the column's.
@@ -85,12 +91,18 @@ class VectorIndex:
         if len(offsets) != len(lengths) or not len(offsets) or (offsets > limit).any() or (lengths > limit).any():
             raise CorruptFileError("a partition of the index is not in its file", file=file)
         sizes = lengths * np.uint64(pieces + 8)
-        # Partitions that lie in one another would make much of a small file.
-        if (offsets + sizes > limit).any() or float(sizes.astype(np.float64).sum()) > size:
-            raise CorruptFileError("a partition of the index is not in its file, or is there twice", file=file)
+        _check_places(offsets, sizes, position, file)
         centroids = _numbers(ivf.centroids_tensor, ivf.centroids, (len(offsets), dimension), file)
         words = _numbers(pq.codebook_tensor, pq.codebook, (pieces, WORDS, dimension // pieces), file)
-        return cls(source, Model(metric, centroids, words), message, offsets.tolist(), lengths.tolist())
+        if not (np.isfinite(centroids).all() and np.isfinite(words).all()):
+            raise CorruptFileError("the index has centroids or words that are no numbers", file=file)
+        model = Model(metric, centroids, words)
+        if message.HasField("checksums") and (
+            message.checksums.model != model_checksum(model, offsets.tolist(), lengths.tolist())
+            or len(message.checksums.partitions) != len(offsets)
+        ):
+            raise CorruptFileError("the index has another checksum than it says", file=file, help=REMAKE)
+        return cls(source, model, message, offsets.tolist(), lengths.tolist())
 
     @property
     def metric(self) -> str:
@@ -156,7 +168,25 @@ class VectorIndex:
     def _decoded(self, source: Source, number: int) -> tuple[Codes, RowIds]:
         pieces, rows = len(self.model.words), self._lengths[number]
         data = np.frombuffer(source.read(*self._range(number)), np.uint8)
-        return data[: rows * pieces].reshape(rows, pieces), np.frombuffer(data[rows * pieces :].tobytes(), "<u8")
+        codes, ids = data[: rows * pieces].reshape(rows, pieces), np.frombuffer(data[rows * pieces :].tobytes(), "<u8")
+        if number not in self._checked:  # once: the file does not change
+            self._check(number, data, ids)
+            self._checked.add(number)
+        return codes, ids
+
+    def _check(self, number: int, data: npt.NDArray[np.uint8], ids: RowIds) -> None:
+        """Raise ``CorruptFileError`` unless a partition is what was written, as far as its file can tell."""
+        if self._checksums:
+            if crc32(data.tobytes()) != self._checksums[number]:
+                raise CorruptFileError(
+                    f"partition {number} of the index has another checksum than it says",
+                    help=REMAKE,
+                    file=self._source.file,
+                )
+        elif len(np.unique(ids)) < len(ids):
+            raise CorruptFileError(
+                f"partition {number} of the index has a row twice", help=REMAKE, file=self._source.file
+            )
 
     def write_with(
         self,
@@ -282,6 +312,19 @@ def _code_distances(model: Model, partition: int, codes: Codes, query: Floats, t
     with np.errstate(divide="ignore", invalid="ignore"):
         cosine: Floats = (1 - (total + query @ centroid) / norms).astype(np.float32)
     return cosine
+
+
+def _check_places(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], end: int, file: str) -> None:
+    """Raise ``CorruptFileError`` unless partitions lie one behind the other, from the beginning up to the message.
+
+    One that is longer or shorter than it was would take codes for row ids.
+    """
+    full = sizes > 0
+    starts, ends = offsets[full].astype(np.int64), (offsets + sizes)[full].astype(np.int64)
+    order = np.argsort(starts)
+    starts, ends = starts[order], ends[order]
+    if len(starts) and (starts[0] != 0 or (starts[1:] != ends[:-1]).any() or ends[-1] > end):
+        raise CorruptFileError("the partitions of the index are not one behind the other", file=file, help=REMAKE)
 
 
 def _numbers(tensor: index_pb2.Tensor, old: Sequence[float], shape: tuple[int, ...], file: str) -> Floats:

@@ -19,7 +19,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n trilake/lance/proto/format.proto\x12\x14trilake.lance.format\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x04UUID\x12\x0c\n\x04uuid\x18\x01 \x01(\x0c\"\xde\x05\n\x08Manifest\x12+\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x1b.trilake.lance.format.Field\x12\x35\n\tfragments\x18\x02 \x03(\x0b\x32\".trilake.lance.format.DataFragment\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x18\n\x10version_aux_data\x18\x04 \x01(\x04\x12>\n\x08metadata\x18\x05 \x03(\x0b\x32,.trilake.lance.format.Manifest.MetadataEntry\x12\x1a\n\rindex_section\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12-\n\ttimestamp\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03tag\x18\x08 \x01(\t\x12\x1c\n\x14reader_feature_flags\x18\t \x01(\x04\x12\x1c\n\x14writer_feature_flags\x18\n \x01(\x04\x12\x17\n\x0fmax_fragment_id\x18\x0b \x01(\r\x12\x18\n\x10transaction_file\x18\x0c \x01(\t\x12\x44\n\x0ewriter_version\x18\r \x01(\x0b\x32,.trilake.lance.format.Manifest.WriterVersion\x12\x45\n\x0b\x64\x61ta_format\x18\x0f \x01(\x0b\x32\x30.trilake.lance.format.Manifest.DataStorageFormat\x1a\x31\n\rWriterVersion\x12\x0f\n\x07library\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x1a\x39\n\x11\x44\x61taStorageFormat\x12\x13\n\x0b\x66ile_format\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x10\n\x0e_index_section\"\x89\x01\n\rIndexMetadata\x12(\n\x04uuid\x18\x01 \x01(\x0b\x32\x1a.trilake.lance.format.UUID\x12\x0e\n\x06\x66ields\x18\x02 \x03(\x05\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x17\n\x0f\x64\x61taset_version\x18\x04 \x01(\x04\x12\x17\n\x0f\x66ragment_bitmap\x18\x05 \x01(\x0c\"D\n\x0cIndexSection\x12\x34\n\x07indices\x18\x01 \x03(\x0b\x32#.trilake.lance.format.IndexMetadata\"\x9b\x01\n\x0c\x44\x61taFragment\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1e.trilake.lance.format.DataFile\x12\x39\n\rdeletion_file\x18\x03 \x01(\x0b\x32\".trilake.lance.format.DeletionFile\x12\x15\n\rphysical_rows\x18\x04 \x01(\x04\"y\n\x08\x44\x61taFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06\x66ields\x18\x02 \x03(\x05\x12\x1a\n\x12\x66ile_major_version\x18\x04 \x01(\r\x12\x1a\n\x12\x66ile_minor_version\x18\x05 \x01(\r\x12\x17\n\x0f\x66ile_size_bytes\x18\x06 \x01(\x04\"\xc3\x01\n\x0c\x44\x65letionFile\x12\x46\n\tfile_type\x18\x01 \x01(\x0e\x32\x33.trilake.lance.format.DeletionFile.DeletionFileType\x12\x14\n\x0cread_version\x18\x02 \x01(\x04\x12\n\n\x02id\x18\x03 \x01(\x04\x12\x18\n\x10num_deleted_rows\x18\x04 \x01(\x04\"/\n\x10\x44\x65letionFileType\x12\x0f\n\x0b\x41RROW_ARRAY\x10\x00\x12\n\n\x06\x42ITMAP\x10\x01\"\x90\x02\n\x08Metadata\x12\x19\n\x11manifest_position\x18\x01 \x01(\x04\x12\x15\n\rbatch_offsets\x18\x02 \x03(\x05\x12\x1b\n\x13page_table_position\x18\x03 \x01(\x04\x12\x45\n\nstatistics\x18\x04 \x01(\x0b\x32\x31.trilake.lance.format.Metadata.StatisticsMetadata\x1an\n\x12StatisticsMetadata\x12+\n\x06schema\x18\x01 \x03(\x0b\x32\x1b.trilake.lance.format.Field\x12\x0e\n\x06\x66ields\x18\x02 \x03(\x05\x12\x1b\n\x13page_table_position\x18\x03 \x01(\x04\",\n\nDictionary\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0e\n\x06length\x18\x02 \x01(\x03\"\xa6\x03\n\x05\x46ield\x12.\n\x04type\x18\x01 \x01(\x0e\x32 .trilake.lance.format.Field.Type\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x05\x12\x11\n\tparent_id\x18\x04 \x01(\x05\x12\x14\n\x0clogical_type\x18\x05 \x01(\t\x12\x10\n\x08nullable\x18\x06 \x01(\x08\x12\x30\n\x08\x65ncoding\x18\x07 \x01(\x0e\x32\x1e.trilake.lance.format.Encoding\x12\x34\n\ndictionary\x18\x08 \x01(\x0b\x32 .trilake.lance.format.Dictionary\x12\x16\n\x0e\x65xtension_name\x18\t \x01(\t\x12;\n\x08metadata\x18\n \x03(\x0b\x32).trilake.lance.format.Field.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"*\n\x04Type\x12\n\n\x06PARENT\x10\x00\x12\x0c\n\x08REPEATED\x10\x01\x12\x08\n\x04LEAF\x10\x02*H\n\x08\x45ncoding\x12\x08\n\x04NONE\x10\x00\x12\t\n\x05PLAIN\x10\x01\x12\x0e\n\nVAR_BINARY\x10\x02\x12\x0e\n\nDICTIONARY\x10\x03\x12\x07\n\x03RLE\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n trilake/lance/proto/format.proto\x12\x14trilake.lance.format\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x04UUID\x12\x0c\n\x04uuid\x18\x01 \x01(\x0c\"\xde\x05\n\x08Manifest\x12+\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x1b.trilake.lance.format.Field\x12\x35\n\tfragments\x18\x02 \x03(\x0b\x32\".trilake.lance.format.DataFragment\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x18\n\x10version_aux_data\x18\x04 \x01(\x04\x12>\n\x08metadata\x18\x05 \x03(\x0b\x32,.trilake.lance.format.Manifest.MetadataEntry\x12\x1a\n\rindex_section\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12-\n\ttimestamp\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03tag\x18\x08 \x01(\t\x12\x1c\n\x14reader_feature_flags\x18\t \x01(\x04\x12\x1c\n\x14writer_feature_flags\x18\n \x01(\x04\x12\x17\n\x0fmax_fragment_id\x18\x0b \x01(\r\x12\x18\n\x10transaction_file\x18\x0c \x01(\t\x12\x44\n\x0ewriter_version\x18\r \x01(\x0b\x32,.trilake.lance.format.Manifest.WriterVersion\x12\x45\n\x0b\x64\x61ta_format\x18\x0f \x01(\x0b\x32\x30.trilake.lance.format.Manifest.DataStorageFormat\x1a\x31\n\rWriterVersion\x12\x0f\n\x07library\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x1a\x39\n\x11\x44\x61taStorageFormat\x12\x13\n\x0b\x66ile_format\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x10\n\x0e_index_section\"\xf2\x01\n\rIndexMetadata\x12(\n\x04uuid\x18\x01 \x01(\x0b\x32\x1a.trilake.lance.format.UUID\x12\x0e\n\x06\x66ields\x18\x02 \x03(\x05\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x17\n\x0f\x64\x61taset_version\x18\x04 \x01(\x04\x12\x17\n\x0f\x66ragment_bitmap\x18\x05 \x01(\x0c\x12\x39\n\rindex_details\x18\x06 \x01(\x0b\x32\".trilake.lance.format.IndexDetails\x12\x1a\n\rindex_version\x18\x07 \x01(\x05H\x00\x88\x01\x01\x42\x10\n\x0e_index_version\"/\n\x0cIndexDetails\x12\x10\n\x08type_url\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"D\n\x0cIndexSection\x12\x34\n\x07indices\x18\x01 \x03(\x0b\x32#.trilake.lance.format.IndexMetadata\"\x9b\x01\n\x0c\x44\x61taFragment\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1e.trilake.lance.format.DataFile\x12\x39\n\rdeletion_file\x18\x03 \x01(\x0b\x32\".trilake.lance.format.DeletionFile\x12\x15\n\rphysical_rows\x18\x04 \x01(\x04\"y\n\x08\x44\x61taFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06\x66ields\x18\x02 \x03(\x05\x12\x1a\n\x12\x66ile_major_version\x18\x04 \x01(\r\x12\x1a\n\x12\x66ile_minor_version\x18\x05 \x01(\r\x12\x17\n\x0f\x66ile_size_bytes\x18\x06 \x01(\x04\"\xc3\x01\n\x0c\x44\x65letionFile\x12\x46\n\tfile_type\x18\x01 \x01(\x0e\x32\x33.trilake.lance.format.DeletionFile.DeletionFileType\x12\x14\n\x0cread_version\x18\x02 \x01(\x04\x12\n\n\x02id\x18\x03 \x01(\x04\x12\x18\n\x10num_deleted_rows\x18\x04 \x01(\x04\"/\n\x10\x44\x65letionFileType\x12\x0f\n\x0b\x41RROW_ARRAY\x10\x00\x12\n\n\x06\x42ITMAP\x10\x01\"\x90\x02\n\x08Metadata\x12\x19\n\x11manifest_position\x18\x01 \x01(\x04\x12\x15\n\rbatch_offsets\x18\x02 \x03(\x05\x12\x1b\n\x13page_table_position\x18\x03 \x01(\x04\x12\x45\n\nstatistics\x18\x04 \x01(\x0b\x32\x31.trilake.lance.format.Metadata.StatisticsMetadata\x1an\n\x12StatisticsMetadata\x12+\n\x06schema\x18\x01 \x03(\x0b\x32\x1b.trilake.lance.format.Field\x12\x0e\n\x06\x66ields\x18\x02 \x03(\x05\x12\x1b\n\x13page_table_position\x18\x03 \x01(\x04\",\n\nDictionary\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0e\n\x06length\x18\x02 \x01(\x03\"\xa6\x03\n\x05\x46ield\x12.\n\x04type\x18\x01 \x01(\x0e\x32 .trilake.lance.format.Field.Type\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x05\x12\x11\n\tparent_id\x18\x04 \x01(\x05\x12\x14\n\x0clogical_type\x18\x05 \x01(\t\x12\x10\n\x08nullable\x18\x06 \x01(\x08\x12\x30\n\x08\x65ncoding\x18\x07 \x01(\x0e\x32\x1e.trilake.lance.format.Encoding\x12\x34\n\ndictionary\x18\x08 \x01(\x0b\x32 .trilake.lance.format.Dictionary\x12\x16\n\x0e\x65xtension_name\x18\t \x01(\t\x12;\n\x08metadata\x18\n \x03(\x0b\x32).trilake.lance.format.Field.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"*\n\x04Type\x12\n\n\x06PARENT\x10\x00\x12\x0c\n\x08REPEATED\x10\x01\x12\x08\n\x04LEAF\x10\x02*H\n\x08\x45ncoding\x12\x08\n\x04NONE\x10\x00\x12\t\n\x05PLAIN\x10\x01\x12\x0e\n\nVAR_BINARY\x10\x02\x12\x0e\n\nDICTIONARY\x10\x03\x12\x07\n\x03RLE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -30,8 +30,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_MANIFEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_FIELD_METADATAENTRY']._options = None
   _globals['_FIELD_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_ENCODING']._serialized_start=2285
-  _globals['_ENCODING']._serialized_end=2357
+  _globals['_ENCODING']._serialized_start=2439
+  _globals['_ENCODING']._serialized_end=2511
   _globals['_UUID']._serialized_start=91
   _globals['_UUID']._serialized_end=111
   _globals['_MANIFEST']._serialized_start=114
@@ -43,27 +43,29 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_MANIFEST_METADATAENTRY']._serialized_start=783
   _globals['_MANIFEST_METADATAENTRY']._serialized_end=830
   _globals['_INDEXMETADATA']._serialized_start=851
-  _globals['_INDEXMETADATA']._serialized_end=988
-  _globals['_INDEXSECTION']._serialized_start=990
-  _globals['_INDEXSECTION']._serialized_end=1058
-  _globals['_DATAFRAGMENT']._serialized_start=1061
-  _globals['_DATAFRAGMENT']._serialized_end=1216
-  _globals['_DATAFILE']._serialized_start=1218
-  _globals['_DATAFILE']._serialized_end=1339
-  _globals['_DELETIONFILE']._serialized_start=1342
-  _globals['_DELETIONFILE']._serialized_end=1537
-  _globals['_DELETIONFILE_DELETIONFILETYPE']._serialized_start=1490
-  _globals['_DELETIONFILE_DELETIONFILETYPE']._serialized_end=1537
-  _globals['_METADATA']._serialized_start=1540
-  _globals['_METADATA']._serialized_end=1812
-  _globals['_METADATA_STATISTICSMETADATA']._serialized_start=1702
-  _globals['_METADATA_STATISTICSMETADATA']._serialized_end=1812
-  _globals['_DICTIONARY']._serialized_start=1814
-  _globals['_DICTIONARY']._serialized_end=1858
-  _globals['_FIELD']._serialized_start=1861
-  _globals['_FIELD']._serialized_end=2283
+  _globals['_INDEXMETADATA']._serialized_end=1093
+  _globals['_INDEXDETAILS']._serialized_start=1095
+  _globals['_INDEXDETAILS']._serialized_end=1142
+  _globals['_INDEXSECTION']._serialized_start=1144
+  _globals['_INDEXSECTION']._serialized_end=1212
+  _globals['_DATAFRAGMENT']._serialized_start=1215
+  _globals['_DATAFRAGMENT']._serialized_end=1370
+  _globals['_DATAFILE']._serialized_start=1372
+  _globals['_DATAFILE']._serialized_end=1493
+  _globals['_DELETIONFILE']._serialized_start=1496
+  _globals['_DELETIONFILE']._serialized_end=1691
+  _globals['_DELETIONFILE_DELETIONFILETYPE']._serialized_start=1644
+  _globals['_DELETIONFILE_DELETIONFILETYPE']._serialized_end=1691
+  _globals['_METADATA']._serialized_start=1694
+  _globals['_METADATA']._serialized_end=1966
+  _globals['_METADATA_STATISTICSMETADATA']._serialized_start=1856
+  _globals['_METADATA_STATISTICSMETADATA']._serialized_end=1966
+  _globals['_DICTIONARY']._serialized_start=1968
+  _globals['_DICTIONARY']._serialized_end=2012
+  _globals['_FIELD']._serialized_start=2015
+  _globals['_FIELD']._serialized_end=2437
   _globals['_FIELD_METADATAENTRY']._serialized_start=783
   _globals['_FIELD_METADATAENTRY']._serialized_end=830
-  _globals['_FIELD_TYPE']._serialized_start=2241
-  _globals['_FIELD_TYPE']._serialized_end=2283
+  _globals['_FIELD_TYPE']._serialized_start=2395
+  _globals['_FIELD_TYPE']._serialized_end=2437
 # @@protoc_insertion_point(module_scope)

@@ -18,35 +18,37 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrilake/lance/proto/index.proto\x12\x13trilake.lance.index\"\xbf\x01\n\x05Index\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\x17\n\x0f\x64\x61taset_version\x18\x03 \x01(\x04\x12\x32\n\nindex_type\x18\x04 \x01(\x0e\x32\x1e.trilake.lance.index.IndexType\x12\x38\n\x0cvector_index\x18\x05 \x01(\x0b\x32 .trilake.lance.index.VectorIndexH\x00\x42\x10\n\x0eimplementation\"\x9f\x01\n\x06Tensor\x12\x37\n\tdata_type\x18\x01 \x01(\x0e\x32$.trilake.lance.index.Tensor.DataType\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"?\n\x08\x44\x61taType\x12\x0c\n\x08\x42\x46LOAT16\x10\x00\x12\x0b\n\x07\x46LOAT16\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\x12\x0b\n\x07\x46LOAT64\x10\x03\"q\n\x03IVF\x12\x11\n\tcentroids\x18\x01 \x03(\x02\x12\x0f\n\x07offsets\x18\x02 \x03(\x04\x12\x0f\n\x07lengths\x18\x03 \x03(\r\x12\x35\n\x10\x63\x65ntroids_tensor\x18\x04 \x01(\x0b\x32\x1b.trilake.lance.index.Tensor\"\x8a\x01\n\x02PQ\x12\x10\n\x08num_bits\x18\x01 \x01(\r\x12\x17\n\x0fnum_sub_vectors\x18\x02 \x01(\r\x12\x11\n\tdimension\x18\x03 \x01(\r\x12\x10\n\x08\x63odebook\x18\x04 \x03(\x02\x12\x34\n\x0f\x63odebook_tensor\x18\x05 \x01(\x0b\x32\x1b.trilake.lance.index.Tensor\"\x82\x01\n\tTransform\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\r\n\x05shape\x18\x02 \x03(\r\x12:\n\x04type\x18\x03 \x01(\x0e\x32,.trilake.lance.index.Transform.TransformType\"\x18\n\rTransformType\x12\x07\n\x03OPQ\x10\x00\"\x06\n\x04\x46lat\"\xcb\x01\n\x10VectorIndexStage\x12)\n\x04\x66lat\x18\x01 \x01(\x0b\x32\x19.trilake.lance.index.FlatH\x00\x12\'\n\x03ivf\x18\x02 \x01(\x0b\x32\x18.trilake.lance.index.IVFH\x00\x12%\n\x02pq\x18\x03 \x01(\x0b\x32\x17.trilake.lance.index.PQH\x00\x12\x33\n\ttransform\x18\x04 \x01(\x0b\x32\x1e.trilake.lance.index.TransformH\x00\x42\x07\n\x05stage\"\xa9\x01\n\x0bVectorIndex\x12\x14\n\x0cspec_version\x18\x01 \x01(\r\x12\x11\n\tdimension\x18\x02 \x01(\r\x12\x35\n\x06stages\x18\x03 \x03(\x0b\x32%.trilake.lance.index.VectorIndexStage\x12:\n\x0bmetric_type\x18\x04 \x01(\x0e\x32%.trilake.lance.index.VectorMetricType*\x17\n\tIndexType\x12\n\n\x06VECTOR\x10\x00*/\n\x10VectorMetricType\x12\x06\n\x02L2\x10\x00\x12\n\n\x06\x43OSINE\x10\x01\x12\x07\n\x03\x44OT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrilake/lance/proto/index.proto\x12\x13trilake.lance.index\"\xf4\x01\n\x05Index\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\x17\n\x0f\x64\x61taset_version\x18\x03 \x01(\x04\x12\x32\n\nindex_type\x18\x04 \x01(\x0e\x32\x1e.trilake.lance.index.IndexType\x12\x38\n\x0cvector_index\x18\x05 \x01(\x0b\x32 .trilake.lance.index.VectorIndexH\x00\x12\x33\n\tchecksums\x18\xb0\xea\x01 \x01(\x0b\x32\x1e.trilake.lance.index.ChecksumsB\x10\n\x0eimplementation\".\n\tChecksums\x12\r\n\x05model\x18\x01 \x01(\x07\x12\x12\n\npartitions\x18\x02 \x03(\x07\"\x9f\x01\n\x06Tensor\x12\x37\n\tdata_type\x18\x01 \x01(\x0e\x32$.trilake.lance.index.Tensor.DataType\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"?\n\x08\x44\x61taType\x12\x0c\n\x08\x42\x46LOAT16\x10\x00\x12\x0b\n\x07\x46LOAT16\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\x12\x0b\n\x07\x46LOAT64\x10\x03\"q\n\x03IVF\x12\x11\n\tcentroids\x18\x01 \x03(\x02\x12\x0f\n\x07offsets\x18\x02 \x03(\x04\x12\x0f\n\x07lengths\x18\x03 \x03(\r\x12\x35\n\x10\x63\x65ntroids_tensor\x18\x04 \x01(\x0b\x32\x1b.trilake.lance.index.Tensor\"\x8a\x01\n\x02PQ\x12\x10\n\x08num_bits\x18\x01 \x01(\r\x12\x17\n\x0fnum_sub_vectors\x18\x02 \x01(\r\x12\x11\n\tdimension\x18\x03 \x01(\r\x12\x10\n\x08\x63odebook\x18\x04 \x03(\x02\x12\x34\n\x0f\x63odebook_tensor\x18\x05 \x01(\x0b\x32\x1b.trilake.lance.index.Tensor\"\x82\x01\n\tTransform\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\r\n\x05shape\x18\x02 \x03(\r\x12:\n\x04type\x18\x03 \x01(\x0e\x32,.trilake.lance.index.Transform.TransformType\"\x18\n\rTransformType\x12\x07\n\x03OPQ\x10\x00\"\x06\n\x04\x46lat\"\xcb\x01\n\x10VectorIndexStage\x12)\n\x04\x66lat\x18\x01 \x01(\x0b\x32\x19.trilake.lance.index.FlatH\x00\x12\'\n\x03ivf\x18\x02 \x01(\x0b\x32\x18.trilake.lance.index.IVFH\x00\x12%\n\x02pq\x18\x03 \x01(\x0b\x32\x17.trilake.lance.index.PQH\x00\x12\x33\n\ttransform\x18\x04 \x01(\x0b\x32\x1e.trilake.lance.index.TransformH\x00\x42\x07\n\x05stage\"\xa9\x01\n\x0bVectorIndex\x12\x14\n\x0cspec_version\x18\x01 \x01(\r\x12\x11\n\tdimension\x18\x02 \x01(\r\x12\x35\n\x06stages\x18\x03 \x03(\x0b\x32%.trilake.lance.index.VectorIndexStage\x12:\n\x0bmetric_type\x18\x04 \x01(\x0e\x32%.trilake.lance.index.VectorMetricType*\x17\n\tIndexType\x12\n\n\x06VECTOR\x10\x00*/\n\x10VectorMetricType\x12\x06\n\x02L2\x10\x00\x12\n\n\x06\x43OSINE\x10\x01\x12\x07\n\x03\x44OT\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.index_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_INDEXTYPE']._serialized_start=1187
-  _globals['_INDEXTYPE']._serialized_end=1210
-  _globals['_VECTORMETRICTYPE']._serialized_start=1212
-  _globals['_VECTORMETRICTYPE']._serialized_end=1259
+  _globals['_INDEXTYPE']._serialized_start=1288
+  _globals['_INDEXTYPE']._serialized_end=1311
+  _globals['_VECTORMETRICTYPE']._serialized_start=1313
+  _globals['_VECTORMETRICTYPE']._serialized_end=1360
   _globals['_INDEX']._serialized_start=57
-  _globals['_INDEX']._serialized_end=248
-  _globals['_TENSOR']._serialized_start=251
-  _globals['_TENSOR']._serialized_end=410
-  _globals['_TENSOR_DATATYPE']._serialized_start=347
-  _globals['_TENSOR_DATATYPE']._serialized_end=410
-  _globals['_IVF']._serialized_start=412
-  _globals['_IVF']._serialized_end=525
-  _globals['_PQ']._serialized_start=528
-  _globals['_PQ']._serialized_end=666
-  _globals['_TRANSFORM']._serialized_start=669
-  _globals['_TRANSFORM']._serialized_end=799
-  _globals['_TRANSFORM_TRANSFORMTYPE']._serialized_start=775
-  _globals['_TRANSFORM_TRANSFORMTYPE']._serialized_end=799
-  _globals['_FLAT']._serialized_start=801
-  _globals['_FLAT']._serialized_end=807
-  _globals['_VECTORINDEXSTAGE']._serialized_start=810
-  _globals['_VECTORINDEXSTAGE']._serialized_end=1013
-  _globals['_VECTORINDEX']._serialized_start=1016
-  _globals['_VECTORINDEX']._serialized_end=1185
+  _globals['_INDEX']._serialized_end=301
+  _globals['_CHECKSUMS']._serialized_start=303
+  _globals['_CHECKSUMS']._serialized_end=349
+  _globals['_TENSOR']._serialized_start=352
+  _globals['_TENSOR']._serialized_end=511
+  _globals['_TENSOR_DATATYPE']._serialized_start=448
+  _globals['_TENSOR_DATATYPE']._serialized_end=511
+  _globals['_IVF']._serialized_start=513
+  _globals['_IVF']._serialized_end=626
+  _globals['_PQ']._serialized_start=629
+  _globals['_PQ']._serialized_end=767
+  _globals['_TRANSFORM']._serialized_start=770
+  _globals['_TRANSFORM']._serialized_end=900
+  _globals['_TRANSFORM_TRANSFORMTYPE']._serialized_start=876
+  _globals['_TRANSFORM_TRANSFORMTYPE']._serialized_end=900
+  _globals['_FLAT']._serialized_start=902
+  _globals['_FLAT']._serialized_end=908
+  _globals['_VECTORINDEXSTAGE']._serialized_start=911
+  _globals['_VECTORINDEXSTAGE']._serialized_end=1114
+  _globals['_VECTORINDEX']._serialized_start=1117
+  _globals['_VECTORINDEX']._serialized_end=1286
 # @@protoc_insertion_point(module_scope)

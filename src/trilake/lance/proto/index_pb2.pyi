@@ -25,18 +25,28 @@ COSINE: VectorMetricType
 DOT: VectorMetricType
 
 class Index(_message.Message):
-    __slots__ = ("name", "columns", "dataset_version", "index_type", "vector_index")
+    __slots__ = ("name", "columns", "dataset_version", "index_type", "vector_index", "checksums")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_TYPE_FIELD_NUMBER: _ClassVar[int]
     VECTOR_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     name: str
     columns: _containers.RepeatedScalarFieldContainer[str]
     dataset_version: int
     index_type: IndexType
     vector_index: VectorIndex
-    def __init__(self, name: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., dataset_version: _Optional[int] = ..., index_type: _Optional[_Union[IndexType, str]] = ..., vector_index: _Optional[_Union[VectorIndex, _Mapping]] = ...) -> None: ...
+    checksums: Checksums
+    def __init__(self, name: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., dataset_version: _Optional[int] = ..., index_type: _Optional[_Union[IndexType, str]] = ..., vector_index: _Optional[_Union[VectorIndex, _Mapping]] = ..., checksums: _Optional[_Union[Checksums, _Mapping]] = ...) -> None: ...
+
+class Checksums(_message.Message):
+    __slots__ = ("model", "partitions")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    model: int
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, model: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("data_type", "shape", "data")

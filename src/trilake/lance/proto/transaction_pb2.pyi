@@ -59,12 +59,16 @@ class Transaction(_message.Message):
             new_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
             def __init__(self, old_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ...) -> None: ...
         class RewrittenIndex(_message.Message):
-            __slots__ = ("old_id", "new_id")
+            __slots__ = ("old_id", "new_id", "new_index_details", "new_index_version")
             OLD_ID_FIELD_NUMBER: _ClassVar[int]
             NEW_ID_FIELD_NUMBER: _ClassVar[int]
+            NEW_INDEX_DETAILS_FIELD_NUMBER: _ClassVar[int]
+            NEW_INDEX_VERSION_FIELD_NUMBER: _ClassVar[int]
             old_id: _format_pb2.UUID
             new_id: _format_pb2.UUID
-            def __init__(self, old_id: _Optional[_Union[_format_pb2.UUID, _Mapping]] = ..., new_id: _Optional[_Union[_format_pb2.UUID, _Mapping]] = ...) -> None: ...
+            new_index_details: _format_pb2.IndexDetails
+            new_index_version: int
+            def __init__(self, old_id: _Optional[_Union[_format_pb2.UUID, _Mapping]] = ..., new_id: _Optional[_Union[_format_pb2.UUID, _Mapping]] = ..., new_index_details: _Optional[_Union[_format_pb2.IndexDetails, _Mapping]] = ..., new_index_version: _Optional[int] = ...) -> None: ...
         OLD_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         NEW_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         GROUPS_FIELD_NUMBER: _ClassVar[int]

@@ -157,7 +157,7 @@ class LanceReader(RowsReader):
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
         if self.filter is not None:
-            found = scalar_search.candidates(snapshot.question(self.filter)) or {}
+            found = scalar_search.candidates(snapshot.question(self.filter), snapshot.check_indexed) or {}
             # Where an index knows of no row of a fragment, no task is needed for it.
             readers = tuple(r for r in readers if len(found.get(r.fragment.id, (0,))))
             readers = tuple(r for r in readers if kept_groups(r, self.filter, snapshot.view))
