@@ -276,7 +276,7 @@ def _cluster_by(alter: Alter, cursor: Cursor) -> None:
 def _drop_feature(alter: Alter, cursor: Cursor) -> None:
     token = cursor.token
     name = cursor.string() if token is not None and token.kind == "string" else cursor.part()
-    alter.drop_feature(name, truncate_history=cursor.accept("TRUNCATE", "HISTORY"))
+    alter.drop_feature(name, truncate_history=cursor.accept("TRUNCATE", "HISTORY"), protect_history=True)
 
 
 _FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], None]], ...] = (

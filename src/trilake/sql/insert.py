@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -177,7 +177,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         return
     frame = _given(session, insert, schema, static, args, target)
     evolve = insert.evolve or session.setting(_AUTO_MERGE, "false").lower() == "true"
-    frame = _stored(session, frame, schema)
+    frame = _stored(session, frame, schema, by_name=insert.by_name)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and session.setting(_OVERWRITE_MODE, "static").lower() == "dynamic"
@@ -204,7 +204,7 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
         raise InvalidArgumentError(f"a {target.format.title()} table takes whole rows only", file=target.path)
     there = frame_of(session, target).schema
     schema = from_spark(there)
-    frame = _stored(session, _given(session, insert, schema, {}, args, target), schema)
+    frame = _stored(session, _given(session, insert, schema, {}, args, target), schema, by_name=insert.by_name)
     missing = [f for f in there.fields if f.name not in frame.columns]
     frame = frame.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in missing)).select(
         *(quote_name(n) for n in there.names)
@@ -311,7 +311,7 @@ def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], ev
     return frame.toDF(*names)
 
 
-def _stored(session: SqlSession, frame: DataFrame, schema: StructType) -> DataFrame:
+def _stored(session: SqlSession, frame: DataFrame, schema: StructType, *, by_name: bool) -> DataFrame:
     """The values in the types of the table's columns; what does not fit fails."""
     ansi = session.setting("spark.sql.ansi.enabled", "true") == "true"
     wanted = {f.name: f.dataType for f in to_spark(schema).fields}
@@ -319,12 +319,32 @@ def _stored(session: SqlSession, frame: DataFrame, schema: StructType) -> DataFr
     for f in frame.schema.fields:
         value, kind = F.col(quote_name(f.name)), wanted.get(f.name)
         if kind is not None and f.dataType != kind:
-            value = stored(value, f.dataType, kind, f.name, ansi=ansi)
-            if not isinstance(kind, T.AtomicType):
-                value = value.cast(kind)  # what may be null inside of the column may be so in the rows
-            value = value.alias(f.name)
+            value = _value(value, f.dataType, kind, f.name, ansi=ansi, by_name=by_name).alias(f.name)
         columns.append(value)
     return frame.select(*columns)
+
+
+def _value(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool, by_name: bool) -> Column:
+    """A value as its column stores it.
+
+    A struct of another type is taken apart by the order of its fields, as the columns are, and is no null any more:
+    that is how Delta's own engine stores it.
+    """
+    if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
+        found = stored(value, source, target, name, ansi=ansi)
+        # What may be null inside of the column may be so in the rows.
+        return found if isinstance(target, T.AtomicType) else found.cast(target)
+    if len(source) == len(target):
+        fields = [
+            (
+                _value(value.getField(s.name), s.dataType, t.dataType, f"{name}.{t.name}", ansi=ansi, by_name=False)
+                if s.dataType != t.dataType
+                else value.getField(s.name)
+            ).alias(t.name)
+            for s, t in zip(source.fields, target.fields, strict=True)
+        ]
+        return F.struct(*fields).cast(target)
+    return stored(value, source, target, name, ansi=ansi).cast(target)
 
 
 # --- DEFAULT ---------------------------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ def _convert(cursor: Cursor) -> Convert:
 
 
 def _generate(cursor: Cursor) -> Generate:
-    mode = cursor.part()
+    mode = cursor.part().lower()
     cursor.expect("FOR", "TABLE")
     return Generate(_table(cursor), mode)
 

@@ -354,7 +354,7 @@ def test_properties_and_the_features_they_need() -> None:
     t = Case()
     t.alter.set_properties({"delta.ENABLEchangedatafeed": "TRUE", "team": "x"})
     assert t.last() == ("SET TBLPROPERTIES", {"properties": {"delta.ENABLEchangedatafeed": "TRUE", "team": "x"}})
-    assert t.head.protocol == Protocol(1, 4)
+    assert t.head.protocol == Protocol(1, 7, None, ("appendOnly", "changeDataFeed", "invariants"))
     assert dict(t.head.metadata.configuration) == {"delta.enableChangeDataFeed": "true", "team": "x"}
     t.alter.set_properties({"delta.feature.deletionVectors": "supported", "delta.enableInCommitTimestamps": "true"})
     assert t.head.protocol.reader_features == ("deletionVectors",)
@@ -399,7 +399,7 @@ def test_the_change_feed_needs_its_names() -> None:
 def test_mapping_turned_on_stays_on() -> None:
     t = Case()
     t.alter.set_properties(MAPPED)
-    assert t.head.protocol == Protocol(2, 5)
+    assert t.head.protocol == Protocol(2, 7, None, ("appendOnly", "columnMapping", "invariants"))
     assert t.rows()[0]["s"] == {"x": 1, "y": "a"}
     with pytest.raises(InvalidArgumentError, match="drop the table feature"):
         t.alter.unset_properties("delta.columnMapping.mode")

@@ -55,16 +55,21 @@ def table(
     )
 
 
+def listed(name: str, *, reader: int = 1) -> Protocol:
+    """Features that no version alone implies: those that every table has, and one more."""
+    return Protocol(reader, 7, None, tuple(sorted(("appendOnly", "invariants", name))))
+
+
 @pytest.mark.parametrize(
     ("metadata", "wanted"),
     [
         (table(), Protocol(1, 2)),
         (table(appendOnly="true"), Protocol(1, 2)),
-        (table(enableChangeDataFeed="true"), Protocol(1, 4)),
+        (table(enableChangeDataFeed="true"), listed("changeDataFeed")),
         (table(more={"constraints.c": "c0 > 1"}), Protocol(1, 3)),
-        (table(more={"columnMapping.mode": "name"}), Protocol(2, 5)),
-        (table(field_metadata={"delta.generationExpression": "1"}), Protocol(1, 4)),
-        (table(field_metadata={"delta.identity.start": 1}), Protocol(1, 6)),
+        (table(more={"columnMapping.mode": "name"}), listed("columnMapping", reader=2)),
+        (table(field_metadata={"delta.generationExpression": "1"}), listed("generatedColumns")),
+        (table(field_metadata={"delta.identity.start": 1}), listed("identityColumns")),
         (table("timestamp_ntz"), Protocol(3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz"))),
         (
             table(enableDeletionVectors="true", enableChangeDataFeed="TRUE"),

@@ -185,7 +185,8 @@ def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) 
 
     >>> upgraded(Protocol(1, 2), Metadata("t", '{"type":"struct","fields":[]}', configuration={
     ...     "delta.enableChangeDataFeed": "true"}))
-    Protocol(min_reader_version=1, min_writer_version=4, reader_features=None, writer_features=None)
+    Protocol(min_reader_version=1, min_writer_version=7, reader_features=None, writer_features=('appendOnly',
+    'changeDataFeed', 'invariants'))
     """
     asked = with_needs([*required(metadata), *(feature(n).name for n in names)])
     lacking = [n for n in asked if not has_feature(protocol, n)]
@@ -195,12 +196,13 @@ def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
     """The protocol with more features, at the lowest versions that can say so."""
     rows = [feature(n) for n in names]
-    if protocol.min_writer_version < 7 and all(f.legacy for f in rows):
-        return Protocol(
-            max([protocol.min_reader_version, *(f.reader or 1 for f in rows)]),
-            max([protocol.min_writer_version, *(f.writer for f in rows)]),
-        )
-    return from_features({*features_of(protocol), *(f.name for f in rows)}, reader=protocol.min_reader_version)
+    listed = from_features({*features_of(protocol), *(f.name for f in rows)}, reader=protocol.min_reader_version)
+    if protocol.min_writer_version == 7 or not all(f.legacy for f in rows):
+        return listed
+    if features_of(listed) <= features_of(Protocol(1, 2)):
+        return Protocol(1, 2)
+    # Versions alone would have other engines know features that the table does not use.
+    return normalized(listed)
 
 
 def from_features(names: Iterable[str], *, reader: int = 1) -> Protocol:

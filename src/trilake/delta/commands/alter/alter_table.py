@@ -249,17 +249,19 @@ class Alter:
         """Raise the protocol's versions.  Raises ``InvalidArgumentError`` for versions that do not exist."""
         return self._run(lambda h: alter_properties.raise_versions(h.protocol, h.metadata, reader, writer))
 
-    def drop_feature(self, name: str, *, truncate_history: bool = False) -> int:
+    def drop_feature(self, name: str, *, truncate_history: bool = False, protect_history: bool = False) -> int:
         """Take a table feature away.
 
         A feature that readers must know is turned off first, in a commit of its own, and goes once no version that can
         still be read needs it; ``truncate_history`` removes what is older than a day from the log for that.
+        ``protect_history`` lets it go at once where only older versions need it: the table gets the feature
+        *checkpointProtection*, by which the checkpoint that new readers begin at stays as long as those versions do.
 
         Raises ``FeatureInUseError`` that says what is left to do.
         """
-        return self._again(lambda: self._drop(name, truncate_history))
+        return self._again(lambda: self._drop(name, truncate_history, protect_history and not truncate_history))
 
-    def _drop(self, name: str, truncate_history: bool) -> int:
+    def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
         snapshot = self._snapshot()
         row, how = feature_removal.removable(snapshot.protocol, name)
         if how.in_past is not None:
@@ -269,14 +271,21 @@ class Alter:
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
-        trace = feature_removal.trace_in(self.log, snapshot, row) or feature_removal.history_trace(self.log, how)
-        if trace is not None:
-            raise feature_removal.in_use(row.name, trace)
+        trace = feature_removal.trace_in(self.log, snapshot, row)
+        older = None if trace is not None else feature_removal.history_trace(self.log, how)
+        if trace is not None or (older is not None and not protect_history):
+            raise feature_removal.in_use(row.name, trace or older)
         change = feature_removal.removed(
             snapshot.protocol, snapshot.metadata, row, how, truncate_history=truncate_history
         )
+        if older is not None:
+            change = feature_removal.protected(change, snapshot.version + 1)
         files = feature_removal.bare_files(snapshot, how)
-        return self._commit(snapshot, change, files=files, whole=True)
+        version = self._commit(snapshot, change, files=files, whole=True)
+        if older is not None:
+            # Readers without the feature begin here, and replay nothing before it.
+            write_checkpoint(self.log, self.log.snapshot(version), self.runtime)
+        return version
 
     def _turned_off(self, snapshot: Snapshot, row: Feature, how: Removal) -> tuple[Snapshot, bool]:
         """The table with a feature turned off, and no longer used where writing files again helps; whether that took a

@@ -14,7 +14,7 @@ The feature's row says how it is turned off, what its traces are, and which file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,8 @@ from trilake.delta.log.replay import State
 from trilake.delta.metadata.schema_changes import Change
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.feature import Feature, Numbers, Past, Removal, Trace
-from trilake.delta.protocol.features import dependents, feature, features_of, without_feature
+from trilake.delta.protocol.features import dependents, feature, features_of, with_features, without_feature
+from trilake.delta.protocol.table_features import checkpoint_protection
 from trilake.delta.runtime import Runtime
 from trilake.errors import FeatureInUseError, InvalidArgumentError
 
@@ -127,8 +128,9 @@ def rewrite_files(log: DeltaLog, snapshot: Snapshot, row: Feature, *, runtime: R
     return rewrite(log, snapshot, work, runtime=runtime, run=run).version
 
 
-def in_use(name: str, trace: Trace) -> FeatureInUseError:
+def in_use(name: str, trace: Trace | None) -> FeatureInUseError:
     """The error for a feature that cannot go yet."""
+    assert trace is not None
     return FeatureInUseError(f"the feature {name} cannot be dropped: {trace.what}", help=trace.help, feature=name)
 
 
@@ -163,6 +165,13 @@ def removed(protocol: Protocol, metadata: Metadata, row: Feature, how: Removal, 
         {"featureName": row.name, "truncateHistory": "true" if truncate_history else "false"},
         domains=dict.fromkeys(how.domains),
     )
+
+
+def protected(change: Change, version: int) -> Change:
+    """The change with the promise that the history before ``version`` goes as a whole or not at all."""
+    configuration = {**change.metadata.configuration, checkpoint_protection.KEY: str(version)}
+    protocol = with_features(change.protocol, ["checkpointProtection"])
+    return replace(change, protocol=protocol, metadata=replace(change.metadata, configuration=configuration))
 
 
 def bare_files(snapshot: Snapshot, how: Removal) -> list[dict[str, Any]]:

@@ -1,0 +1,8 @@
+"""The names of delta-spark's package: code written for it runs on trilake where delta-spark is not installed."""
+
+from __future__ import annotations
+
+from delta.pip_utils import configure_spark_with_delta_pip
+from delta.tables import DeltaTable
+
+__all__ = ["DeltaTable", "configure_spark_with_delta_pip"]

@@ -1,0 +1,153 @@
+"""A session's own SQL over tables of ours: what is ours, what is not, texts that look like something else, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import trilake
+from trilake.errors import TrilakeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    yield spark
+    trilake.uninstall(spark)
+
+
+def rows(spark: SparkSession, text: str, **more: object) -> list[tuple[object, ...]]:
+    return sorted(tuple(r) for r in spark.sql(text, **more).collect())  # type: ignore[arg-type]
+
+
+def test_strings_comments_and_columns_that_look_like_tables_are_left_alone(sql: SparkSession, tmp_path: Path) -> None:
+    path = f"{tmp_path}/a b"
+    sql.sql(f"CREATE TABLE delta.`{path}` (delta STRING, `merge` INT, `from` STRING) USING delta")
+    sql.sql(
+        f"INSERT INTO delta.`{path}` VALUES ('delta.`{path}`', 1, \"FROM delta.`/none` -- x\") /* FROM delta.`/none` */"
+    )
+    found = rows(sql, f"SELECT delta, merge, /* delta.`/none` */ `from` FROM delta.`{path}` -- FROM delta.`/none`")
+    assert found == [(f"delta.`{path}`", 1, "FROM delta.`/none` -- x")]
+    sql.sql(f"UPDATE delta.`{path}` SET `from` = 'WHERE 1 = 2' WHERE delta LIKE 'delta.`%'")
+    sql.sql(f"DELETE FROM delta.`{path}` WHERE `from` = ') OR (1 = 1'")
+    assert rows(sql, f"SELECT `from` FROM delta.`{path}`") == [("WHERE 1 = 2",)]
+
+
+def test_a_common_table_hides_a_table_of_its_name(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(f"CREATE TABLE sql_hidden USING delta LOCATION '{tmp_path}/t' AS SELECT 1 AS a")
+    try:
+        text = "WITH sql_hidden AS (SELECT 2 AS a) SELECT a FROM sql_hidden UNION ALL SELECT a FROM default.sql_hidden"
+        assert rows(sql, text) == [(1,), (2,)]
+        # Inside of its own definition the name is still the table's.
+        assert rows(sql, "WITH sql_hidden AS (SELECT a + 10 AS a FROM sql_hidden) SELECT a FROM sql_hidden") == [(11,)]
+    finally:
+        sql.sql("DROP TABLE sql_hidden")
+
+
+def test_columns_may_have_the_whole_name_of_their_table(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(f"CREATE TABLE sql_whole USING delta LOCATION '{tmp_path}/t' AS SELECT 1 AS a, named_struct('b', 2) AS s")
+    try:
+        text = "SELECT default.sql_whole.a, sql_whole.s.b, spark_catalog.default.sql_whole.* FROM default.sql_whole"
+        [found] = sql.sql(text).collect()
+        assert (found[0], found[1], found[2]) == (1, 2, 1)
+        sql.sql("UPDATE default.sql_whole SET default.sql_whole.a = sql_whole.a + 1 WHERE default.sql_whole.a = 1")
+        assert rows(sql, "SELECT a FROM sql_whole") == [(2,)]
+    finally:
+        sql.sql("DROP TABLE sql_whole")
+
+
+def test_errors_are_of_spark_and_name_the_place_in_the_text_as_given(sql: SparkSession, tmp_path: Path) -> None:
+    from pyspark.errors import AnalysisException, ParseException
+
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` (a INT) USING delta")
+    with pytest.raises(AnalysisException) as missing:
+        sql.sql(f"SELECT a,\n  nope\nFROM delta.`{tmp_path}/t`")
+    assert "line 2 pos 2" in str(missing.value)
+    assert "__trilake" not in str(missing.value)
+    with pytest.raises(ParseException, match=r"line 2, pos 9"):
+        sql.sql(f"VACUUM delta.`{tmp_path}/t`\n  RETAIN seven HOURS")
+    with pytest.raises(AnalysisException) as none:
+        sql.sql(f"SELECT * FROM delta.`{tmp_path}/none`")
+    assert isinstance(none.value, TrilakeError)
+
+
+def test_views_show_the_rows_of_the_moment(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
+    sql.sql(f"CREATE TEMP VIEW sql_now AS SELECT * FROM delta.`{tmp_path}/t`")
+    sql.sql(f"CREATE VIEW sql_lasting (b) AS SELECT a + 1 FROM delta.`{tmp_path}/t`")
+    try:
+        sql.sql(f"INSERT INTO delta.`{tmp_path}/t` VALUES (5)")
+        assert rows(sql, "SELECT * FROM sql_now") == [(1,), (5,)]
+        assert rows(sql, "SELECT b FROM sql_lasting") == [(2,), (6,)]
+        assert sorted(r.a for r in sql.table("sql_now").collect()) == [1, 5]
+        sql.sql("CREATE OR REPLACE TEMP VIEW sql_now AS SELECT 'spark' AS a")
+        assert rows(sql, "SELECT * FROM sql_now") == [("spark",)]
+    finally:
+        sql.sql("DROP VIEW sql_now")
+        sql.sql("DROP VIEW sql_lasting")
+
+
+def test_no_private_name_is_left_behind(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
+    sql.sql(f"SELECT * FROM delta.`{tmp_path}/t` a JOIN delta.`{tmp_path}/t` b USING (a)").collect()
+    sql.sql(f"DELETE FROM delta.`{tmp_path}/t` WHERE a IN (SELECT a FROM delta.`{tmp_path}/t`)")
+    assert not [t.name for t in sql.catalog.listTables() if "trilake" in t.name]
+
+
+def test_a_create_that_fails_leaves_no_name_and_no_table(sql: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(TrilakeError):
+        sql.sql(
+            f"CREATE TABLE sql_fails (a INT) USING delta LOCATION '{tmp_path}/t' TBLPROPERTIES ('delta.nope' = '1')"
+        )
+    assert not sql.catalog.tableExists("sql_fails")
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+
+def test_a_statement_without_our_tables_is_given_to_spark_as_it_is(
+    sql: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trilake.sql import statements
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a statement of Spark's was run here")
+
+    monkeypatch.setattr(statements, "run", never)
+    assert rows(sql, "SELECT 'FROM delta.`/x`' AS s, 1 AS merge FROM range(1) AS delta") == [("FROM delta.`/x`", 1)]
+
+
+def test_after_uninstall_the_methods_are_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
+    own = type(spark).sql
+    trilake.install(spark)
+    trilake.install(spark)
+    assert type(spark).sql is not own
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
+    trilake.uninstall(spark)
+    assert type(spark).sql is own
+    with pytest.raises(Exception, match=r"(?i)unsupported|delta"):
+        spark.sql(f"SELECT * FROM delta.`{tmp_path}/t`")
+
+
+def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession as Sessions
+
+    from delta import configure_spark_with_delta_pip
+    from delta.exceptions import ConcurrentAppendException, DeltaConcurrentModificationException
+    from delta.tables import DeltaTable
+    from trilake.errors import ConcurrentAppendError
+
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
+    assert DeltaTable.forPath(sql, f"{tmp_path}/t").toDF().count() == 1
+    with pytest.raises(ConcurrentAppendException):
+        raise ConcurrentAppendError("somebody was faster")
+    assert issubclass(ConcurrentAppendException, DeltaConcurrentModificationException)
+    builder = Sessions.builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+    found = configure_spark_with_delta_pip(builder).getOrCreate()
+    assert rows(found, f"SELECT a FROM delta.`{tmp_path}/t`") == [(1,)]
+    with pytest.raises(TypeError):
+        configure_spark_with_delta_pip("no builder")  # type: ignore[arg-type]
