@@ -30,11 +30,14 @@ class Skipped:
         return None if self.result is None else self.result.every_row
 
 
-def skip_files(snapshot: Snapshot, filter: Filter | None) -> Skipped:
-    """Decide for every file of the snapshot whether it can hold a row for which ``filter`` is true."""
+def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None = None) -> Skipped:
+    """Decide for every file of the snapshot whether it can hold a row for which ``filter`` is true.
+
+    ``files`` are those to decide on, some of the snapshot's, where it is not all of them.
+    """
     if filter is None:
         return Skipped(None)
-    stats = _reader(snapshot, snapshot.adds).file_stats()
+    stats = _reader(snapshot, snapshot.adds if files is None else files).file_stats()
     result = can_match(filter, stats)
     derived = derived_partition_filter(filter, snapshot.schema, snapshot.metadata.partition_columns)
     if derived is not None:

@@ -7,8 +7,8 @@ way is an :class:`Opaque` leaf, which only DuckDB can evaluate, or an :class:`Un
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -177,6 +177,23 @@ def any_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:
     """The disjunction of ``parts``, flattened; false where there are none."""
     flat = [q for p in parts for q in (p.parts if isinstance(p, Or) else (p,))]
     return flat[0] if len(flat) == 1 else Or(tuple(flat)) if flat else Constant(False)
+
+
+def renamed(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
+    """The tree over columns of other names: ``names`` has the new one by the old one, others stay.
+
+    Of what cannot be renamed, nothing is known any more.
+    """
+    if isinstance(predicate, And | Or):
+        return replace(predicate, parts=tuple(renamed(p, names) for p in predicate.parts))
+    if isinstance(predicate, Not):
+        return Not(renamed(predicate.part, names))
+    paths = predicate.own_paths()
+    if all(names.get(p[0], p[0]) == p[0] for p in paths):
+        return predicate
+    if isinstance(predicate, _Leaf) and len(predicate.path) == 1:
+        return replace(predicate, path=(names[predicate.path[0]],))
+    return Undecoded(str(predicate), tuple((names.get(p[0], p[0]), *p[1:]) for p in paths))
 
 
 def duckdb_name(path: Path) -> str:

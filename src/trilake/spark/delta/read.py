@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -23,11 +24,13 @@ from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import typed_partitions
 from trilake.delta.protocol.schema import StructType, nested_fields
 from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, plan_scan, read_schema, resolve_columns, vector_count
+from trilake.delta.scan.skipping import skip_files
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
 from trilake.spark.native.bases import keep, kept
+from trilake.spark.native.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
 from trilake.spark.native.scan import (
     NativeFiles,
@@ -36,6 +39,7 @@ from trilake.spark.native.scan import (
     native_frame,
     native_refusal,
     native_scan,
+    scan_name,
 )
 from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.schemas import to_physical_spark, to_spark
@@ -117,13 +121,32 @@ def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
     vectors = load_vectors(store, scan)
     if scan.files.num_rows <= native_manifest.CHECKED_SIZES:
         # So few files are asked for their sizes each time, which the log does not know.
-        return native_frame(spark, native_files(store, scan, vectors))
+        return native_frame(spark, _pruned(spark, native_files(store, scan, vectors), scan))
     key = _digest(store, scan)
     found: NativeScan | None = kept(spark, key)
     if found is None:
-        found = native_scan(spark, native_files(store, scan, vectors), keep=False)
+        found = native_scan(spark, _pruned(spark, native_files(store, scan, vectors), scan), keep=False)
         keep(spark, key, found, found.size)
     return found.frame(spark, _native_output(read_schema(scan.snapshot.schema)), vectors)
+
+
+def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
+    """The files with the way to choose among them when a query is planned."""
+    names: dict[str, str] = {}
+    fields: dict[str, pa.Field] = {}
+    for f in read_schema(scan.snapshot.schema).fields:
+        # Folders of partitions have either name.
+        for name in (scan_name(f.physical_name, id_mode=files.id_mode), f.physical_name, f.name):
+            if names.setdefault(name, f.name) == f.name:
+                fields[name] = pa.field(name, f.type.arrow)
+    schema = pa.schema([fields[name] for name in names if name in fields])
+
+    def prune(conditions: Sequence[str]) -> npt.NDArray[np.bool_] | None:
+        zone = spark.conf.get("spark.sql.session.timeZone", "") or ""
+        filter = plan_filter(conditions, schema, names, zone)
+        return None if filter is None else skip_files(scan.snapshot, filter, scan.files).keep
+
+    return replace(files, prune=prune, times=scan.files["modificationTime"])
 
 
 def _digest(store: Store, scan: Scan) -> bytes:

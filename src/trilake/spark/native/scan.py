@@ -5,8 +5,9 @@ needs is an expression of Spark's plan: partition values (:mod:`~trilake.spark.n
 (:mod:`~trilake.spark.native.vectors`), and names and types of columns, here.  It takes nothing but the DataFrame
 interface, so Spark Connect can do it too.
 
-Such a scan differs from one of Spark's own in one thing: ``_metadata.file_modification_time`` is a number of ours.  All
-columns are nullable, as those of any files are to Spark.
+Such a scan differs from one of Spark's own in one thing: where it has deletion vectors, or partition values that
+folders do not spell, ``_metadata.file_modification_time`` is a number of ours.  All columns are nullable, as those of
+any files are to Spark.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.spark.native.bases import base_frame
+from trilake.spark.native.file_index import Prune, planned_frame
 from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
 from trilake.spark.native.partitions import attached, distinct, hive_columns
-from trilake.spark.native.refusal import check_files, native_refusal
+from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
 from trilake.spark.native.vectors import ROW_INDEX, Vector, alive
 from trilake.spark.session.compat import file_metadata
 
 __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
+#: Bytes of a line of a manifest, about.
+_LINE = 200
 _FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
 
@@ -51,6 +56,8 @@ class NativeFiles:
     provider: format of the files, as Spark calls it.
     options: options of that format.
     id_mode: find columns of Parquet files by field id, never by name.
+    prune: which files may hold rows for which all of some conditions are true, SQL texts over :func:`scan_name` of
+        columns; ``None`` for all files.  With it, files are chosen when a query is planned, where the session can.
     """
 
     root: str
@@ -64,6 +71,10 @@ class NativeFiles:
     provider: str = "parquet"
     options: Mapping[str, str] = field(default_factory=dict)
     id_mode: bool = False
+    prune: Prune | None = None
+    #: When the files were written, in milliseconds: what ``_metadata.file_modification_time`` shows where the scan has
+    #: no other use for it.
+    times: pa.ChunkedArray | None = None
 
 
 @dataclass(frozen=True)
@@ -137,21 +148,36 @@ def native_scan(
     row_index = [T.StructField(ROW_INDEX, T.LongType())] if files.vectors or address else []
     types = _partition_types(files)
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
-    text = manifest(files.paths, sound_sizes(files.paths, files.sizes), key.packed(len(files.paths)))
-    base = base_frame(
-        spark,
-        text,
-        files.provider,
-        T.StructType([*read.values(), *row_index, *inferred.values()]),
-        scan_options(files.options, hive=folders is not None),
-        keep=keep,
-    )
+    modified = key.packed(len(files.paths))
+    if not key.parts and files.times is not None:
+        modified = pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
+    schema = T.StructType([*read.values(), *row_index, *inferred.values()])
+    options = scan_options(files.options, hive=folders is not None)
+
+    def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
+        paths, sizes, times = files.paths, files.sizes, modified
+        if positions is not None:
+            at = pa.array(positions)
+            paths, sizes, times = paths.take(at), sizes.take(at), times[positions]
+        text = manifest(paths, sound_sizes(paths, sizes), times)
+        return base_frame(spark, text, files.provider, schema, options, keep=keep), len(text)
+
+    base: DataFrame | None = None
+    size = 0
+    if files.prune is not None and len(files.paths) > 1:
+        total = int(pc.sum(files.sizes).as_py() or 0)
+        base = planned_frame(
+            spark, hadoop_uri(files.root), len(files.paths), total, lambda at: of_files(at)[0], files.prune
+        )
+        size = len(files.paths) * _LINE
+    if base is None:
+        base, size = of_files(None, keep)
     sources = {**read, **inferred}
     columns = {name: F.col(_quoted(f.name)) for name, f in sources.items()}
     for name, distinct_values in values.items():
         columns[name] = attached(distinct_values, types[name], key.column("tuple", _modified(base)))
         sources[name] = T.StructField(name, types[name])
-    return NativeScan(base, key, columns, sources, len(text), files.id_mode)
+    return NativeScan(base, key, columns, sources, size, files.id_mode)
 
 
 def _modified(base: DataFrame) -> Column:
@@ -211,12 +237,17 @@ def _read_fields(files: NativeFiles) -> dict[str, T.StructField]:
             continue
         if files.id_mode:
             # Spark pushes filters down by name even where it finds columns by id, so the name must be none of a file's.
-            out[f.name] = T.StructField(f"__trilake_by_id {f.name}", type_, True, f.metadata)
+            out[f.name] = T.StructField(scan_name(f.name, id_mode=True), type_, True, f.metadata)
         else:
             # Where only comments differ the files can be read as the result wants them, which saves a cast.
             same = type_.simpleString() == target.simpleString()
             out[f.name] = T.StructField(f.name, target if same else type_)
     return out
+
+
+def scan_name(name: str, *, id_mode: bool) -> str:
+    """How a column of ``read_schema`` is called in the conditions of a plan."""
+    return f"__trilake_by_id {name}" if id_mode else name
 
 
 def _output(column: Column | None, source: T.StructField | None, target: T.StructField) -> Column:

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.runner import task_rows
 from trilake.spark.session.source_api import (
     HAS_DATA_SOURCES,
@@ -46,7 +47,8 @@ def source_frame(
     if HAS_DATA_SOURCES:
         register_sources(spark, [source])
         reader = spark.read.format(source.name()).options(**options)
-        return (reader if schema is None else reader.schema(schema)).load(path)
+        with spark_alone():  # our name in spark.read leads here
+            return (reader if schema is None else reader.schema(schema)).load(path)
     made = source({**{k: str(v) for k, v in options.items()}, "path": path})
     wanted = made.schema() if schema is None else schema
     assert isinstance(wanted, T.StructType)

@@ -1,0 +1,120 @@
+"""All that the Spark layer uses of PySpark's and the JVM's private names, each with what is done where it is not there.
+
+Tried on PySpark 4.3.0.  Nothing else under ``spark/`` names a private field: a release that renames one changes this
+module, and until then costs speed, never rows.
+
+| what | private names | without it |
+|---|---|---|
+| the plan of a frame | ``_jdf.queryExecution()`` | :class:`InternalsError`; callers go the way of Spark Connect |
+| files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.spark.session.compat import is_connect
+
+_log = logging.getLogger("trilake.spark")
+_lock = threading.Lock()
+_said: set[str] = set()
+
+
+class InternalsError(Exception):
+    """A private name of Spark is not there, or does not do what it did; never shown to a user."""
+
+
+def say_once(what: str, error: object) -> None:
+    """Log that something private is not as expected; once for each thing."""
+    with _lock:
+        if what in _said:
+            return
+        _said.add(what)
+    _log.warning("this Spark is not as expected, so %s: %r", what, error)
+
+
+def jvm(spark: SparkSession) -> Any:
+    """The JVM behind a classic session.  Raises :class:`InternalsError` on Spark Connect."""
+    found = None if is_connect(spark) else getattr(spark, "_jvm", None)
+    if found is None:
+        raise InternalsError("the session has no JVM")
+    return found
+
+
+def java_session(spark: SparkSession) -> Any:
+    """The JVM's session.  Raises :class:`InternalsError` on Spark Connect."""
+    found = None if is_connect(spark) else getattr(spark, "_jsparkSession", None)
+    if found is None:
+        raise InternalsError("the session has no JVM")
+    return found
+
+
+def query_execution(df: DataFrame) -> Any:
+    """How Spark runs a frame, with its plans.  Raises :class:`InternalsError` on Spark Connect."""
+    java = getattr(df, "_jdf", None)
+    if java is None:
+        raise InternalsError("the frame is none of the JVM's")
+    return java.queryExecution()
+
+
+def file_relation(df: DataFrame) -> Any:
+    """The ``HadoopFsRelation`` of a frame that is one scan of files and nothing else.  Raises
+    :class:`InternalsError`."""
+    plan = query_execution(df).analyzed()
+    relation = plan.relation() if plan.nodeName().startswith("LogicalRelation") else None
+    if relation is None or not relation.getClass().getName().endswith(".HadoopFsRelation"):
+        raise InternalsError(f"a read of files is a {plan.nodeName()}")
+    return relation
+
+
+def frame_with_files(spark: SparkSession, relation: Any, index: object) -> DataFrame:
+    """A frame that reads as ``relation`` does, of the files that ``index`` lists.
+
+    ``index`` has the methods of Spark's ``FileIndex``, and is asked from the JVM.
+    """
+    _start_callbacks(spark)
+    copied = relation.copy(
+        index,
+        relation.partitionSchema(),
+        relation.dataSchema(),
+        relation.bucketSpec(),
+        relation.fileFormat(),
+        relation.options(),
+        relation.sparkSession(),
+    )
+    return java_frame(spark, java_session(spark).baseRelationToDataFrame(copied))
+
+
+def java_frame(spark: SparkSession, java: Any) -> DataFrame:
+    """A frame of the JVM's as PySpark's."""
+    from pyspark.sql import DataFrame as Frame  # with classic sessions, the parent makes the classic one
+
+    return Frame(java, spark)
+
+
+def sequence(spark: SparkSession, items: list[Any]) -> Any:
+    """A Scala sequence."""
+    return jvm(spark).PythonUtils.toSeq(items)
+
+
+def items_of(sequence: Any) -> list[Any]:
+    """The items of a Scala sequence."""
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def hadoop_path(spark: SparkSession, uri: str) -> Any:
+    """A URI as Hadoop's ``Path``."""
+    java = jvm(spark)
+    return java.org.apache.hadoop.fs.Path(java.java.net.URI.create(uri))
+
+
+def _start_callbacks(spark: SparkSession) -> None:
+    """Let the JVM call Python, as it does for ``foreachBatch``."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    start: Any = ensure_callback_server_started
+    start(spark.sparkContext._gateway)
