@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.test_few_rows import TYPED
+from tests.spark.native.test_local_rows import TYPED
 
 import trilake
 from tests.spark.native_files import settings
