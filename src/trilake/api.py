@@ -506,14 +506,14 @@ def convert_to_delta(
     )
 
 
-def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
+def register(spark: SparkSession) -> list[str]:
     """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.front.register`.
 
     Returns the format names that were registered.
     """
     from trilake.spark.front import register as module
 
-    return module.register(spark, push_filters=push_filters)
+    return module.register(spark)
 
 
 def unregister(spark: SparkSession) -> None:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.native.test_local_rows import TYPED
 
 import trilake
+from tests.spark.native.test_local_rows import TYPED
 from tests.spark.native_files import settings
 from trilake.delta.commands.write.write import WriteRequest, plan_write
 from trilake.delta.files.file_plan import FilePlan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -120,24 +119,13 @@ def test_options_that_nobody_reads_are_refused(session: SparkSession, folder: Pa
         session.range(1).write.format("trevni").mode("append").option("codecs", "x").save(str(folder / "new"))
 
 
-@pytest.fixture
-def pushing(session: SparkSession) -> Iterator[SparkSession]:
-    """The session with filter push-down into Python sources on."""
-    key = "spark.sql.python.filterPushdown.enabled"
-    before = session.conf.get(key) or "false"
-    trilake.register(session, push_filters=True)
-    yield session
-    session.conf.set(key, before)
-
-
-def test_pushed_filters_skip_files_and_blocks(pushing: SparkSession, folder: Path) -> None:
+def test_conditions_skip_files_and_blocks(session: SparkSession, folder: Path) -> None:
     damaged = folder / "p=b" / "x.trv"
     damaged.write_bytes(damaged.read_bytes()[:40])  # whoever opens it fails
-    df = pushing.read.format("trevni").option("pushFilters", "true").load(str(folder)).where("p = 'a' and n > 97")
-    assert sorted(r.n for r in df.collect()) == [98, 99]
-    # Without the option, Spark would share one scan among all uses of a DataFrame, so all files are read.
+    df = session.read.format("trevni").load(str(folder))
+    assert sorted(r.n for r in df.where("p = 'a' and n > 97").collect()) == [98, 99]
     with pytest.raises(PySparkException, match="CORRUPT_FILE"):
-        pushing.read.format("trevni").load(str(folder)).where("p = 'a'").collect()
+        df.where("n > 97").collect()
 
 
 def test_written_rows_come_back(session: SparkSession, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from trilake.spark.native.scan import (
     native_scan,
     scan_name,
 )
-from trilake.spark.session.python_source import source_frame
+from trilake.spark.session.pruned_source import pruned_source_frame
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
@@ -114,7 +114,9 @@ class _Apply:
 
 
 def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
-    return source_frame(spark, TrilakeDeltaDataSource, table.uri, {"versionAsOf": table.version, **options})
+    rows = read_schema(table.snapshot.schema).to_arrow_schema()
+    given = {"versionAsOf": table.version, **options}
+    return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, given, rows)
 
 
 def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
@@ -144,7 +146,13 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
     def prune(conditions: Sequence[str]) -> npt.NDArray[np.bool_] | None:
         zone = spark.conf.get("spark.sql.session.timeZone", "") or ""
         filter = plan_filter(conditions, schema, names, zone)
-        return None if filter is None else skip_files(scan.snapshot, filter, scan.files).keep
+        if filter is None:
+            return None
+        keep = skip_files(scan.snapshot, filter, scan.files).keep
+        assert keep is not None
+        uri = scan.snapshot.uri
+        _log.info("%d of %d files are read of %s where %s", np.count_nonzero(keep), len(keep), uri, filter.text)
+        return keep
 
     return replace(files, prune=prune, times=scan.files["modificationTime"])
 

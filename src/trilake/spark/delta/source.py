@@ -30,7 +30,6 @@ from trilake.spark.delta.catalogue import location_in
 from trilake.spark.delta.stream.sink import DeltaStreamWriter
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.filters import push_filters
 from trilake.spark.session.options import Options, change_range, ending_version, open_log, table_path, wanted_version
 from trilake.spark.session.packing import pack_files
 from trilake.spark.session.rows import as_declared
@@ -60,7 +59,7 @@ READ_OPTIONS = (
     "startingTimestamp",
     "endingVersion",
     "endingTimestamp",
-    "pushFilters",
+    "filter",
 )
 WRITE_OPTIONS = (
     "partitionBy",
@@ -116,8 +115,7 @@ class DeltaDataSource(DataSource):
             start, end = change_range(log, options)
             return ChangeReader(path, store, start, log.snapshot(end).version, schema)
         snapshot = log.snapshot(wanted_version(log, options))
-        reader = PushingDeltaReader if options.flag("pushFilters") else DeltaReader
-        return reader(path, store, snapshot, schema)
+        return DeltaReader(path, store, snapshot, schema, options.get("filter"))
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DeltaWriter:
         options = Options(self.options, WRITE_OPTIONS, properties=True)
@@ -196,18 +194,20 @@ def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FileP
 
 
 class DeltaReader(DataSourceReader):
-    """Reads one snapshot."""
+    """Reads the rows of one snapshot, those for which ``filter``, a SQL text, is true."""
 
-    def __init__(self, path: str, store: Mapping[str, str], snapshot: Snapshot, schema: T.StructType) -> None:
+    def __init__(
+        self, path: str, store: Mapping[str, str], snapshot: Snapshot, schema: T.StructType, filter: str | None = None
+    ) -> None:
         self.path, self.store, self.columns = path, store, schema.names
         self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
         self.snapshot: Snapshot | None = snapshot
         self.plan: ReadPlan = plan_scan(snapshot, self.columns).plan
-        self.filters: Any = None
+        self.filter = filter
 
     def partitions(self) -> Sequence[InputPartition]:
         assert self.snapshot is not None
-        scan = plan_scan(self.snapshot, self.columns, self.filters)
+        scan = plan_scan(self.snapshot, self.columns, self.filter)
         self.plan = scan.plan
         self.snapshot = None  # tasks need the plan, not the log of a million files
         return pack(scan.tasks(), lambda t: t.size) or [FilePartition([])]
@@ -217,19 +217,6 @@ class DeltaReader(DataSourceReader):
         for task in cast(FilePartition, partition).tasks:
             for batch in read_task(store, cast(FileTask, task), self.plan):
                 yield as_declared(batch, self.declared)
-
-
-class PushingDeltaReader(DeltaReader):
-    """Reads one snapshot; pushed filters choose files and row groups, and Spark applies them to the rows again.
-
-    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so a file that
-    one ``where`` excludes would be missing from every other use of the same DataFrame.
-    """
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        assert self.snapshot is not None
-        self.filters = push_filters(filters, read_schema(self.snapshot.schema).to_arrow_schema())
-        return filters
 
 
 class ChangeReader(DataSourceReader):

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS
+from trilake.spark.front.reader import LOADERS, take_over_reads
 from trilake.spark.front.recorder import undo
 from trilake.spark.front.savers import install
 from trilake.spark.front.stream_writer import STREAMED, take_over_streams
@@ -17,7 +18,7 @@ from trilake.spark.session.source_registry import register_sources
 _sessions: WeakSet[SparkSession] = WeakSet()
 
 
-def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
+def register(spark: SparkSession) -> list[str]:
     """Register trilake's data sources, each under the format's name and under ``trilake-<name>``.
 
     It also teaches ``df.write`` what Spark refuses for Python sources (:mod:`trilake.spark.front.dataframe_writer`):
@@ -28,19 +29,16 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> list[str]:
 
     Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
 
-    ``push_filters`` sets ``spark.sql.python.filterPushdown.enabled``, after which a read with the option
-    ``pushFilters=true`` skips files and row groups.  Both are needed and neither is a default: up to Spark 4.3, all
-    uses of one DataFrame of a Python source share the scan that was planned last, so a DataFrame with pushed filters
-    must be filtered in one way only.  :func:`trilake.read` has no such limit.
+    ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` give frames over
+    Spark's own scan wherever that is possible (:mod:`trilake.spark.front.reader`).
 
     Returns the names registered.
     """
     names = register_sources(spark, SOURCES)
     install(names)
+    take_over_reads(names)
     take_over_streams(names)
     _sessions.add(spark)
-    if push_filters:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     return names
 
 
@@ -53,5 +51,5 @@ def unregister(spark: SparkSession) -> None:
     if _sessions:
         return
     undo("front")
-    for known in (SAVERS, NAMED, STREAMED):
+    for known in (SAVERS, NAMED, STREAMED, LOADERS):
         known.clear()

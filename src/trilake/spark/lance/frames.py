@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr import parse_filter
@@ -22,8 +24,10 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.pruned_source import pruned_source_frame
 from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.rows_source import Kept, rows_schema
+from trilake.spark.session.schemas import parse_ddl
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -54,13 +58,28 @@ def read_dataframe(
     names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
     if bound is None or isinstance(filter, str):
         wanted = ml_vectors.declared(schema, names) if names else schema
-        return source_frame(spark, TrilakeLanceDataSource, table.uri, given, wanted)
+        return pruned_source_frame(spark, TrilakeLanceDataSource, table.uri, given, table.schema, wanted)
     if names:
         raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
     df = source_frame(spark, TrilakeLanceDataSource, table.uri, given, wanted)
     return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
+
+
+def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+    """The frame of ``spark.read.format("lance").options(...).schema(...).load(path)``.
+
+    Its version is that of this moment, where the options name none.  ``schema`` has the columns wanted, a type or a
+    text of DDL.  Raises as :class:`~trilake.spark.lance.source.LanceDataSource` does.
+    """
+    source = TrilakeLanceDataSource({**options, "path": path})
+    found = source.schema()
+    snapshot, _ = source.opened()
+    given = {k: v for k, v in options.items() if k.lower() not in ("path", "version", "tag", "timestamp")}
+    given["version"] = str(snapshot.version)
+    wanted = found if schema is None else schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
+    return pruned_source_frame(spark, TrilakeLanceDataSource, path, given, snapshot.schema, wanted)
 
 
 def write_dataframe(

@@ -31,7 +31,7 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
 from trilake.spark.lance.vectors import Vectors, with_vectors
 from trilake.spark.session.options import Options, table_path
-from trilake.spark.session.rows_source import PushingReader, RowsReader, rows_schema
+from trilake.spark.session.rows_source import RowsReader, rows_schema
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.source_api import (
     DataSource,
@@ -47,7 +47,7 @@ from trilake.spark.session.source_api import (
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 
-READ_OPTIONS = ("version", "tag", "timestamp", "filter", "pushFilters", "batchSize", "rowId", "mlVectors")
+READ_OPTIONS = ("version", "tag", "timestamp", "filter", "batchSize", "rowId", "mlVectors")
 WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)
 
 
@@ -73,7 +73,7 @@ class LanceDataSource(DataSource):
 
     def schema(self) -> T.StructType:
         # Spark does not say whether the columns are wanted for a read or for a stream.
-        snapshot, options = self._open(LANCE_STREAM_OPTIONS)
+        snapshot, options = self.opened(LANCE_STREAM_OPTIONS)
         self.analysed = replace(snapshot.manifest, fragments=(), indices=())
         schema = snapshot.schema
         if options.flag("rowId"):
@@ -83,10 +83,9 @@ class LanceDataSource(DataSource):
         return ml_vectors.declared(found, names) if names else found
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
-        snapshot, options = self._open()
+        snapshot, options = self.opened()
         size = options.positive("batchSize", "rows")
-        reader = PushingLanceReader if options.flag("pushFilters") else LanceReader
-        return reader(snapshot, options.store, schema, filter=options.get("filter"), batch_size=size)
+        return LanceReader(snapshot, options.store, schema, filter=options.get("filter"), batch_size=size)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> LanceWriter:
         return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
@@ -108,7 +107,8 @@ class LanceDataSource(DataSource):
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
         return stream_writer(LanceStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
-    def _open(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
+    def opened(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
+        """The version that the options name, and the options; ``more`` are names of further ones."""
         options = Options(self.options, (*READ_OPTIONS, *more))
         options.one_of("version", "tag", "timestamp")
         store = open_store(table_path(self.options), options.store)
@@ -185,10 +185,6 @@ class LanceReader(RowsReader):
         if not arrays:
             return batch.select([])
         return pa.RecordBatch.from_arrays(arrays, names=self.declared.names)
-
-
-class PushingLanceReader(PushingReader, LanceReader):
-    """The same with filters that Spark pushes."""
 
 
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], int | None]:

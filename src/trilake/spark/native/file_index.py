@@ -14,7 +14,6 @@ This takes a classic session, whose JVM can call Python; see :mod:`trilake.spark
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -34,8 +33,6 @@ from trilake.spark.session.internals import (
     sequence,
 )
 from trilake.spark.session.passing import spark_alone
-
-_log = logging.getLogger("trilake.spark")
 
 #: Which files may hold rows for which all conditions, SQL texts, are true; ``None`` for all of them.
 Prune = Callable[[Sequence[str]], npt.NDArray[np.bool_] | None]
@@ -153,7 +150,6 @@ class PlannedFiles:
             say_once("the files of a plan are not chosen by its conditions", e)
             keep = None
         kept = self._count if keep is None else int(np.count_nonzero(keep))
-        _log.info("%d of %d files are read where %s", kept, self._count, " and ".join(conditions))
         if keep is None or kept == self._count:
             return self._everything()
         return self._index(np.flatnonzero(keep)) if kept else None

@@ -72,6 +72,8 @@ class NativeFiles:
     options: Mapping[str, str] = field(default_factory=dict)
     id_mode: bool = False
     prune: Prune | None = None
+    #: Whether the rows in ``vectors`` are those that are read, not those that are left out.
+    vectors_select: bool = False
     #: When the files were written, in milliseconds: what ``_metadata.file_modification_time`` shows where the scan has
     #: no other use for it.
     times: pa.ChunkedArray | None = None
@@ -91,6 +93,7 @@ class NativeScan:
     sources: Mapping[str, T.StructField]
     size: int
     id_mode: bool
+    vectors_select: bool = False
 
     def frame(
         self,
@@ -106,7 +109,7 @@ class NativeScan:
         df, modified = self.base, _modified(self.base)
         if vectors:
             in_order = [vectors[i] for i in sorted(vectors)]
-            df = alive(spark, df, in_order, self.key.column("slot", modified))
+            df = alive(spark, df, in_order, self.key.column("slot", modified), select=self.vectors_select)
         out = [_output(self.columns.get(name), self.sources.get(name), f) for name, f in output]
         if address is not None:
             out += [self.key.column("file", modified).alias(address[0]), F.col(ROW_INDEX).alias(address[1])]
@@ -177,7 +180,7 @@ def native_scan(
     for name, distinct_values in values.items():
         columns[name] = attached(distinct_values, types[name], key.column("tuple", _modified(base)))
         sources[name] = T.StructField(name, types[name])
-    return NativeScan(base, key, columns, sources, size, files.id_mode)
+    return NativeScan(base, key, columns, sources, size, files.id_mode, files.vectors_select)
 
 
 def _modified(base: DataFrame) -> Column:
@@ -235,7 +238,7 @@ def _read_fields(files: NativeFiles) -> dict[str, T.StructField]:
         target = _nullable(targets[f.name].dataType) if f.name in targets else type_
         if isinstance(type_, T.NullType):
             continue
-        if files.id_mode:
+        if files.id_mode and f.metadata:
             # Spark pushes filters down by name even where it finds columns by id, so the name must be none of a file's.
             out[f.name] = T.StructField(scan_name(f.name, id_mode=True), type_, True, f.metadata)
         else:

@@ -75,8 +75,10 @@ def pack(vectors: Sequence[Vector]) -> Words:
     return Words(_lists([w for w, _ in paged], pa.int64()), _lists([p for _, p in paged], pa.int32()))
 
 
-def alive(spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: Column) -> DataFrame:
-    """The rows of ``df`` that are in no vector.
+def alive(
+    spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: Column, *, select: bool = False
+) -> DataFrame:
+    """The rows of ``df`` that are in no vector; with ``select``, those that are in one.
 
     Parameters
     ----------
@@ -95,16 +97,18 @@ def alive(spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: C
             for name, array in arrays.items()
             if array is not None
         }
-        return df.where(~_deleted(row, values["words"], values.get("pages")))
+        marked = _deleted(row, values["words"], values.get("pages"))
+        return df.where(marked if select else ~marked)
     arrays = {"__slot": pa.array(range(len(vectors)), pa.int32()), "__words": packed.words}
     if packed.pages is not None:
         arrays["__pages"] = packed.pages
-    deleted = _deleted(row, F.col("__words"), F.col("__pages") if packed.pages is not None else None)
-    # An anti join, so that Spark's estimate of the size stays that of the scan.
+    marked = _deleted(row, F.col("__words"), F.col("__pages") if packed.pages is not None else None)
+    # A semi or anti join, so that Spark's estimate of the size stays that of the scan.
     # A column of its own, because Spark 3.5 takes no metadata of files in the condition of a join.
     numbered = df.withColumn("__trilake_slot", slot)
-    matches = (F.col("__trilake_slot") == F.col("__slot")) & deleted
-    return numbered.join(F.broadcast(_frame(spark, arrays)), matches, "left_anti").drop("__trilake_slot")
+    matches = (F.col("__trilake_slot") == F.col("__slot")) & marked
+    how = "left_semi" if select else "left_anti"
+    return numbered.join(F.broadcast(_frame(spark, arrays)), matches, how).drop("__trilake_slot")
 
 
 def _deleted(row: Column, words: Column, pages: Column | None) -> Column:

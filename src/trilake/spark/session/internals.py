@@ -6,6 +6,7 @@ module, and until then costs speed, never rows.
 | what | private names | without it |
 |---|---|---|
 | the plan of a frame | ``_jdf.queryExecution()`` | :class:`InternalsError`; callers go the way of Spark Connect |
+| columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.spark.session.compat import is_connect
+from trilake.spark.session.compat import dataset_of, is_connect
 
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
@@ -87,6 +88,33 @@ def frame_with_files(spark: SparkSession, relation: Any, index: object) -> DataF
         relation.sparkSession(),
     )
     return java_frame(spark, java_session(spark).baseRelationToDataFrame(copied))
+
+
+def source_relation(df: DataFrame) -> Any:
+    """The ``DataSourceV2Relation`` of a frame that is one table of a data source and nothing else.  Raises
+    :class:`InternalsError`."""
+    plan = query_execution(df).analyzed()
+    if not plan.getClass().getName().endswith(".DataSourceV2Relation"):
+        raise InternalsError(f"a read of a data source is a {plan.nodeName()}")
+    return plan
+
+
+def frame_of_table(spark: SparkSession, table: object) -> DataFrame:
+    """A frame over a table, which has the methods of Spark's ``Table`` and is asked from the JVM."""
+    _start_callbacks(spark)
+    java = jvm(spark)
+    none = java.scala.Option.empty()
+    relations = java.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+    return dataset_of(spark, relations.create(table, none, none))
+
+
+def java_array(spark: SparkSession, cls: str, size: int) -> Any:
+    """An array of the JVM's, filled with nulls."""
+    gateway: Any = spark.sparkContext._gateway
+    found: Any = jvm(spark)
+    for part in cls.split("."):
+        found = getattr(found, part)
+    return gateway.new_array(found, size)
 
 
 def java_frame(spark: SparkSession, java: Any) -> DataFrame:

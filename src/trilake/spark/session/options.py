@@ -29,6 +29,11 @@ class Options:
         unknown = []
         for key, value in given.items():
             lowered = key.lower()
+            if lowered == "pushfilters":
+                raise UnknownOptionError(
+                    "the option pushFilters is gone: it gave wrong rows where a DataFrame was used twice",
+                    help="leave it out: conditions of where() choose files and row groups by themselves",
+                )
             if lowered in names:
                 self.values[names[lowered]] = value
             elif is_storage_option(key):

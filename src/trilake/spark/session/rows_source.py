@@ -14,7 +14,6 @@ from trilake.delta.protocol.schema import StructType, all_nullable, from_arrow
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter as TableFilter
 from trilake.expr import parse_filter
-from trilake.spark.session.filters import push_filters
 from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.source_api import DataSourceReader, InputPartition
@@ -85,17 +84,3 @@ class RowsReader(DataSourceReader):
         if what is not None:
             for batch in self.rows_of(what):
                 yield as_declared(batch.rename_columns(self.declared.names), self.declared)
-
-
-class PushingReader(RowsReader):
-    """Filters that Spark pushes choose files, blocks and rows, and Spark applies them to the rows again.
-
-    Only where asked for: up to Spark 4.3 all uses of one DataFrame share the scan that was planned last, so rows that
-    one ``where`` excludes would be missing from every other use of the same DataFrame.
-    """
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        # The option ``filter`` came first, and one filter is all that a scan has.
-        if self.filter is None:
-            self.filter = push_filters(filters, self.rows)
-        return filters

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import orjson
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import (
@@ -99,3 +100,9 @@ def _physical_type(t: DataType, ids: bool) -> Any:
         key, value = _physical_type(t.key, ids), _physical_type(t.value, ids)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     return _spark_type(t)
+
+
+def parse_ddl(spark: SparkSession, text: str) -> T.StructType:
+    """The columns that a text of DDL describes, such as ``a bigint, b string``, as the session reads it."""
+    found = T.StructType.fromDDL(text) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], text).schema
+    return cast(T.StructType, found)

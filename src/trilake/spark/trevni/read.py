@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from trilake.expr import parse_filter
+from trilake.spark.session.pruned_source import pruned_source_frame
 from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.rows_source import Kept, rows_schema
+from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.trevni.source import TrilakeTrevniDataSource
 from trilake.table import FilterLike
 from trilake.trevni.tables.table import TrevniTable
@@ -36,8 +40,23 @@ def read_dataframe(
     if bound is None or isinstance(filter, str):
         if isinstance(filter, str):
             given["filter"] = filter
-        return source_frame(spark, TrilakeTrevniDataSource, table.uri, given, rows_schema(output, table.uri))
+        wanted = rows_schema(output, table.uri)
+        return pruned_source_frame(spark, TrilakeTrevniDataSource, table.uri, given, table.schema, wanted)
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
     df = source_frame(spark, TrilakeTrevniDataSource, table.uri, given, wanted)
     return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
+
+
+def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+    """The frame of ``spark.read.format("trevni").options(...).schema(...).load(path)``.
+
+    ``schema`` has the columns wanted, a type or a text of DDL.  Raises as
+    :class:`~trilake.spark.trevni.source.TrevniDataSource` does.
+    """
+    table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
+    if schema is None:
+        wanted = rows_schema(table.schema, table.uri)
+    else:
+        wanted = schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
+    return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.schema, wanted)

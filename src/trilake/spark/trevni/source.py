@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 
 from trilake.spark.session.options import Options, table_path
-from trilake.spark.session.rows_source import PushingReader, RowsReader, rows_schema
+from trilake.spark.session.rows_source import RowsReader, rows_schema
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.source_api import (
     DataSource,
@@ -43,7 +43,7 @@ from trilake.trevni.tables.table_write import (
     write_rows,
 )
 
-READ_OPTIONS = ("filter", "pushFilters", "splitSize", "trusted")
+READ_OPTIONS = ("filter", "splitSize", "trusted")
 WRITE_OPTIONS = ("partitionBy", *OPTIONS)
 
 
@@ -59,14 +59,13 @@ class TrevniDataSource(DataSource):
 
     def schema(self) -> T.StructType:
         # Spark does not say whether the columns are wanted for a read or for a stream.
-        table, _ = self._open(TREVNI_STREAM_OPTIONS)
+        table, _ = self.opened(TREVNI_STREAM_OPTIONS)
         return rows_schema(table.schema, table.uri)
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
-        table, options = self._open()
+        table, options = self.opened()
         size = options.positive("splitSize", "bytes")
-        reader = PushingTrevniReader if options.flag("pushFilters") else TrevniReader
-        return reader(table, schema, filter=options.get("filter"), size=size)
+        return TrevniReader(table, schema, filter=options.get("filter"), size=size)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> TrevniWriter:
         return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
@@ -95,7 +94,8 @@ class TrevniDataSource(DataSource):
         )
         return TrevniWriter(path, options.store, plan)
 
-    def _open(self, more: Sequence[str] = ()) -> tuple[TrevniTable, Options]:
+    def opened(self, more: Sequence[str] = ()) -> tuple[TrevniTable, Options]:
+        """The files that the options name, and the options; ``more`` are names of further ones."""
         options = Options(self.options, (*READ_OPTIONS, *more))
         return TrevniTable(table_path(self.options), options=options.store, trusted=options.flag("trusted")), options
 
@@ -127,10 +127,6 @@ class TrevniReader(RowsReader):
 
     def rows_of(self, piece: Split) -> Iterator[pa.RecordBatch]:
         return read_split(piece, self.rows, self.columns, self.filter)
-
-
-class PushingTrevniReader(PushingReader, TrevniReader):
-    """The same with filters that Spark pushes."""
 
 
 def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:

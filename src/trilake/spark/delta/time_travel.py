@@ -1,0 +1,85 @@
+"""The version of a Delta table that a read asks for: by options, or by ``@v3`` or a time behind its path."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError
+from trilake.spark.session.options import Options
+from trilake.storage import open_store
+from trilake.timestamps import timestamp_ms
+
+_IN_PATH = re.compile(r"(?s)(?P<path>.+)@(?:v(?P<version>\d+)|(?P<time>\d{17}))/?")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table and the version that its path names: a number or a text of a time, or neither."""
+
+    path: str
+    version: int | None = None
+    time: str | None = None
+
+    @property
+    def is_travel(self) -> bool:
+        """Whether the path names a version."""
+        return self.version is not None or self.time is not None
+
+
+def split_place(path: str, store: Mapping[str, str]) -> Place:
+    """The table that a path means, and its version.
+
+    A path that is there is taken as it is, whatever it looks like.
+
+    >>> split_place("/no/such/table@v12", {})
+    Place(path='/no/such/table', version=12, time=None)
+    >>> split_place("/no/such/table@20240131235959123", {}).time
+    '2024-01-31T23:59:59.123'
+    """
+    match = _IN_PATH.fullmatch(path)
+    if match is None or os.path.exists(path) or DeltaLog(open_store(path, dict(store))).exists():
+        return Place(path)
+    if match["version"] is not None:
+        return Place(match["path"], version=int(match["version"]))
+    t = match["time"]
+    return Place(match["path"], time=f"{t[:4]}-{t[4:6]}-{t[6:8]}T{t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
+
+
+def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int | None:
+    """The version that options or a path ask for; ``None`` for the newest.
+
+    A time without a zone is one of ``zone``, that of the session.  Raises ``InvalidArgumentError`` where both ask, or
+    for a text that is no time, and ``VersionNotFoundError``.
+    """
+    options.one_of("versionAsOf", "timestampAsOf")
+    given = options.get("timestampAsOf")
+    if place.is_travel and (given is not None or options.get("versionAsOf") is not None):
+        raise InvalidArgumentError(
+            "the path and an option both name a version", help="leave one of them out", file=log.store.uri
+        )
+    time = place.time or given
+    if time is not None:
+        return log.version_at(zoned_ms(time, zone))
+    return options.integer("versionAsOf") if place.version is None else place.version
+
+
+def zoned_ms(text: str, zone: str) -> int:
+    """Milliseconds since the epoch of a time as a text, in ``zone`` where it names none itself.
+
+    Raises ``InvalidArgumentError`` for a text that is no time.
+
+    >>> zoned_ms("1970-01-01 01:00:00", "Europe/Berlin")
+    0
+    """
+    try:
+        local = dt.datetime.fromisoformat(text.strip())
+        where = None if local.tzinfo is not None else ZoneInfo(zone or "UTC")
+    except (ValueError, ZoneInfoNotFoundError, OSError):
+        return timestamp_ms(text)
+    return timestamp_ms(text if where is None else local.replace(tzinfo=where))

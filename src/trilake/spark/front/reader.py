@@ -1,0 +1,124 @@
+"""``spark.read`` and ``spark.table`` for tables of ours: frames over Spark's own scan wherever that is possible.
+
+``spark.read.format("delta"|"lance"|"trevni").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` lead
+here after :func:`take_over_reads`.  A name shows the columns that its table has now, whatever the catalogue remembers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.spark.delta.reader import load_delta
+from trilake.spark.front.chains import classes, option_text, source_of, watch_chains
+from trilake.spark.front.dataframe_writer import our_location, record_option
+from trilake.spark.front.recorder import Action, Record, patch, record_of
+from trilake.spark.lance.frames import load_lance
+from trilake.spark.session.analysis_errors import analysis_error
+from trilake.spark.trevni.read import load_trevni
+
+#: A table by its path, with a version behind it or not.
+_BY_PATH = re.compile(r"(?:(?:trilake-)?delta|`(?:trilake-)?delta`)\.`((?:[^`]|``)+)`", re.IGNORECASE)
+
+
+class Loader(Protocol):
+    """How a format reads a place as a DataFrame."""
+
+    def __call__(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+        """The frame; ``schema`` is what ``spark.read.schema`` was given."""
+
+
+_LOADERS: dict[str, Loader] = {"delta": load_delta, "lance": load_lance, "trevni": load_trevni}
+#: Formats whose reads are taken over, by the names that they are registered under.
+LOADERS: dict[str, Loader] = {}
+
+
+def take_over_reads(registered: list[str]) -> None:
+    """Teach ``spark.read`` and ``spark.table`` of this process the formats that are registered under these names."""
+    LOADERS.update({name: _LOADERS[name.removeprefix("trilake-")] for name in registered})
+    watch_chains()
+    for cls in classes("reader"):
+        patch(cls, "load", _load)
+        patch(cls, "table", _read_table)
+    for cls in classes("session"):
+        patch(cls, "table", _session_table)
+
+
+def _load(
+    own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
+) -> Action | None:
+    record = record_of(reader)
+    if record is None:
+        return None
+    spark = record.made_of[0]
+    source = source_of(record, format, spark)
+    if source not in LOADERS:
+        return None
+    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
+    earlier = {k: v for k, v in record.options.items() if k.lower() not in {t.lower() for t in texts}}
+    given = {**earlier, **texts}
+    wanted = record.schema if schema is None else schema
+
+    def act() -> DataFrame:
+        others = {k: v for k, v in given.items() if k.lower() != "path"}
+        return LOADERS[source](spark, _one_path(path, record_option(given, "path")), others, wanted)
+
+    return lambda: _translated(act)
+
+
+def _one_path(path: Any, option: str | None) -> str:
+    """The one place to read.  Raises ``InvalidArgumentError`` where there is none, or more than one."""
+    paths = [path] if isinstance(path, str | PathLike) else list(path or ([] if option is None else [option]))
+    if len(paths) > 1:
+        raise InvalidArgumentError(
+            f"one read is of one table, not of several paths: {', '.join(map(str, paths))}",
+            help="read each and union() the frames; parts of one table are chosen with where()",
+        )
+    if not paths or not fspath(paths[0]):
+        raise InvalidArgumentError("no path was given", help='write .load("/path/to/table")')
+    return fspath(paths[0])
+
+
+def _read_table(own: Any, reader: Any, tableName: str) -> Action | None:
+    record = record_of(reader)
+    return None if record is None else _table(record.made_of[0], tableName, record)
+
+
+def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
+    return _table(spark, tableName, Record())
+
+
+def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
+    if "delta" not in LOADERS and "trilake-delta" not in LOADERS:
+        return None
+    by_path = _BY_PATH.fullmatch(name.strip())
+    place = by_path[1].replace("``", "`") if by_path is not None else _location(spark, name)
+    if place is None:
+        return None
+    return lambda: _translated(lambda: load_delta(spark, place, record.options, record.schema))
+
+
+def _location(spark: SparkSession, name: str) -> str | None:
+    """Where the table of a name is, if it is one of ours and no view."""
+    if not spark.catalog.tableExists(name):
+        return None
+    if spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY", "METRIC_VIEW"):
+        return None
+    return our_location(spark, name)
+
+
+def _translated(read: Any) -> DataFrame:
+    """Run a read whose errors Spark's callers can catch."""
+    try:
+        frame: DataFrame = read()
+        return frame
+    except TrilakeError as e:
+        error = analysis_error(e)
+        if error is e:
+            raise
+        raise error.with_traceback(e.__traceback__) from e.__cause__

@@ -1,0 +1,196 @@
+"""``spark.read`` and ``spark.table`` for tables of ours: native frames with every option."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake.delta.table import ArrowDeltaTable
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    trilake.register(spark)
+    return spark
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Four versions of ten rows each; version 4 deletes a row by a vector, version 5 changes one."""
+    path = str(tmp_path_factory.mktemp("read") / "t")
+    properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+    for i in range(4):
+        rows = pa.table({"id": range(i * 10, i * 10 + 10), "s": [f"v{j}" for j in range(10)]})
+        trilake.write(rows, path, mode="append", properties=properties if i == 0 else None)
+    opened = trilake.open(path)
+    assert isinstance(opened, ArrowDeltaTable)
+    opened.delete("id = 3")
+    opened.update({"s": "'new'"}, "id = 12")
+    return path
+
+
+def _plan(df: DataFrame) -> str:
+    return str(df._jdf.queryExecution().executedPlan().toString())
+
+
+def test_load_is_a_native_scan(session: SparkSession, table: str) -> None:
+    df = session.read.format("delta").load(table)
+    assert "FileScan parquet" in _plan(df)
+    assert "Python" not in _plan(df)
+    assert (df.count(), df.where("id = 12").collect()[0].s) == (39, "new")
+    assert session.read.load(table, format="DELTA").count() == 39
+    assert session.read.format("delta").option("path", table).load().count() == 39
+
+
+def test_versions_in_options_and_paths(session: SparkSession, table: str) -> None:
+    read = session.read.format("delta")
+    assert read.load(f"{table}@v0").count() == 10
+    assert session.read.format("delta").option("versionAsOf", 1).load(table).count() == 20
+    assert session.read.format("delta").load(table, versionAsOf=2).count() == 30
+    times = trilake.open(table).history()["timestamp"].to_pylist()[::-1]
+    second = times[1].astimezone(dt.UTC)
+    stamp = second.strftime("%Y%m%d%H%M%S") + f"{second.microsecond // 1000:03d}"
+    assert session.read.format("delta").load(f"{table}@{stamp}").count() == 20
+    text = second.strftime("%Y-%m-%d %H:%M:%S.%f")
+    assert session.read.format("delta").option("timestampAsOf", text).load(table).count() == 20
+    with pytest.raises(AnalysisException, match="both name a version"):
+        session.read.format("delta").option("versionAsOf", 1).load(f"{table}@v0")
+
+
+def test_times_without_a_zone_are_the_session_s(session: SparkSession, table: str) -> None:
+    times = trilake.open(table).history()["timestamp"].to_pylist()[::-1]
+    local = times[1].astimezone(dt.timezone(dt.timedelta(hours=9)))
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        read = session.read.format("delta").option("timestampAsOf", local.strftime("%Y-%m-%d %H:%M:%S.%f"))
+        assert read.load(table).count() == 20
+    finally:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_path_that_is_there_is_no_version(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t@v1")
+    trilake.write(pa.table({"n": [1]}), path)
+    assert session.read.format("delta").load(path).count() == 1
+    assert session.read.format("delta").load(f"{path}@v0").count() == 1
+
+
+def test_a_given_schema_chooses_and_casts(session: SparkSession, table: str) -> None:
+    df = session.read.schema("S string, id int").format("delta").load(table)
+    assert df.schema.simpleString() == "struct<S:string,id:int>"
+    assert df.where("id = 12").collect()[0].S == "new"
+    with pytest.raises(AnalysisException, match="lacks: 'zz'"):
+        session.read.format("delta").load(table, schema="zz int")
+
+
+def test_what_is_refused(session: SparkSession, table: str, tmp_path: Path) -> None:
+    read: Any = session.read.format("delta")
+    with pytest.raises(AnalysisException, match="not of several paths"):
+        read.load([table, table])
+    assert read.load([table]).count() == 39
+    with pytest.raises(AnalysisException, match="no path was given"):
+        read.load()
+    with pytest.raises(AnalysisException, match="TABLE_NOT_FOUND"):
+        read.load(str(tmp_path))
+    with pytest.raises(AnalysisException, match="readChangeFeed"):
+        session.read.format("delta").option("startingVersion", 1).load(table)
+    for format in ("delta", "lance", "trevni"):
+        with pytest.raises(AnalysisException, match="pushFilters is gone"):
+            session.read.format(format).option("pushFilters", True).load(table)
+
+
+def test_the_change_feed_is_a_native_scan(session: SparkSession, table: str) -> None:
+    feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(table)
+    assert "Python" not in _plan(feed)
+    opened = trilake.open(table)
+    assert isinstance(opened, ArrowDeltaTable)
+    wanted = opened.changes(0).to_pylist()
+    order = ("_commit_version", "_change_type", "id")
+    got = [r.asDict() for r in feed.withColumn("_commit_timestamp", F.unix_micros("_commit_timestamp")).collect()]
+    for row in wanted:
+        row["_commit_timestamp"] = round(row["_commit_timestamp"].timestamp() * 1e6)
+    assert sorted(got, key=lambda r: [r[k] for k in order]) == sorted(wanted, key=lambda r: [r[k] for k in order])
+    late = session.read.format("delta").options(readChangeData=True, startingVersion=4, endingVersion=4).load(table)
+    assert [(r.id, r._change_type) for r in late.collect()] == [(3, "delete")]
+
+
+def test_the_change_feed_of_rows_between_two_vectors(session: SparkSession, tmp_path: Path) -> None:
+    """Files whose vector changes again and again, and that come back, are in many scans."""
+    path = str(tmp_path / "t")
+    properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+    rows = pa.table({"id": range(20), "p": [i % 2 for i in range(20)]})
+    trilake.write(rows, path, partition_by="p", properties=properties)
+    opened = trilake.open(path)
+    assert isinstance(opened, ArrowDeltaTable)
+    for i in (1, 2, 3, 4):
+        opened.delete(f"id = {i}")
+    opened.restore(0)
+    feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(path)
+    got = sorted((r._commit_version, r._change_type, r.id, r.p) for r in feed.collect())
+    assert got == sorted(
+        (r["_commit_version"], r["_change_type"], r["id"], r["p"])
+        for r in trilake.open(path).changes(0).to_pylist()  # type: ignore[attr-defined]
+    )
+    assert feed.where("_commit_version = 2").count() == 1
+
+
+def test_names_show_the_newest_columns(session: SparkSession, table: str) -> None:
+    session.sql("DROP TABLE IF EXISTS read_names")
+    session.read.format("delta").load(table).write.format("delta").saveAsTable("read_names")
+    try:
+        df = session.table("read_names")
+        assert "FileScan parquet" in _plan(df)
+        location = trilake.DeltaTable.forName(session, "read_names").detail().collect()[0].location
+        trilake.alter(location).add_columns({"added": "int"})
+        assert session.table("read_names").columns == ["id", "s", "added"]
+        assert session.read.table("default.read_names").columns == ["id", "s", "added"]
+        assert session.read.option("versionAsOf", 0).table("read_names").columns == ["id", "s"]
+        assert session.read.option("versionAsOf", 0).table("read_names").count() == 39
+        assert session.table(f"delta.`{table}`").count() == 39
+        assert session.table(f"delta.`{table}@v0`").count() == 10
+        session.sql("CREATE OR REPLACE TEMPORARY VIEW read_view AS SELECT id FROM read_names WHERE id < 7")
+        assert session.table("read_view").columns == ["id"]
+    finally:
+        session.sql("DROP TABLE IF EXISTS read_names")
+
+
+def test_other_formats_and_names_are_spark_s(session: SparkSession, tmp_path: Path) -> None:
+    session.range(3).write.parquet(str(tmp_path / "p"))
+    assert session.read.load(str(tmp_path / "p")).count() == 3
+    session.range(3).createOrReplaceTempView("read_other")
+    assert session.table("read_other").count() == 3
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        session.table("no_such_table").collect()
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_sources_read_what_a_query_needs(
+    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, format: str
+) -> None:
+    path = str(tmp_path / "t")
+    day = dt.date(2024, 1, 1)
+    rows = pa.table({"id": range(100), "s": [f"v{i}" for i in range(100)], "d": [day] * 100})
+    trilake.write(rows, path, format=format)
+    df = session.read.format(format).load(path)
+    with caplog.at_level(logging.INFO, "trilake.spark"):
+        assert sorted(r.s for r in df.where("id > 97").select("s").collect()) == ["v98", "v99"]
+    assert any(
+        "columns id, s where id IS NOT NULL" in r.message or "columns id, s where" in r.message for r in caplog.records
+    )
+    assert (df.count(), df.where("id < 5").count(), df.count()) == (100, 5, 100)
+    assert df.where("id < 5").union(df.where("s = 'v7'")).count() == 6
+    assert df.join(df.where("id IN (1, 2)"), "id").count() == 2
+    assert df.where("d = DATE'2024-01-01' AND s LIKE 'v9%'").count() == 11
+    assert [tuple(r) for r in df.groupBy("d").sum("id").collect()] == [(day, 4950)]
+    assert session.read.format(format).schema("s string").load(path).where("s = 'v1'").count() == 1
+    with pytest.raises(AnalysisException, match="TABLE_NOT_FOUND"):
+        session.read.format(format).load(str(tmp_path / "none"))
