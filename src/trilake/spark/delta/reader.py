@@ -16,6 +16,7 @@ from trilake.spark.delta.change_feed import change_feed
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.source import READ_OPTIONS
 from trilake.spark.delta.time_travel import split_place, version_of, zoned_ms
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import parse_ddl
 from trilake.storage import open_store
@@ -39,7 +40,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     given = Options(options, READ_OPTIONS)
     place = split_place(path, given.store)
     store = open_store(place.path, dict(given.store))
-    log = DeltaLog(store)
+    log = DeltaLog(store, spark_engine())
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     if any(given.flag(name) for name in _FEED):
         if place.is_travel or given.get("versionAsOf") or given.get("timestampAsOf"):
@@ -59,7 +60,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             )
         if not log.exists():
             raise TableNotFoundError("there is no Delta table", help="check the path", file=store.uri)
-        table = ArrowDeltaTable(store, version=version_of(log, given, place, zone))
+        table = ArrowDeltaTable(store, spark_engine(), version=version_of(log, given, place, zone))
         found = read_dataframe(spark, table, options=given.store)
     return found if schema is None else with_schema(found, schema)
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.storage import open_store
 from trilake.timestamps import timestamp_ms
@@ -43,7 +44,7 @@ def split_place(path: str, store: Mapping[str, str]) -> Place:
     '2024-01-31T23:59:59.123'
     """
     match = _IN_PATH.fullmatch(path)
-    if match is None or os.path.exists(path) or DeltaLog(open_store(path, dict(store))).exists():
+    if match is None or os.path.exists(path) or DeltaLog(open_store(path, dict(store)), spark_engine()).exists():
         return Place(path)
     if match["version"] is not None:
         return Place(match["path"], version=int(match["version"]))
