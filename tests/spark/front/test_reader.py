@@ -194,3 +194,36 @@ def test_sources_read_what_a_query_needs(
     assert session.read.format(format).schema("s string").load(path).where("s = 'v1'").count() == 1
     with pytest.raises(AnalysisException, match="TABLE_NOT_FOUND"):
         session.read.format(format).load(str(tmp_path / "none"))
+
+
+def test_negative_zero_is_found(session: SparkSession, tmp_path: Path) -> None:
+    """Parquet's own reader looks 0.0 up by its bits in a dictionary that has -0.0 only, and drops the row group."""
+    path = str(tmp_path / "t")
+    trilake.write(pa.table({"x": [-0.0] * 500 + [1.5] * 500, "n": range(1000)}), path)
+    df = session.read.format("delta").load(path)
+    assert df.where("x = 0.0").count() == 500
+    assert df.where("x IN (0.0, 7.0) AND n < 10").count() == 10
+    assert df.where("x = -0.0D").count() == 500
+
+
+def test_char_columns_are_read_padded(session: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    rows = {"c": ["ab", None, "abcde"], "a": [["x"], [], None], "v": ["q", "", None]}
+    trilake.write(pa.table(rows, pa.schema({"c": pa.string(), "a": pa.list_(pa.string()), "v": pa.string()})), path)
+    commit = next((path / "_delta_log").glob("*.json"))
+    text = commit.read_text()
+    for name, kind in (("c", "char(5)"), ("a", "array<char(3)>"), ("v", "varchar(9)")):
+        at = text.index(f'{{\\"name\\":\\"{name}\\"')
+        end = text.index('\\"metadata\\":{}', at)
+        limit = f'\\"metadata\\":{{\\"__CHAR_VARCHAR_TYPE_STRING\\":\\"{kind}\\"}}'
+        text = text[:end] + limit + text[end + len('\\"metadata\\":{}') :]
+    commit.write_text(text)
+    df = session.read.format("delta").load(str(path))
+    assert sorted((r.c or "", r.a, r.v) for r in df.collect()) == [
+        ("", [], ""),
+        ("ab   ", ["x  "], "q"),
+        ("abcde", None, None),
+    ]
+    assert df.where("c = 'ab'").count() == 1
+    assert df.where("c = 'ab   '").count() == 1
+    assert trilake.read(session, path, filter="c = 'ab'").count() == 1

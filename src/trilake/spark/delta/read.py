@@ -23,13 +23,23 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import typed_partitions
 from trilake.delta.protocol.schema import StructType, nested_fields
-from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, plan_scan, read_schema, resolve_columns, vector_count
+from trilake.delta.scan.scan import (
+    FileTask,
+    ReadPlan,
+    Scan,
+    parse_table_filter,
+    plan_scan,
+    read_schema,
+    resolve_columns,
+    vector_count,
+)
 from trilake.delta.scan.skipping import skip_files
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
 from trilake.spark.native.bases import keep, kept
+from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
 from trilake.spark.native.scan import (
@@ -63,22 +73,31 @@ def read_dataframe(
 
     Files that cannot match are left out on the driver; Spark applies the filter to the rows.
     """
-    output = resolve_columns(read_schema(table.snapshot.schema), columns, table.uri)
-    scan = plan_scan(table.snapshot, None, filter)
-    df = _rows(spark, table, scan, options or {})
+    schema = read_schema(table.snapshot.schema)
+    output = resolve_columns(schema, columns, table.uri)
+    padded = char_columns(schema)
+    bound = parse_table_filter(filter, table.snapshot)
+    # Spark compares char(n) as if it was filled up, which statistics do not know.
+    fits = bound is None or bound.columns.isdisjoint(padded)
+    scan = plan_scan(table.snapshot, None, bound if fits else None)
+    df = with_padding(_rows(spark, table, scan, options or {}), padded)
     if isinstance(filter, str):
         df = df.where(filter)
-    elif scan.plan.filter is not None:
-        df = df.mapInArrow(_Apply(scan.plan.filter), df.schema)
+    elif bound is not None:
+        df = df.mapInArrow(_Apply(bound), df.schema)
     return df if columns is None else df.select(*(f"`{c.replace('`', '``')}`" for c in output))
 
 
 def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str]) -> DataFrame:
-    if refuse_native(table, spark) is None:
+    refusal = refuse_native(table, spark)
+    if refusal is None:
         try:
-            return _native(spark, table.log.store, scan)
+            found = _native(spark, table.log.store, scan)
+            _log.info("version %d of %s is read by Spark's native scan", table.version, table.uri)
+            return found
         except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
-            _log.info("%s is read through Arrow: %s", table.uri, e)
+            refusal = str(e)
+    _log.info("version %d of %s is read through Arrow: %s", table.version, table.uri, refusal)
     return _through_arrow(spark, table, options)
 
 

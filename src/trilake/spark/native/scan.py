@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -155,7 +156,8 @@ def native_scan(
     if not key.parts and files.times is not None:
         modified = pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
     schema = T.StructType([*read.values(), *row_index, *inferred.values()])
-    options = scan_options(files.options, hive=folders is not None)
+    floats = files.provider == "parquet" and any(map(_has_floats, files.read_schema.fields))
+    options = scan_options(files.options, hive=folders is not None, floats=floats)
 
     def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
         paths, sizes, times = files.paths, files.sizes, modified
@@ -262,6 +264,19 @@ def _output(column: Column | None, source: T.StructField | None, target: T.Struc
         # A cast renames nested fields by position, and keeps the metadata of the source away.
         column = column.cast(type_)
     return column.alias(target.name, metadata=target.metadata) if target.metadata else column.alias(target.name)
+
+
+def _has_floats(part: Any) -> bool:
+    """Whether there are floating point numbers in a field or type."""
+    if isinstance(part, T.StructField):
+        return _has_floats(part.dataType)
+    if isinstance(part, T.StructType):
+        return any(map(_has_floats, part.fields))
+    if isinstance(part, T.ArrayType):
+        return _has_floats(part.elementType)
+    if isinstance(part, T.MapType):
+        return _has_floats(part.keyType) or _has_floats(part.valueType)
+    return isinstance(part, T.FloatType | T.DoubleType)
 
 
 def _nullable(type_: T.DataType) -> T.DataType:
