@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter, parse_filter
-from trilake.expr.predicate import renamed
+from trilake.expr.terms.predicate import renamed
 
 #: What is printed like a call of a function but is none.
 _NO_CALL = re.compile(r"(?i)\b(?:AND|OR|NOT|IN)\s*\(")
