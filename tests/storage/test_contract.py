@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError, StorageError
-from trilake.storage import ObjectMeta, Store, open_store
+from trilake.storage import ObjectMeta, Store, open_sibling, open_store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
@@ -208,8 +208,8 @@ def test_4_another_client_sees_every_write(store: Store) -> None:
 
 def test_4_siblings_see_the_same_objects(store: Store) -> None:
     store.put("inner/k", b"x")
-    assert content(store.sibling(store.uri + "/inner"), "k") == b"x"
-    assert keys(store.sibling(store.uri)) == ["inner/k"]
+    assert content(open_sibling(store, store.uri + "/inner"), "k") == b"x"
+    assert keys(open_sibling(store, store.uri)) == ["inner/k"]
 
 
 # --- 5. ordered listing ----------------------------------------------------------------------------------------------

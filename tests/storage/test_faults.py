@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from trilake.errors import ObjectExistsError, StorageError, UnknownOutcomeError
+from trilake.storage import open_sibling
 from trilake.storage.faults import Call, Fault, FaultStore, SimulatedCrash, random_faults
 from trilake.storage.memory import MemoryStore
 
@@ -68,7 +69,7 @@ def test_closing_a_file_can_fail() -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_nothing_works_after_a_crash(when) -> None:
     store = FaultStore(MemoryStore(), [Fault("put_if_absent", "k", kind="crash", when=when)])
-    sibling = store.sibling(store.uri + "/s")
+    sibling = open_sibling(store, store.uri + "/s")
     file = store.open_output("open")
     with pytest.raises(SimulatedCrash):
         store.put_if_absent("k", b"x")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 import pickle
 
-from trilake.storage import open_store
+from trilake.storage import open_sibling, open_store
 from trilake.storage.memory import MemoryStore
 
 
@@ -20,7 +20,7 @@ def test_stores_without_a_name_are_private() -> None:
     one, two = MemoryStore(), MemoryStore()
     one.put("k", b"x")
     assert list(two.list()) == []
-    assert one.sibling(one.uri).read("k").to_pybytes() == b"x"
+    assert open_sibling(one, one.uri).read("k").to_pybytes() == b"x"
 
 
 def test_the_clock_is_the_callers() -> None:

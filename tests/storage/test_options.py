@@ -8,7 +8,7 @@ import obstore
 import pytest
 
 from trilake.errors import InvalidArgumentError, OtherStoreError, UnknownOptionError
-from trilake.storage import open_store
+from trilake.storage import open_sibling, open_store
 from trilake.storage.options import is_storage_option, store_config
 
 SKIP = {"s3": {"AWS_SKIP_SIGNATURE": "true"}, "az": {"azure_skip_signature": "true", "account_name": "a"}}
@@ -98,7 +98,7 @@ def test_local_and_memory_stores_pass_options_on() -> None:
     for uri in ("/tmp/x", "memory://options"):
         assert open_store(uri, options).options == options
     allowing = {"AWS_SKIP_SIGNATURE": "true", "allow_other_stores": "true"}
-    assert open_store("/tmp/x", allowing).sibling("s3://b/x").uri == "s3://b/x"
+    assert open_sibling(open_store("/tmp/x", allowing), "s3://b/x").uri == "s3://b/x"
 
 
 @pytest.mark.parametrize(
@@ -108,25 +108,25 @@ def test_local_and_memory_stores_pass_options_on() -> None:
 def test_a_log_names_no_files_on_another_kind_of_store(table: str, named: str) -> None:
     options = {"AWS_SKIP_SIGNATURE": "true", "AWS_REGION": "x"}
     with pytest.raises(OtherStoreError, match="allow_other_stores"):
-        open_store(table, options).sibling(named)
+        open_sibling(open_store(table, options), named)
     for no in ("false", "False"):
         with pytest.raises(OtherStoreError):
-            open_store(table, {**options, "allow_other_stores": no}).sibling(named)
+            open_sibling(open_store(table, {**options, "allow_other_stores": no}), named)
     assert (
-        open_store(table, {**options, "ALLOW_OTHER_STORES": "true"}).sibling(named).uri
+        open_sibling(open_store(table, {**options, "ALLOW_OTHER_STORES": "true"}), named).uri
         == open_store(named, options).uri
     )
 
 
 def test_a_log_may_name_files_elsewhere_on_its_own_kind_of_store() -> None:
     options = {"AWS_SKIP_SIGNATURE": "true", "AWS_REGION": "x"}
-    assert open_store("/tmp/x").sibling("file:///data").uri == "file:///data"
-    assert open_store("s3://b/t", options).sibling("s3a://other/t").uri == "s3://other/t"
+    assert open_sibling(open_store("/tmp/x"), "file:///data").uri == "file:///data"
+    assert open_sibling(open_store("s3://b/t", options), "s3a://other/t").uri == "s3://other/t"
 
 
 def test_a_permission_is_true_or_false() -> None:
     with pytest.raises(InvalidArgumentError, match="neither true nor false"):
-        open_store("memory://t", {"allow_other_stores": "perhaps"}).sibling("file:///")
+        open_sibling(open_store("memory://t", {"allow_other_stores": "perhaps"}), "file:///")
     assert is_storage_option("allow_foreign_files")
 
 

@@ -1,12 +1,13 @@
 """Stores: one interface over the local file system, object stores and memory.
 
-:mod:`~trilake.storage.base` states what every store promises; :mod:`~trilake.storage.uri` picks one by URI;
+:mod:`~trilake.storage.base` states what every store promises; :mod:`~trilake.storage.opening` picks one by URI;
 :mod:`~trilake.storage.local`, :mod:`~trilake.storage.memory` and :mod:`~trilake.storage.object` keep the promises, and
 :mod:`~trilake.storage.faults` breaks down on purpose, for tests.
 """
 
 from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.opening import open_sibling, open_store
 from trilake.storage.options import is_storage_option
-from trilake.storage.uri import is_absolute, open_store, split_absolute
+from trilake.storage.uri import is_absolute, split_absolute
 
-__all__ = ["ObjectMeta", "Store", "is_absolute", "is_storage_option", "open_store", "split_absolute"]
+__all__ = ["ObjectMeta", "Store", "is_absolute", "is_storage_option", "open_sibling", "open_store", "split_absolute"]

@@ -152,22 +152,13 @@ class Store(ABC):
         """Whether a folder between the root and the last part of ``key`` is a link, which only file systems have."""
         return False
 
-    def sibling(self, uri: str) -> Store:
-        """A store with the same options at another root, for absolute paths in a log.
-
-        Raises ``OtherStoreError`` for a root of another kind, unless the option ``allow_other_stores`` is ``"true"``:
-        a table in a bucket must not make its readers open files of their own disk.
-        """
-        from trilake.storage import open_store
-        from trilake.storage.uri import check_same_kind
-
-        check_same_kind(self.uri, uri, self.options)
-        return open_store(uri, self.options)
+    def like(self, other: Store) -> Store:
+        """``other`` with what this store adds to the one that it stands before, such as faults; itself by default."""
+        return other
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({masked(self.uri)!r})"
 
+    @abstractmethod
     def __reduce__(self) -> tuple[Any, ...]:
-        from trilake.storage import open_store
-
-        return open_store, (self.uri, dict(self.options))
+        """How another process opens the same store."""

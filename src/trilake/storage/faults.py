@@ -198,10 +198,10 @@ class FaultStore(Store):
     def passes_link(self, key: str) -> bool:
         return self.inner.passes_link(key)
 
-    def sibling(self, uri: str) -> Store:
-        other = FaultStore(self.inner.sibling(uri), before=self.before, sleep=self._sleep)
-        other._state = self._state
-        return other
+    def like(self, other: Store) -> Store:
+        faulty = FaultStore(self.inner.like(other), before=self.before, sleep=self._sleep)
+        faulty._state = self._state
+        return faulty
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process gets the store without the faults: plans, logs and hooks belong to this one.

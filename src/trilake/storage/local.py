@@ -24,7 +24,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 import pyarrow as pa
 
@@ -64,6 +64,9 @@ class LocalStore(Store):
         self.uri = uri
         self.options = dict(options or {})
         self._root = root if root.endswith("/") else root + "/"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalStore, (self.uri, self._root, dict(self.options))
 
     def local_path(self, key: str) -> str:
         return self._root + check_key(key)

@@ -11,12 +11,13 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
 from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
+from trilake.storage.uri import parse_location
 from trilake.storage.writer import AtomicWriter
 
 
@@ -36,10 +37,17 @@ _SPACES: dict[str, _Space] = {}
 _SPACES_LOCK = threading.Lock()
 
 
+def _reopened(uri: str, options: Mapping[str, str]) -> MemoryStore:
+    """The store of that URI in this process."""
+    location = parse_location(uri)
+    return MemoryStore(location.authority, location.path, uri=location.uri, options=options)
+
+
 class MemoryStore(Store):
     """A store in memory; ``clock`` gives the time of writes in milliseconds since the Unix epoch.
 
-    Without a name it is private to this object (and to those made from it by :meth:`sibling` with its own URI).
+    Without a name it is private to this object (and to those made from it by
+    :func:`~trilake.storage.opening.open_sibling` with its own URI).
 
     >>> store = MemoryStore(clock=lambda: 42)
     >>> store.put("a/b", b"xyz")
@@ -64,6 +72,9 @@ class MemoryStore(Store):
         self._clock = clock
         self.uri = uri if uri is not None else f"memory://{name}/{path}".rstrip("/")
         self.options = dict(options or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.uri, dict(self.options))
 
     def read(self, key: str) -> pa.Buffer:
         return self._get(key)[0]

@@ -47,6 +47,7 @@ from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, che
 from trilake.storage.options import store_config
 from trilake.storage.reader import MIN_WINDOW, WindowReader, coalesce
 from trilake.storage.upload import UploadWriter
+from trilake.storage.uri import parse_location
 
 T = TypeVar("T")
 
@@ -119,6 +120,11 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
     return ObjectStore(client(config.retry), once, path, uri, options, ordered=ordered)
 
 
+def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
+    location = parse_location(uri)
+    return open_object_store(location.scheme, location.authority, location.path, location.uri, options)
+
+
 class ObjectStore(Store):
     """A folder of a bucket or container.
 
@@ -153,6 +159,9 @@ class ObjectStore(Store):
         self.options = dict(options)
 
     # --- reading ---
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.uri, dict(self.options))
 
     def read(self, key: str) -> pa.Buffer:
         return self._ask(lambda path: pa.py_buffer(self._client.get(path).bytes()), "read the object", key)

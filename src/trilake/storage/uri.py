@@ -19,9 +19,6 @@ from posixpath import normpath
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from trilake.errors import InvalidArgumentError, OtherStoreError, masked
-from trilake.storage.base import Store
-from trilake.storage.local import LocalStore
-from trilake.storage.memory import MemoryStore
 from trilake.storage.options import ALLOW_OTHER_STORES, allowed
 
 #: Scheme -> the one used in :attr:`Store.uri`.
@@ -125,33 +122,6 @@ def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
     else:
         raise InvalidArgumentError(f"{reference!r} is not an absolute path or URI")
     return location.root, location.path
-
-
-def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
-    """The store whose root is ``uri_or_path``; nothing needs to exist there yet.
-
-    Parameters
-    ----------
-    uri_or_path: a local path (``~`` and relative paths too), ``file:/x``, ``file:///x``, ``memory://name`` (shared
-        within the process), ``s3://``, ``s3a://``, ``gs://``, ``az://container/…`` or
-        ``abfss://container@account.dfs.core.windows.net/…``.
-    options: credentials, region, endpoint and so on for object stores, see :mod:`trilake.storage.options`; environment
-        variables stand in for options that are not given.  Local and memory stores need none and pass them on to
-        :meth:`Store.sibling`.
-
-    Raises ``InvalidArgumentError`` for a location it cannot understand and ``UnknownOptionError`` for an option it does
-    not know.
-    """
-    location = parse_location(uri_or_path)
-    opts = dict(options or {})
-    if location.scheme == "file":
-        return LocalStore(location.uri, "/" + location.path, opts)
-    if location.scheme == "memory":
-        return MemoryStore(location.authority, location.path, uri=location.uri, options=opts)
-    # Loading obstore takes longer than opening a local table, which never needs it.
-    from trilake.storage.object import open_object_store
-
-    return open_object_store(location.scheme, location.authority, location.path, location.uri, opts)
 
 
 def check_same_kind(table_uri: str, other_uri: str, options: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from pyroaring import BitMap64
 
 from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
 from trilake.storage.base import Store
+from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
 
 MAGIC = 1681511377
@@ -126,7 +127,7 @@ class DeletionVectorDescriptor:
             if not is_absolute(path):
                 raise self._error(f"path {path!r} is not absolute")
             root, key = split_absolute(path)
-            return self._load_file(store.sibling(root), key)
+            return self._load_file(open_sibling(store, root), key)
         raise self._error(f"storage type {self.storage_type!r} is unknown")
 
     def _load_inline(self) -> BitMap64:

@@ -24,6 +24,7 @@ from trilake.delta.scan.data_files import read_data_file
 from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
 from trilake.storage.base import Store
+from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
 
 
@@ -32,7 +33,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     if not is_absolute(path):
         return store, path
     root, key = split_absolute(path, decoded=True)
-    return store.sibling(root), key
+    return open_sibling(store, root), key
 
 
 def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:
