@@ -132,8 +132,9 @@ def _v2(log: DeltaLog, extension: str, sidecars: int, *, spelling: str = "{}") -
     for i in range(sidecars):
         piece = files.take(pa.array([r for r in range(files.num_rows) if r % sidecars == i], pa.int64()))
         name = f"{i:08d}-7026-4e79-81be-64bd76c43a11.parquet"
-        log.store.put(f"_delta_log/_sidecars/{name}", parquet(piece))
-        actions.append({"sidecar": {"path": spelling.format(name), "sizeInBytes": 1, "modificationTime": 1}})
+        data = parquet(piece)
+        log.store.put(f"_delta_log/_sidecars/{name}", data)
+        actions.append({"sidecar": {"path": spelling.format(name), "sizeInBytes": len(data), "modificationTime": 1}})
     key = f"_delta_log/{2:020d}.checkpoint.{UUID}.{extension}"
     if extension == "json":
         plain = [_jsonable(r) for r in (others if sidecars else table).to_pylist()]

@@ -136,10 +136,10 @@ def test_the_hint_never_goes_back() -> None:
     log = log_of([add("a")], [add("b")], [add("c")])
     for version, points_at in ((1, 1), (2, 2), (0, 2)):
         write_checkpoint(log, log.snapshot(version), KEEP_ALL)
-        assert log.hint() == points_at
+        assert getattr(log.hint(), "version", None) == points_at
     log.store.put(LAST_CHECKPOINT, b'{"version":77,"size":1}')  # a hint at nothing
     write_checkpoint(log, log.snapshot(1), KEEP_ALL)
-    assert log.hint() == 1
+    assert getattr(log.hint(), "version", None) == 1
 
 
 # --- version 2 -------------------------------------------------------------------------------------------------------

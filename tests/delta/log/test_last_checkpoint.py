@@ -62,11 +62,15 @@ def test_the_checksum_depends_on_content_and_not_on_order(value: dict[str, Any])
 @given(st.integers(0, 2**62), st.integers(0, 2**40), st.none() | st.integers(1, 99))
 def test_a_hint_written_is_read(version: int, size: int, parts: int | None) -> None:
     data = make_hint(version, size=size, size_in_bytes=size, num_add_files=size, parts=parts)
-    assert read_hint(data) == version
+    hint = read_hint(data)
+    assert hint is not None
+    assert (hint.version, hint.num_add_files, hint.size_in_bytes) == (version, size, size)
     parsed = json.loads(data)
     assert parsed["checksum"] == checksum(parsed)
     assert parsed.get("parts") == parts
     damaged = json.dumps({**parsed, "size": size + 1}).encode()
     assert read_hint(damaged) is None
     del parsed["checksum"]
-    assert read_hint(json.dumps(parsed).encode()) == version
+    hint = read_hint(json.dumps(parsed).encode())
+    assert hint is not None
+    assert hint.version == version

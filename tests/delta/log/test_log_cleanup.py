@@ -149,7 +149,7 @@ def test_a_checkpoint_is_made_where_none_would_free_enough() -> None:
     result = cleanup_log(world.log, world.runtime, retention_ms=5 * DAY_MS)
     assert result == planned
     assert result.oldest_version == 23
-    assert world.log.hint() == 28  # the newest, not the one just made
+    assert getattr(world.log.hint(), "version", None) == 28  # the newest, not the one just made
     assert {v: _content(world.log.snapshot(v)) for v in range(24, 30)} == expected
 
 

@@ -42,15 +42,30 @@ _STEP = st.tuples(st.booleans(), _FILE, st.integers(0, 3), st.integers(0, 99))
 
 @st.composite
 def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Commits; no commit holds two actions on one logical file, as the protocol asks of writers."""
+    """Commits; no commit holds two actions on one logical file, as the protocol asks of writers, and a file that gets
+    another vector is removed with the one that it had.
+    """
     out = []
+    live: dict[str, tuple[str, int]] = {}
     for _ in range(draw(st.integers(1, 5))):
         seen: set[tuple[str, int]] = set()
         commit: list[dict[str, Any]] = [{"commitInfo": {}}]
         for is_add, path, vector, size in draw(st.lists(_STEP, max_size=6)):
             if (_canonical(path), vector) in seen:
                 continue
-            seen.add((_canonical(path), vector))
+            name = _canonical(path)
+            spelling, had = live.get(name, (path, vector))
+            if is_add and had != vector:
+                if (name, had) in seen:
+                    continue
+                seen.add((name, had))
+                gone = {} if _VECTORS[had] is None else {"deletionVector": _VECTORS[had]}
+                commit.append(remove(spelling, size=size, **gone))
+            if is_add:
+                live[name] = (path, vector)
+            elif had == vector:
+                live.pop(name, None)
+            seen.add((name, vector))
             extra = {} if _VECTORS[vector] is None else {"deletionVector": _VECTORS[vector]}
             commit.append(add(path, size=size, **extra) if is_add else remove(path, size=size, **extra))
         out.append(commit)

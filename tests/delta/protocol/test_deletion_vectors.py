@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import tracemalloc
 import uuid
 import zlib
@@ -19,6 +21,7 @@ from tests.delta.tables import parquet, table_of
 from trilake.delta.protocol.deletion_vectors import (
     MAGIC,
     DeletionVectorDescriptor,
+    RowSet,
     file_bytes,
     keep_mask,
     row_indexes,
@@ -141,8 +144,8 @@ _GOOD = serialize(BitMap64([3, 5]))
         (_frame(_GOOD)[:-1], {}, "ends before"),
         (b"", {}, "ends before"),
         (b"\1", {}, "ends before"),
-        (_frame(_GOOD), {"cardinality": 3}, "log says 3"),
-        (_frame(_GOOD), {"cardinality": 0}, "log says 0"),
+        (_frame(_GOOD), {"cardinality": 3}, "in the log is 3"),
+        (_frame(_GOOD), {"cardinality": 0}, "in the log is 0"),
         (_frame(_GOOD), {"sizeInBytes": len(_GOOD) + 1}, ".+"),
         (_frame(_GOOD), {"sizeInBytes": 2**31 - 1}, "ends before"),
         (_frame(_GOOD), {"sizeInBytes": 0}, "too small"),
@@ -161,7 +164,7 @@ _GOOD = serialize(BitMap64([3, 5]))
         (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": "abc"}, ".+"),
         (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": ""}, ".+"),
         (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": z85_encode(_GOOD), "sizeInBytes": 4}, ".+"),
-        (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": z85_encode(_GOOD), "cardinality": 1}, "log says 1"),
+        (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": z85_encode(_GOOD), "cardinality": 1}, "in the log is 1"),
     ],
 )
 def test_a_vector_that_is_not_what_the_log_says(content: bytes, change: dict[str, Any], why: str) -> None:
@@ -257,3 +260,50 @@ def test_a_vector_beyond_the_file_is_an_error() -> None:
 def test_all_rows_deleted() -> None:
     table = table_of(pa.table({"a": [0, 1]}), pa.table({"a": [7]}), fields=[_descriptor({0, 1})])
     assert table.to_arrow()["a"].to_pylist() == [7]
+
+
+_READ = """
+import resource, sys
+import pyarrow as pa
+from pyroaring import BitMap64
+from tests.delta.tables import table_of
+from trilake.delta.protocol.deletion_vectors import serialize, store_vectors
+from trilake.errors import DeletionVectorError
+from trilake.storage.memory import MemoryStore
+
+store = MemoryStore()
+deleted = BitMap64(range(2, 1 << 30))
+vector = store_vectors(store, [deleted], lambda: "00000000-0000-4000-8000-000000000000")[0]
+assert vector["sizeInBytes"] < 300_000
+features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+table = table_of(
+    pa.table({"a": range(10)}),
+    fields=[{"deletionVector": vector}],
+    store=store,
+    protocol_action={"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+)
+table.count("a = 1")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for read in (lambda: table.to_arrow(), lambda: table.update({"a": "a + 1"}, "a = 1")):
+    try:
+        read()
+    except DeletionVectorError as e:
+        assert "cardinality" in str(e), e
+    else:
+        raise SystemExit("rows that the file does not have were deleted without a word")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def test_a_small_vector_of_many_rows_takes_little_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", _READ], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 100
+
+
+@given(st.sets(st.integers(0, 300), max_size=60), st.integers(0, 300), st.integers(1, 100))
+def test_rows_are_the_same_whether_they_are_expanded_or_not(rows: set[int], start: int, length: int) -> None:
+    expanded, packed = RowSet(BitMap64(rows)), RowSet(BitMap64(rows))
+    packed._rows = None
+    assert expanded.within(start, length).tolist() == packed.within(start, length).tolist()
+    assert expanded.last == packed.last == max(rows, default=-1)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -30,19 +32,75 @@ from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parq
 from trilake.storage.base import Store
 
 _BATCH_ROWS = 128 * 1024
+#: Tags of ``checkpointMetadata`` that say how many sidecars and files a checkpoint of ours has: a line of it that is
+#: lost would otherwise not be missed.
+SIDECARS_TAG, ADDS_TAG = "trilake.sidecars", "trilake.numOfAddFiles"
 #: The column chunks of each row group.
 Footer = Sequence[Sequence[ColumnChunk]]
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
 
 def read_checkpoint(store: Store, segment: LogSegment) -> State:
-    """The state that the segment's checkpoint holds, without its tombstones."""
+    """The state that the segment's checkpoint holds, without its tombstones.
+
+    Raises ``CorruptLogError`` where the checkpoint is damaged, or not what is known of it beside it: a line that was
+    lost would make a smaller table of it.
+    """
     if segment.checkpoint_version is None:
         return empty_state()
     adds, rare = _read_files(store, segment, "add")
+    _compare(store, segment, adds, rare)
     state = empty_state()
     state = apply(state, _batch(segment.checkpoint_version, rare))
     return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)
+
+
+def _compare(store: Store, segment: LogSegment, adds: pa.Table, rare: Sequence[tuple[str, Any]]) -> None:
+    sidecars = [str(d.get("path") or "") for n, d in rare if n == "sidecar"]
+    names = [unquote(s).rpartition("/")[2] for s in sidecars]
+    differences: list[str] = []
+    hint = segment.hint
+    if hint is not None:
+        found = hint.differences(segment.checkpoint_files, names, adds.num_rows)
+        differences += [f"_last_checkpoint says {d}" for d in found]
+    if segment.checksum is not None and (hint is None or hint.num_add_files is None):
+        differences += _differences_of_checksum(store, segment.checksum.key, adds)
+    for data in (d for n, d in rare if n == "checkpointMetadata"):
+        tags = {str(k): v for k, v in _pairs(data.get("tags"))}
+        own = {"version": data.get("version")} | {t: tags[t] for t in (SIDECARS_TAG, ADDS_TAG) if t in tags}
+        true = {"version": segment.checkpoint_version, SIDECARS_TAG: str(len(names)), ADDS_TAG: str(adds.num_rows)}
+        wrong = [(k, v) for k, v in own.items() if v != true[k]]
+        differences += [f"its checkpointMetadata says {k} {v!r}, not {true[k]!r}" for k, v in wrong]
+    if differences:
+        raise CorruptLogError(
+            f"the checkpoint is not what is known of it: {'; '.join(differences)[:500]}",
+            help="restore the checkpoint from a copy, or move it away if the commits before it are all there; if it is"
+            " known to be right, remove what says otherwise",
+            file=segment.checkpoint_files[0].key,
+            version=segment.checkpoint_version,
+        )
+
+
+def _differences_of_checksum(store: Store, key: str, adds: pa.Table) -> list[str]:
+    """What the version's checksum file says otherwise; nothing where it cannot be read: no reader needs it."""
+    try:
+        stated = orjson.loads(bytes(store.read(key)))
+        counts = {name: stated[name] for name in ("numFiles", "tableSizeBytes")}
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        return []
+    true = {"numFiles": adds.num_rows, "tableSizeBytes": int(pc.sum(adds["size"]).as_py() or 0)}
+    return [
+        f"{key} says {name} {value}, not {true[name]}"
+        for name, value in counts.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0 and value != true[name]
+    ]
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    """A JSON object, or an Arrow map (a list of pairs), as pairs."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return [p for p in value if isinstance(p, tuple)] if isinstance(value, list) else []
 
 
 def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
@@ -85,28 +143,30 @@ def _read_files(store: Store, segment: LogSegment, kind: str) -> tuple[pa.Table,
     sidecars = [d for n, d in rare if n == "sidecar"]
     for sidecar in sidecars:
         key = _sidecar_key(str(sidecar.get("path") or ""), version)
-        found, _ = _read_file(store, key, kind, version)
+        found, _ = _read_file(store, key, kind, version, sidecar.get("sizeInBytes"))
         tables.append(found)
     return pa.concat_tables(tables), rare
 
 
 def _sidecar_key(path: str, version: int) -> str:
-    from urllib.parse import unquote
-
     name = unquote(path).rpartition("/")[2]
     if not name:
         raise CorruptLogError("checkpoint names a sidecar without a path", version=version)
     return f"{SIDECARS}/{name}"
 
 
-def _read_file(store: Store, key: str, kind: str | None, version: int) -> tuple[pa.Table, list[tuple[str, Any]]]:
-    """The file actions of one kind, or of none, and the rare actions."""
+def _read_file(
+    store: Store, key: str, kind: str | None, version: int, size: object = None
+) -> tuple[pa.Table, list[tuple[str, Any]]]:
+    """The file actions of one kind, or of none, and the rare actions; ``size`` is what the file must have."""
     try:
         if key.endswith(".json"):
             batch = (parse_commits if kind else parse_rare)([(version, key, store.read(key))])
             table = batch.remove if kind == "remove" else batch.add
             return table.drop_columns(["version", "order"]), [(n, d) for _, n, d in batch.rare]
         with store.open_input(key) as source:
+            if isinstance(size, int) and size > 0 and size != source.size():
+                raise ValueError(f"it has {source.size()} bytes, the checkpoint says {size}")
             file = open_parquet(source)
             footer = checked_footer(source, file)
             _check_columns(set(file.schema_arrow.names))

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import orjson
 
+from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
 from trilake.delta.log.checkpoint_parts import FileColumns, Piece, file_schema, slices, split, write_parquet
 from trilake.delta.log.log import Snapshot
 from trilake.delta.log.segment import SIDECARS, v2_checkpoint_key
@@ -45,8 +46,9 @@ def write_v2(store: Store, snapshot: Snapshot, whole: Piece, parts: int, runtime
             schema = file_schema(columns, (), files_only=True)
             size = write_parquet(store, key, schema, slices(piece, columns, schema), piece.num_rows)
             sidecars.append({"path": name, "sizeInBytes": size, "modificationTime": store.head(key).modified_ms})
+    counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(whole.adds.num_rows)}
     actions = [
-        ("checkpointMetadata", {"version": snapshot.version}),
+        ("checkpointMetadata", {"version": snapshot.version, "tags": counts}),
         *whole.rare,
         *(("sidecar", s) for s in sidecars),
     ]

@@ -79,9 +79,9 @@ def _without_expired(removes: pa.Table, snapshot: Snapshot, now_ms: int) -> pa.T
 def _points_further(log: DeltaLog, version: int) -> bool:
     """Whether the hint names a newer checkpoint, and one that is there."""
     newest = log.hint()
-    if newest is None or newest <= version:
+    if newest is None or newest.version <= version:
         return False
-    return any(v == newest for v, _ in log.listing(start=newest).checkpoints)
+    return any(v == newest.version for v, _ in log.listing(start=newest.version).checkpoints)
 
 
 def _part_size(snapshot: Snapshot, given: int | None) -> int:

@@ -6,11 +6,14 @@ Protocol: *Last Checkpoint File* and *JSON checksum*.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import orjson
+
+from trilake.storage.base import ObjectMeta
 
 
 def canonical_form(value: Any) -> str:
@@ -50,20 +53,66 @@ def _text(value: str) -> str:
     return f'"{quote(value, safe="-._~")}"'
 
 
-def read_hint(data: bytes) -> int | None:
-    """The version a ``_last_checkpoint`` points at, or ``None`` where the file is damaged: it is only a hint."""
+@dataclass(frozen=True)
+class CheckpointHint:
+    """What ``_last_checkpoint`` says; a count is ``None`` where it states none, or nothing that is a count."""
+
+    version: int
+    size_in_bytes: int | None = None
+    num_add_files: int | None = None
+    #: Name of the top-level file of a checkpoint of version 2, and the names of its sidecars.
+    path: str | None = None
+    sidecars: frozenset[str] | None = None
+
+    def differences(self, files: Sequence[ObjectMeta], sidecars: Sequence[str], num_add_files: int) -> list[str]:
+        """What the hint says otherwise than the checkpoint that it names; empty for a checkpoint of another writer.
+
+        ``files`` are those of the checkpoint, ``sidecars`` the names that it gives, ``num_add_files`` what it holds.
+        """
+        if self.path is not None and self.path not in {f.key.rpartition("/")[2] for f in files}:
+            return []  # of one version there may be two
+        out = []
+        if self.sidecars is not None and self.sidecars != set(sidecars):
+            out.append(
+                f"{len(self.sidecars)} sidecars, of which {len(self.sidecars - set(sidecars))} are not named there"
+            )
+        if self.num_add_files is not None and self.num_add_files != num_add_files:
+            out.append(f"numOfAddFiles {self.num_add_files}, not {num_add_files}")
+        if not sidecars and self.size_in_bytes is not None and self.size_in_bytes != sum(f.size for f in files):
+            out.append(f"sizeInBytes {self.size_in_bytes}, not {sum(f.size for f in files)}")
+        return out
+
+
+def read_hint(data: bytes) -> CheckpointHint | None:
+    """What a ``_last_checkpoint`` says, or ``None`` where the file is damaged: it is only a hint."""
     try:
         hint = orjson.loads(data)
         version = hint["version"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
-    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+    if _count(version) is None:
         return None
     stated = hint.get("checksum")
     try:
-        return None if stated is not None and stated != checksum(hint) else version
-    except RecursionError:  # JSON nested as deep as its parser lets through
+        if stated is not None and stated != checksum(hint):
+            return None
+    except (RecursionError, UnicodeError):  # JSON nested as deep as its parser lets through
         return None
+    v2 = hint.get("v2Checkpoint")
+    v2 = v2 if isinstance(v2, dict) else {}
+    path, sidecars = v2.get("path"), v2.get("sidecarFiles")
+    names = [s.get("path") for s in sidecars if isinstance(s, dict)] if isinstance(sidecars, list) else None
+    return CheckpointHint(
+        version,
+        _count(hint.get("sizeInBytes")),
+        _count(hint.get("numOfAddFiles")),
+        path if isinstance(path, str) else None,
+        None if names is None else frozenset(unquote(n).rpartition("/")[2] for n in names if isinstance(n, str)),
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def make_hint(

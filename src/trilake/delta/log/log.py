@@ -8,7 +8,7 @@ the :class:`Head` of a version: it costs the same whether the table has ten file
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ import pyarrow as pa
 from trilake.delta.engine import Engine
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
-from trilake.delta.log.replay import State, apply, without_touched
+from trilake.delta.log.last_checkpoint import CheckpointHint
+from trilake.delta.log.replay import State, apply, refuse_paths_twice, unreconciled, without_touched
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
     LOG,
@@ -106,8 +107,8 @@ class DeltaLog:
         after = None if start is None else f"{LOG}/{start:020d}"
         return sort_listing(self.store.list(LOG, start_after=after))
 
-    def hint(self) -> int | None:
-        """The version in ``_last_checkpoint``, where the file is there and undamaged."""
+    def hint(self) -> CheckpointHint | None:
+        """What ``_last_checkpoint`` says, where the file is there and undamaged."""
         try:
             return last_checkpoint.read_hint(bytes(self.store.read(LAST_CHECKPOINT)))
         except ObjectNotFoundError:
@@ -122,13 +123,16 @@ class DeltaLog:
 
         Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``LogGapError``.
         """
-        start = self.hint()
-        if start is not None and (version is None or version >= start):
-            found = self.listing(start=start)
+        hint = self.hint()
+        listing = None
+        if hint is not None and (version is None or version >= hint.version):
+            listing = self.listing(start=hint.version)
             # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
-            if any(v >= start for v, _ in found.checkpoints):
-                return choose_segment(found, uri=self.store.uri, version=version)
-        return choose_segment(self.listing(), uri=self.store.uri, version=version)
+            if not any(v >= hint.version for v, _ in listing.checkpoints):
+                listing = None
+        segment = choose_segment(listing or self.listing(), uri=self.store.uri, version=version)
+        named = hint is not None and hint.version == segment.checkpoint_version
+        return replace(segment, hint=hint) if named else segment
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -140,6 +144,7 @@ class DeltaLog:
         """
         segment = self.segment(version)
         state = apply(read_checkpoint(self.store, segment), self._parse(segment.commits))
+        refuse_paths_twice(state.adds, self.store.uri, segment.version)
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def head(self, version: int | None = None) -> Head:
@@ -148,7 +153,7 @@ class DeltaLog:
         Raises as :meth:`snapshot` does.
         """
         segment = self.segment(version)
-        state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
+        state = apply(read_checkpoint_rare(self.store, segment), self._trusted(parse_rare, segment.commits))
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def update(self, old: Snapshot) -> Snapshot:
@@ -163,11 +168,42 @@ class DeltaLog:
             return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
         commits = tuple((v, v, found.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))
+        refuse_paths_twice(state.adds, self.store.uri, max(newer))
         segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
-        return parse_commits(self._contents(commits))
+        return self._trusted(parse_commits, commits)
+
+    def _trusted(
+        self,
+        parse: Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch],
+        commits: Sequence[tuple[int, int, ObjectMeta]],
+    ) -> ActionBatch:
+        """The actions of some commits; of those that a log compaction file stands for without being reconciled, from
+        the commits themselves.
+
+        Which of two actions for one file is the newer one, only the commits know.
+        """
+        batch = parse(self._contents(commits))
+        bad = unreconciled(batch, [last for first, last, _ in commits if last > first])
+        if not bad:
+            return batch
+        contents: list[tuple[int, str, pa.Buffer]] = []
+        for first, last, file in commits:
+            keys = [commit_key(v) for v in range(first, last + 1)] if last in bad else [file.key]
+            try:
+                data = self.read_files(keys)
+            except VersionNotFoundError as e:
+                raise CorruptLogError(
+                    f"the log compaction file is not reconciled, and commits from version {first} to {last} are gone",
+                    help="restore the commits from a copy, or read a version before them",
+                    file=file.key,
+                    version=last,
+                ) from e
+            versions = range(first, last + 1) if last in bad else [last]
+            contents += zip(versions, keys, data, strict=True)
+        return parse(contents)
 
     def _contents(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> list[tuple[int, str, pa.Buffer]]:
         data = self.read_files([c.key for _, _, c in commits])

@@ -7,14 +7,17 @@ the newest of each domain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol, no_rows
+from trilake.errors import CorruptLogError
 from trilake.expr.terms import engine
 
 
@@ -32,6 +35,10 @@ class State:
     metadata: Metadata | None = None
     txns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+_KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
+_ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:)"
 
 
 def empty_state() -> State:
@@ -70,6 +77,70 @@ def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
     offset = pc.struct_field(dv, "offset")
     suffix = pc.fill_null(pc.binary_join_element_wise("@", offset.cast(pa.string()), ""), "")
     return pc.binary_join_element_wise(kind, path, suffix, "")
+
+
+def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
+    """Those of the versions whose actions are not reconciled: with two for one file, or two of a kind that has one."""
+    if not versions:
+        return set()
+    out: set[int] = set()
+    chosen = pa.array(sorted(versions), pa.int64())
+    parts = [t.filter(pc.is_in(t["version"], chosen)) for t in (batch.add, batch.remove)]
+    tables = [pa.table({"v": t["version"], "k": _plain_keys(t)}) for t in parts if t.num_rows]
+    keys = pa.concat_tables([no_rows(_KEYS), *tables])
+    counts = keys.group_by(["v", "k"]).aggregate([([], "count_all")])
+    out |= set(counts.filter(pc.greater(counts["count_all"], 1))["v"].to_pylist())
+    names = {"protocol": None, "metaData": None, "txn": "appId", "domainMetadata": "domain"}
+    seen: set[tuple[int, str, str]] = set()
+    for version, name, data in batch.rare:
+        if version in versions and name in names:
+            field = names[name]
+            key = (version, name, "" if field is None else str(data.get(field)))
+            if key in seen:
+                out.add(version)
+            seen.add(key)
+    return out
+
+
+def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
+    """Raises ``CorruptLogError`` where a file is live twice: with and without a vector, with two, or under two
+    spellings of its path.
+
+    Without vectors and absolute paths, the key of an action is its path, and replay has left one of each.
+    """
+    vectors = adds["deletionVector"]
+    paths = None
+    if vectors.null_count < len(vectors):
+        paths = _one_spelling(adds, uri)
+        with_vector = paths.filter(vectors.is_valid())
+        # Only files with a vector can be there twice, and they are few.
+        suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
+        _refuse_twice(suspects, uri, version)
+    if pc.any(pc.match_substring_regex(adds["path"], _ABSOLUTE)).as_py():
+        _refuse_twice(paths if paths is not None else _one_spelling(adds, uri), uri, version)
+
+
+def _one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
+    """The paths of files as they are below the table, where they are below it."""
+    paths = decoded_paths(adds["path"])
+    if pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py():
+        paths = pc.replace_substring_regex(paths, r"^file:(?://)?/", "/")
+        root = re.sub(r"^file:(?://)?/", "/", unquote(uri)).rstrip("/") + "/"
+        inside = pc.starts_with(paths, root)
+        paths = pc.if_else(inside, pc.utf8_slice_codeunits(paths, len(root)), paths)
+    return paths
+
+
+def _refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
+    counts = pc.value_counts(paths)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if len(twice):
+        raise CorruptLogError(
+            f"a file is in the table twice, so its rows would be read twice: {twice[0].as_py()!r}",
+            help="restore the log from a copy, or read an older version",
+            file=uri,
+            version=version,
+        )
 
 
 def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.errors import LogGapError, TableNotFoundError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta
 
@@ -148,6 +149,9 @@ class LogSegment:
     checkpoint_version: int | None
     checkpoint_files: tuple[ObjectMeta, ...]
     commits: tuple[tuple[int, int, ObjectMeta], ...]
+    #: What is known of the checkpoint beside itself: what ``_last_checkpoint`` says of it, and its version's checksum.
+    hint: CheckpointHint | None = None
+    checksum: ObjectMeta | None = None
 
     @property
     def last_commit(self) -> ObjectMeta | None:
@@ -180,7 +184,8 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     present = sorted(v for v in listing.commits if start <= v <= target)
     if len(present) != target - start + 1:
         _refuse_gap(listing, start, present, target, uri)
-    return LogSegment(target, checkpoint_version, files, _cover(listing, start, target))
+    checksum = None if checkpoint_version is None else listing.checksums.get(checkpoint_version)
+    return LogSegment(target, checkpoint_version, files, _cover(listing, start, target), checksum=checksum)
 
 
 def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int, uri: str) -> NoReturn:

@@ -112,12 +112,26 @@ class DeletionVectorDescriptor:
             vector=self.unique_id[:80],
         )
 
-    def load(self, store: Store) -> BitMap64:
+    def load(self, store: Store, rows: int | None = None) -> BitMap64:
         """The row indexes it deletes.
 
-        ``store`` is the table's.  Raises ``DeletionVectorError`` for a wrong magic, size, CRC or cardinality,
-        ``MissingFileError`` where the file is not there.
+        ``store`` is the table's, ``rows`` the number of rows of the data file where that is known.  Raises
+        ``DeletionVectorError`` for a wrong magic, size, CRC or cardinality, or rows that the file does not have,
+        ``MissingFileError`` where the vector's file is not there.
         """
+        bitmap = self._load(store)
+        if rows is not None:
+            self.check_fits(bitmap, rows)
+        return bitmap
+
+    def check_fits(self, bitmap: BitMap64, rows: int, file: str | None = None) -> None:
+        """Raises ``DeletionVectorError`` where the bitmap deletes a row that a data file of ``rows`` rows has not."""
+        if len(bitmap) and bitmap.max() >= rows:
+            raise self._error(
+                f"cardinality {len(bitmap)}, it deletes row {bitmap.max()} of a file with {rows} rows", file
+            )
+
+    def _load(self, store: Store) -> BitMap64:
         if self.storage_type == "i":
             return self._load_inline()
         if self.storage_type == "u":
@@ -177,7 +191,7 @@ class DeletionVectorDescriptor:
         except Exception as e:  # pyroaring raises bare exceptions for damaged input
             raise self._error(f"bitmap is damaged ({e})", where) from e
         if not consistent:
-            raise self._error(f"it deletes {len(bitmap)} rows, the log says {self.cardinality}", where)
+            raise self._error(f"it deletes {len(bitmap)} rows, its cardinality in the log is {self.cardinality}", where)
         return bitmap
 
 
@@ -245,6 +259,35 @@ def store_vectors(store: Store, bitmaps: Sequence[BitMap64], new_id: Callable[[]
 def row_indexes(bitmap: BitMap64) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The deleted rows of a file, ascending."""
     return np.asarray(bitmap.to_array(), dtype=np.uint64).astype(np.int64)
+
+
+class RowSet:
+    """The rows of a bitmap, looked at a batch at a time: few bytes of runs may stand for billions of rows, which are
+    never all there at once.
+    """
+
+    #: Rows that are expanded at once: 8 MB.
+    _AT_ONCE = 1 << 20
+
+    def __init__(self, bitmap: BitMap64) -> None:
+        self.bitmap = bitmap
+        self._rows = row_indexes(bitmap) if len(bitmap) <= self._AT_ONCE else None
+
+    @property
+    def last(self) -> int:
+        """The greatest row index, -1 where there is none."""
+        return int(self.bitmap.max()) if len(self.bitmap) else -1
+
+    def within(self, start: int, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Those of ``length`` rows from ``start`` on, ascending."""
+        if self._rows is not None:
+            lo, hi = np.searchsorted(self._rows, [start, start + length])
+            return self._rows[lo:hi]
+        return row_indexes(self.bitmap & BitMap64(range(start, start + length)))
+
+    def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
+        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` where all are not."""
+        return keep_mask(self.within(start, length), start, length)
 
 
 def keep_mask(deleted: np.ndarray[Any, np.dtype[np.int64]], start: int, length: int) -> pa.BooleanArray | None:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.delta.protocol.deletion_vectors import keep_mask, row_indexes
+from trilake.delta.protocol.deletion_vectors import RowSet
 from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
 from trilake.delta.scan.data_files import no_columns, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
-from trilake.errors import CorruptFileError, DeletionVectorError, MissingFileError, ObjectNotFoundError, TrilakeError
+from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
 from trilake.storage.base import Store
 
@@ -65,23 +65,19 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
         return
     place, key = locate(store, file.path)
     constants = partition_constants(file, plan)
-    deleted = row_indexes(file.vector.load(store)) if file.vector is not None else None
+    deleted = RowSet(file.vector.load(store)) if file.vector is not None else None
     rows = 0
     with _errors(place, key, plan):
         for start, raw in _batches(place, key, plan, None):
             rows = start + raw.num_rows
             positions = np.arange(start, rows, dtype=np.int64)
-            if deleted is not None and (mask := keep_mask(deleted, start, raw.num_rows)) is not None:
+            if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
                 raw, positions = raw.filter(mask), positions[mask.to_numpy(False)]
             if raw.num_rows:
                 yield positions, _conformed(raw, plan, constants)
-    if deleted is not None and len(deleted) and deleted[-1] >= rows:
-        raise DeletionVectorError(
-            f"deletion vector deletes row {deleted[-1]} of a file with {rows} rows",
-            help="restore the vector's file, or read a version without it",
-            file=f"{place.uri}/{key}",
-            version=plan.version,
-        )
+    if deleted is not None:
+        assert file.vector is not None
+        file.vector.check_fits(deleted.bitmap, rows, f"{place.uri}/{key}")
 
 
 def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:

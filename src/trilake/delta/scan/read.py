@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from trilake.delta.protocol.deletion_vectors import keep_mask, row_indexes
+from trilake.delta.protocol.deletion_vectors import RowSet
 from trilake.delta.protocol.partitions import parse_values
 from trilake.delta.scan.conform import conform_batch
 from trilake.delta.scan.data_files import read_data_file
 from trilake.delta.scan.scan import FileTask, ReadPlan
-from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
+from trilake.errors import MissingFileError, ObjectNotFoundError
 from trilake.storage.base import Store
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
@@ -75,8 +75,8 @@ def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tup
 def _read_rows(
     store: Store, task: FileTask, plan: ReadPlan, threads: bool, *, positions: bool
 ) -> Iterator[tuple[Positions | None, pa.RecordBatch]]:
-    deleted = row_indexes(task.vector.load(store)) if task.vector is not None else None
-    selected = row_indexes(BitMap64.deserialize(task.selected)) if task.selected is not None else None
+    deleted = RowSet(task.vector.load(store)) if task.vector is not None else None
+    selected = RowSet(BitMap64.deserialize(task.selected)) if task.selected is not None else None
     place, key = locate(store, task.path)
     constants = partition_constants(task, plan)
     rows = 0
@@ -84,13 +84,13 @@ def _read_rows(
         for start, raw in read_data_file(place, key, plan, threads=threads):
             rows = start + raw.num_rows
             places = np.arange(start, rows, dtype=np.int64) if positions else None
-            if deleted is not None and (mask := keep_mask(deleted, start, raw.num_rows)) is not None:
+            if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
                 kept = mask.to_numpy(False)
                 raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(kept)))
                 places = places[kept] if places is not None else None
             if selected is not None:
                 assert places is None  # a change feed has no use for them
-                mask = keep_mask(selected, start, raw.num_rows)
+                mask = selected.keep_mask(start, raw.num_rows)
                 raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
             if raw.num_rows:
                 yield places, conform_batch(raw, list(plan.fields), plan.resolver, constants)
@@ -98,13 +98,9 @@ def _read_rows(
         raise MissingFileError(
             "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
         ) from e
-    if deleted is not None and len(deleted) and plan.filter is None and deleted[-1] >= rows:
-        raise DeletionVectorError(
-            f"deletion vector deletes row {deleted[-1]} of a file with {rows} rows",
-            help="restore the vector's file, or read a version without it",
-            file=f"{place.uri}/{key}",
-            version=plan.version,
-        )
+    if deleted is not None and plan.filter is None:
+        assert task.vector is not None
+        task.vector.check_fits(deleted.bitmap, rows, f"{place.uri}/{key}")
 
 
 def read_tasks(

@@ -38,8 +38,9 @@ _SAFE_DIGITS = 15
 
 
 def record_counts(adds: pa.Table) -> pa.ChunkedArray:
-    """``numRecords`` of each file, deleted rows included; null where the statistics do not say."""
-    return _parse(adds["stats"], {"numRecords": "VARCHAR"}, "try_cast(j.numRecords as bigint) as v")["v"]
+    """``numRecords`` of each file, deleted rows included; null where the statistics state no count."""
+    value = "try_cast(j.numRecords as bigint)"
+    return _parse(adds["stats"], {"numRecords": "VARCHAR"}, f"case when {value} >= 0 then {value} end as v")["v"]
 
 
 def _parse(stats: pa.ChunkedArray, structure: Mapping[str, Any], select: str) -> pa.Table:

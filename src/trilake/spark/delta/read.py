@@ -34,6 +34,7 @@ from trilake.delta.scan.scan import (
     vector_count,
 )
 from trilake.delta.scan.skipping import skip_files
+from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark.delta.source import TrilakeDeltaDataSource
@@ -228,7 +229,8 @@ def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence
     values = pa.array([list(t.partition_values.items()) for t in tasks], pa.map_(pa.string(), pa.string()))
     paths, sizes = pa.chunked_array([[t.path for t in tasks]]), pa.chunked_array([[t.size for t in tasks]])
     fields = [schema.field(c) for c in plan.partition_columns]
-    found = _load([t.vector for t in tasks], store)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda t: t.vector.load(store) if t.vector is not None else None, tasks))
     read = StructType(plan.fields)
     return _native_files(
         store,
@@ -283,10 +285,8 @@ def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     column = scan.files["deletionVector"]
     at = np.flatnonzero(pc.is_valid(column).to_numpy())
     found = column.take(pa.array(at)).to_pylist()
-    bitmaps = _load([DeletionVectorDescriptor.from_json(d) for d in found], store)
-    return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}
-
-
-def _load(vectors: Sequence[DeletionVectorDescriptor | None], store: Store) -> list[BitMap64 | None]:
+    vectors = [DeletionVectorDescriptor.from_json(d) for d in found]
+    records = record_counts(scan.files.take(pa.array(at))).to_pylist()
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(lambda d: d.load(store) if d is not None else None, vectors))
+        bitmaps = pool.map(lambda d, rows: d.load(store, rows) if d is not None else None, vectors, records)
+        return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}

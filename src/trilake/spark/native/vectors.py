@@ -30,6 +30,8 @@ ROW_INDEX = "_tmp_metadata_row_index"
 
 _PAGE = 12  # log2 of the rows of a page
 _DENSE_WORDS = 8 << 20  # 64 MiB
+#: Deleted rows in all: each takes 8 bytes while the words are made, though a bitmap of runs is smaller.
+_MOST_ROWS = 64 << 20
 _MOST_WORDS = 64 << 20  # 512 MiB
 #: Up to here the words go with each task; above, they are broadcast, which costs a query 50 ms.
 _SMALL_WORDS = 1 << 20
@@ -61,6 +63,8 @@ def pack(vectors: Sequence[Vector]) -> Words:
     >>> packed.words.to_pylist(), packed.pages
     ([[1, 5]], None)
     """
+    if sum(len(v) for v in vectors) > _MOST_ROWS:
+        raise _too_large()
     rows = [_rows(v) for v in vectors]
     if any(r[-1] >> 50 for r in rows if len(r)):
         raise _too_large()

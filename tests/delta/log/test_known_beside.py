@@ -1,0 +1,134 @@
+"""What is known of a checkpoint beside itself: a line that it lost is missed, and no file is there twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, table_of
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.checksum import of_snapshot, write_checksum
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, SIDECARS, checksum_key, commit_key
+from trilake.errors import CorruptLogError
+from trilake.storage import open_store
+
+V2 = {
+    "delta__checkpointPolicy": "v2",
+    "trilake__checkpoint__topLevelFormat": "json",
+    "trilake__checkpoint__partSize": "2",
+}
+FEATURES = ["v2Checkpoint"]
+VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+
+
+def _v2() -> tuple[DeltaLog, str]:
+    """A log that is a v2 checkpoint of four files in two sidecars, and the key of its manifest."""
+    first = protocol(3, 7, readerFeatures=FEATURES, writerFeatures=FEATURES)
+    log = log_of([first, metadata(**V2), add("a"), add("b")], [add("c"), add("d")])
+    snapshot = log.snapshot()
+    write_checkpoint(log, snapshot, fixed_runtime())
+    write_checksum(log.store, 1, of_snapshot(snapshot, {}))
+    log.store.delete([commit_key(0), commit_key(1)])
+    (key,) = [o.key for o in log.store.list(LOG) if ".checkpoint." in o.key]
+    assert len(list(log.store.list(SIDECARS))) == 2
+    assert log.snapshot().adds.num_rows == 4
+    return log, key
+
+
+def _edit(log: DeltaLog, key: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    actions = [json.loads(line) for line in bytes(log.store.read(key)).splitlines()]
+    log.store.put(key, lines(change(actions)))
+
+
+def _without_sidecar(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    first = next(a for a in actions if "sidecar" in a)
+    return [a for a in actions if a is not first]
+
+
+def _without_tags(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"checkpointMetadata": {"version": 1}} if "checkpointMetadata" in a else a for a in actions]
+
+
+@pytest.mark.parametrize("kept", ["tags", "hint", "checksum"])
+def test_a_manifest_that_lost_a_sidecar_line_is_an_error(kept: str) -> None:
+    log, key = _v2()
+    _edit(log, key, _without_sidecar)
+    if kept != "tags":
+        _edit(log, key, _without_tags)
+    if kept != "hint":
+        log.store.delete([LAST_CHECKPOINT])
+    if kept != "checksum":
+        log.store.delete([checksum_key(1)])
+    with pytest.raises(CorruptLogError, match=r"not what is known.*(not '?2|1 are not named)"):
+        log.snapshot()
+
+
+def test_a_sidecar_of_another_size_is_an_error() -> None:
+    log, key = _v2()
+
+    def shorter(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{"sidecar": {**a["sidecar"], "sizeInBytes": 5}} if "sidecar" in a else a for a in actions]
+
+    _edit(log, key, shorter)
+    with pytest.raises(CorruptLogError, match="bytes, the checkpoint says 5"):
+        log.snapshot()
+
+
+def test_a_manifest_of_another_version_is_an_error() -> None:
+    log, key = _v2()
+    _edit(log, key, lambda actions: [{"checkpointMetadata": {"version": 7}}, *actions[1:]])
+    with pytest.raises(CorruptLogError, match="version 7"):
+        log.snapshot()
+
+
+@pytest.mark.parametrize("name", ["numOfAddFiles", "sizeInBytes"])
+def test_a_checkpoint_is_what_the_hint_says(name: str) -> None:
+    log = log_of([add("a"), add("b")])
+    write_checkpoint(log, log.snapshot(), fixed_runtime())
+    hint = json.loads(bytes(log.store.read(LAST_CHECKPOINT)))
+    del hint["checksum"]
+    log.store.put(LAST_CHECKPOINT, json.dumps({**hint, name: hint[name] + 1}).encode())
+    with pytest.raises(CorruptLogError, match=name):
+        log.snapshot()
+    for none in (-1, "x", None, 1.5, [], True):
+        log.store.put(LAST_CHECKPOINT, json.dumps({**hint, name: none}).encode())
+        assert log.snapshot().adds.num_rows == 2
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        [add("a"), add("a", deletionVector=VECTOR)],
+        [add("a", deletionVector={**VECTOR, "pathOrInlineDv": "y"}), add("a", deletionVector=VECTOR)],
+        [add("a"), add("file:{root}/a")],
+        [add("{root}/a"), add("a", deletionVector=VECTOR)],
+        [add("file://{root}/b%20c"), add("b%20c")],
+    ],
+)
+def test_a_file_that_is_there_twice_is_an_error(twice: list[dict[str, Any]], tmp_path: Any) -> None:
+    features = ["deletionVectors"]
+    first = [protocol(3, 7, readerFeatures=features, writerFeatures=features), metadata()]
+    spelled = json.loads(json.dumps(twice).replace("{root}", str(tmp_path)))
+    log = log_of([*first, spelled[0]], [spelled[1]], store=open_store(tmp_path))
+    before = log.snapshot(0)
+    with pytest.raises(CorruptLogError, match="twice"):
+        log.snapshot()
+    with pytest.raises(CorruptLogError, match="twice"):
+        log.update(before)
+
+
+def test_a_vector_that_follows_another_is_no_file_twice() -> None:
+    features = ["deletionVectors"]
+    first = [protocol(3, 7, readerFeatures=features, writerFeatures=features), metadata()]
+    log = log_of([*first, add("a")], [remove("a"), add("a", deletionVector=VECTOR)])
+    assert log.snapshot().adds.num_rows == 1
+
+
+def test_a_negative_count_of_records_is_none() -> None:
+    table = table_of(pa.table({"a": [1, 2]}), fields=[{"stats": '{"numRecords":-5}'}])
+    assert table.count() == 2
