@@ -22,7 +22,7 @@ from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.options import ALLOW_FOREIGN_FILES
 from trilake.storage.uri import parse_location
-from trilake.table import Explanation, FilterLike, Table
+from trilake.table import Explanation, FilterLike, Table, as_version
 from trilake.timestamps import TimestampLike
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ def _open(
     timestamp: TimestampLike | None,
     storage_options: Mapping[str, str] | None,
 ) -> Table:
+    version = as_version(version)
     store = open_store(uri, dict(storage_options or {}))
     return _find(store, format).open(store, version, timestamp)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +40,24 @@ def _needed(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as e:
         raise InvalidArgumentError(f"{name} is not installed", help=f"pip install {name}, or use to_arrow()") from e
+
+
+def as_version(version: object) -> int | None:
+    """A version that a caller passed, as a number; ``None`` for the newest.
+
+    Raises ``InvalidArgumentError`` for what is no whole number: a text, a fraction, a truth value.
+
+    >>> as_version(3), as_version(None)
+    (3, None)
+    """
+    if version is None:
+        return None
+    if isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_):
+        return int(version)
+    raise InvalidArgumentError(
+        f"version={version!r:.80} is no version of a table",
+        help="pass a whole number; a time goes into timestamp",
+    )
 
 
 @dataclass(frozen=True)

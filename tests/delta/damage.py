@@ -23,9 +23,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tests.delta.tables import add, fixed_runtime, lines, metadata, parquet, protocol
-from tests.mutations import mutated, mutated_parquet
+from tests.mutations import mutated, mutated_json, mutated_parquet
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.checksum import of_snapshot, write_checksum
+from trilake.delta.log.checksum import of_snapshot, validate, write_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key, compacted_key
@@ -60,11 +60,17 @@ def _rows(files: Files) -> pa.Table:
     DeltaLog(store, standard_engine()).head()
     DeltaLog(store, standard_engine()).tombstones(table.snapshot)
     DeltaLog(store, standard_engine()).update(table.snapshot)
+    validate(table.log, table.snapshot)
+    table.history()
+    table.files()
     return rows.sort_by([("a", "ascending")])
 
 
-def _plain(conf: dict[str, str] | None = None, *, v2: bool = False) -> MemoryStore:
-    """Three files, one with a vector in a file, one with an inline vector, in two commits."""
+def _plain(conf: dict[str, str] | None = None, *, v2: bool = False, many: int = 0) -> MemoryStore:
+    """Three files, one with a vector in a file, one with an inline vector, in two commits.
+
+    ``many`` more lines, which change nothing, make the log go through the parser of large logs.
+    """
     store = MemoryStore()
     tables = [pa.table({"a": range(k * 400, k * 400 + 400), "s": [f"s{i % 7}" for i in range(400)]}) for k in range(3)]
     for k, t in enumerate(tables):
@@ -94,7 +100,8 @@ def _plain(conf: dict[str, str] | None = None, *, v2: bool = False) -> MemorySto
         }
         vector = {"deletionVector": vectors[k]} if vectors[k] else {}
         adds.append(add(f"f{k}", size=len(bytes(store.read(f"f{k}"))), stats=json.dumps(stats), **vector))
-    store.put(commit_key(0), lines([*first, *adds[:2]]))
+    more = [{"remove": {"path": f"g{i}", "dataChange": False}} for i in range(many)]
+    store.put(commit_key(0), lines([*first, *adds[:2], *more]))
     store.put(commit_key(1), lines([adds[2], {"txn": {"appId": "x", "version": 1}}]))
     return store
 
@@ -104,6 +111,15 @@ def _with_checkpoint(**conf: str) -> MemoryStore:
     store = _plain(conf, v2=v2)
     log = DeltaLog(store, standard_engine())
     write_checkpoint(log, log.snapshot(), fixed_runtime())
+    return store
+
+
+def _without_hint_checksum() -> MemoryStore:
+    """Of version 2, and its hint as writers leave it that compute no checksum."""
+    store = _with_checkpoint(**_V2)
+    hint = json.loads(bytes(store.read(LAST_CHECKPOINT)))
+    del hint["checksum"]
+    store.put(LAST_CHECKPOINT, json.dumps(hint).encode())
     return store
 
 
@@ -174,6 +190,12 @@ KINDS: dict[str, Kind] = {
     "inline-vector": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"i", "pathOrInlineDv": "', b'"')),
     "vector-descriptor": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"deletionVector": {', b"}")),
     "statistics": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"')),
+    "commit-values": Kind(_plain, _at(commit_key(0)), mutated_json),
+    "many-values": Kind(lambda: _plain(many=1_600), _at(commit_key(0)), mutated_json),
+    "v2-json-values": Kind(lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json"), mutated_json),
+    "last-checkpoint-values": Kind(_without_hint_checksum, _at(LAST_CHECKPOINT), mutated_json, exact=True),
+    "checksum-values": Kind(_with_checksum, _at(checksum_key(1)), mutated_json, exact=True),
+    "compacted-values": Kind(_compacted, _at(compacted_key(0, 1)), mutated_json),
     "data": Kind(_plain, _at("f0"), mutated_parquet, exact=True),
 }
 

@@ -269,6 +269,7 @@ def _file_actions(table: pa.Table, kind: str) -> pa.Table:
         else:
             arrays.append(pa.nulls(len(column), f.type))
     out = pa.Table.from_arrays(arrays, schema=pa.schema(list(type_)))
+    out.validate(full=True)  # Parquet's texts are any bytes until somebody looks
     if out["path"].null_count:
         # A writer that cannot say "no action" writes a struct of nulls; with any content it is an action cut short.
         nameless = out.filter(pc.is_null(out["path"]))

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.errors import InvalidArgumentError
 
 _MAP = pa.map_(pa.string(), pa.string())
 JOB = pa.struct([(n, pa.string()) for n in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")])
@@ -43,6 +44,9 @@ def history(log: DeltaLog, snapshot: Snapshot, limit: int | None = None) -> pa.T
     commits = log.commits(end=snapshot.version)
     times = log.commit_times(commits, snapshot.metadata)
     if limit is not None:
+        given: object = limit
+        if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+            raise InvalidArgumentError(f"limit={limit!r:.80} is no number of commits", help="pass a whole number")
         commits, times = commits[max(0, len(commits) - limit) :], times[max(0, len(times) - limit) :]
     infos = dict(log.parse(commits).of("commitInfo")) if commits else {}
     rows = [_row(v, t, infos.get(v) or {}) for (v, _), t in zip(commits, times, strict=True)]

@@ -40,6 +40,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.storage.base import ObjectMeta, Store
+from trilake.table import as_version
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,10 @@ class DeltaLog:
     def segment(self, version: int | None = None) -> LogSegment:
         """The files that make up ``version``, or the newest one.
 
-        Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``LogGapError``.
+        Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, or ``InvalidArgumentError`` for a
+        version that is no whole number.
         """
+        version = as_version(version)
         hint = self.hint()
         listing = None
         if hint is not None and (version is None or version >= hint.version):

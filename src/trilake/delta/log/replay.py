@@ -48,15 +48,24 @@ def empty_state() -> State:
 
 
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """``path`` fields of actions as file paths: URI-decoded exactly once, ``+`` taken literally."""
+    """``path`` fields of actions as file paths: URI-decoded exactly once, ``+`` taken literally.
+
+    Raises ``CorruptLogError`` for a path that is no text once it is decoded.
+    """
     escaped = pc.match_substring(paths, "%")
     if not pc.any(escaped).as_py():
         return paths
-    return engine.query(
-        # url_decode of DuckDB leaves '+' alone and decodes %XX as UTF-8, which is what RFC 2396 asks for here.
-        "select url_decode(p) as p from t order by i",
-        t=pa.table({"p": paths, "i": pa.array(range(len(paths)), pa.int64())}),
-    )["p"]
+    try:
+        return engine.query(
+            # url_decode of DuckDB leaves '+' alone and decodes %XX as UTF-8, which is what RFC 2396 asks for here.
+            "select url_decode(p) as p from t order by i",
+            t=pa.table({"p": paths, "i": pa.array(range(len(paths)), pa.int64())}),
+        )["p"]
+    except engine.QueryError as e:
+        raise CorruptLogError(
+            f"the path of a file cannot be decoded: {e.message}",
+            help="restore the log from a copy, or read an older version",
+        ) from e
 
 
 def file_keys(actions: pa.Table) -> pa.ChunkedArray:

@@ -95,10 +95,10 @@ class Protocol:
         try:
             reader, writer = data.get("readerFeatures"), data.get("writerFeatures")
             return Protocol(
-                int(data["minReaderVersion"]),
-                int(data["minWriterVersion"]),
-                None if reader is None else tuple(map(str, reader)),
-                None if writer is None else tuple(map(str, writer)),
+                _protocol_version(data["minReaderVersion"]),
+                _protocol_version(data["minWriterVersion"]),
+                None if reader is None else _names(reader, "readerFeatures"),
+                None if writer is None else _names(writer, "writerFeatures"),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise CorruptLogError(f"protocol action is incomplete ({e})", version=version) from e
@@ -179,11 +179,17 @@ class Metadata:
         return {k: v for k, v in out.items() if v is not None}
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _protocol_version(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r:.80} is no version of the protocol")
+    return value
+
+
+def _names(value: Any, field: str = "partitionColumns") -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        raise TypeError("partitionColumns is no list of names")
+        raise TypeError(f"{field} is no list of names")
     return tuple(value)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
-from trilake.storage.base import Store
+from trilake.errors import DeletionVectorError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
+from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
 
@@ -140,7 +140,10 @@ class DeletionVectorDescriptor:
             path = self.path_or_inline_dv
             if not is_absolute(path):
                 raise self._error(f"path {path!r} is not absolute")
-            root, key = split_absolute(path)
+            try:
+                root, key = split_absolute(path)
+            except InvalidArgumentError as e:
+                raise self._error(e.message) from e
             return self._load_file(open_sibling(store, root), key)
         raise self._error(f"storage type {self.storage_type!r} is unknown")
 
@@ -155,6 +158,10 @@ class DeletionVectorDescriptor:
 
     def _load_file(self, store: Store, key: str) -> BitMap64:
         where = f"{store.uri}/{key}"
+        try:
+            check_key(key)
+        except InvalidArgumentError as e:
+            raise self._error(e.message, where) from e
         start = self.offset or 0
         # The head of the file says its version; a vector without an offset starts right behind it.
         start = max(start, 1)

@@ -230,7 +230,7 @@ def parse_schema(text: str, *, version: int | None = None) -> StructType:
     """
     try:
         parsed = _parse_type(orjson.loads(text), 0)
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptLogError(f"schemaString is not a schema ({type(e).__name__}: {e})", version=version) from e
     if not isinstance(parsed, StructType):
         raise CorruptLogError("schemaString is not a struct", version=version)
@@ -239,6 +239,18 @@ def parse_schema(text: str, *, version: int | None = None) -> StructType:
         if (other := seen.setdefault(name.lower(), name)) is not name:
             raise CorruptLogError(f"two columns are named {other!r} and {name!r}", version=version)
     return parsed
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no name of a column")
+    return value
+
+
+def _metadata(value: Any) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise TypeError(f"{value!r:.80} is no metadata of a column")
+    return dict(value or {})
 
 
 def _parse_type(node: Any, depth: int) -> DataType:
@@ -251,10 +263,10 @@ def _parse_type(node: Any, depth: int) -> DataType:
         return StructType(
             tuple(
                 StructField(
-                    str(f["name"]),
+                    _name(f["name"]),
                     _parse_type(f["type"], depth + 1),
                     bool(f.get("nullable", True)),
-                    dict(f.get("metadata") or {}),
+                    _metadata(f.get("metadata")),
                 )
                 for f in node["fields"]
             )

@@ -24,6 +24,7 @@ from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
 from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
 from trilake.storage.base import Store
+from trilake.table import as_version
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
@@ -64,8 +65,8 @@ def plan_changes(
     hold, ``ChangeFeedError`` where the feed was not on all the time.
     """
     latest = log.snapshot()
-    if end is None:
-        end = latest.version
+    first, last = as_version(start), as_version(end)
+    start, end = first or 0, latest.version if last is None else last
     if start < 0 or end < start:
         raise InvalidArgumentError(
             f"versions {start} to {end} are no range", help="pass 0 <= start <= end", file=log.store.uri

@@ -22,18 +22,27 @@ from trilake.delta.protocol.partitions import parse_values
 from trilake.delta.scan.conform import conform_batch
 from trilake.delta.scan.data_files import read_data_file
 from trilake.delta.scan.scan import FileTask, ReadPlan
-from trilake.errors import MissingFileError, ObjectNotFoundError
-from trilake.storage.base import Store
+from trilake.errors import CorruptLogError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
+from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
 
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
-    """The store and key of a decoded path in a log: relative to the table, or absolute."""
-    if not is_absolute(path):
-        return store, path
-    root, key = split_absolute(path, decoded=True)
-    return open_sibling(store, root), key
+    """The store and key of a decoded path in a log: relative to the table, or absolute.
+
+    Raises ``CorruptLogError`` for a path that can be no file's.
+    """
+    try:
+        root, key = split_absolute(path, decoded=True) if is_absolute(path) else (None, path)
+        check_key(key)
+    except InvalidArgumentError as e:
+        raise CorruptLogError(
+            f"the log names {path!r:.200}, which can be no file's path: {e.message}",
+            help="restore the log from a copy, or read an older version",
+            file=store.uri,
+        ) from e
+    return (store if root is None else open_sibling(store, root)), key
 
 
 def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:

@@ -30,6 +30,7 @@ from trilake.delta.protocol.features import check_writable, features_of, with_fe
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.runtime import Runtime
 from trilake.errors import InvalidArgumentError, MissingFileError
+from trilake.table import as_version
 
 #: Missing files that an error names.
 _NAMED = 100
@@ -90,7 +91,7 @@ def restore(
     >>> trilake.open("memory://doc-restore").to_arrow()["n"].to_pylist()
     [1]
     """
-    runtime = runtime or log.engine.runtime
+    runtime, version = runtime or log.engine.runtime, as_version(version)
     if (version is None) == (timestamp_ms is None):
         raise InvalidArgumentError("either the version or the timestamp to restore must be given")
     wanted = version if version is not None else log.version_at(_given(timestamp_ms))
