@@ -17,13 +17,14 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorError, InvalidArgumentError
 
 
 def _two_versions() -> ArrowDeltaTable:
     table = table_of(pa.table({"a": [1]}))
     table.log.store.put(commit_key(1), lines([{"commitInfo": {}}]))
-    return ArrowDeltaTable(table.log.store)
+    return ArrowDeltaTable(table.log.store, standard_engine())
 
 
 @pytest.mark.parametrize("version", ["1", "0", 0.5, 1.0, True, False, [1], b"1"])
@@ -36,7 +37,7 @@ def _two_versions() -> ArrowDeltaTable:
         lambda t, v: t.clone("memory://wrong-shapes", version=v),
         lambda t, v: t.changes(v),
         lambda t, v: t.changes(0, v),
-        lambda t, v: ArrowDeltaTable(t.log.store, version=v),
+        lambda t, v: ArrowDeltaTable(t.log.store, standard_engine(), version=v),
     ],
 )
 def test_a_version_that_is_no_whole_number_is_refused_by_name(
@@ -94,7 +95,7 @@ def test_a_column_of_wrong_kinds_is_corrupt(field: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", ["", "../x", "a//b", "/", "a/../../b", "%00"])
 def test_a_path_that_no_file_has_is_corrupt(path: str) -> None:
-    table = ArrowDeltaTable(log_of([protocol(), metadata(), add(path)]).store)
+    table = ArrowDeltaTable(log_of([protocol(), metadata(), add(path)]).store, standard_engine())
     with pytest.raises(CorruptLogError, match="no file's path"):
         table.to_arrow()
 
@@ -103,7 +104,7 @@ def test_a_path_that_no_file_has_is_corrupt(path: str) -> None:
 def test_a_path_that_is_no_text_is_corrupt(path: str) -> None:
     log = log_of([protocol(), metadata(), add(path)])
     with pytest.raises(CorruptLogError):
-        ArrowDeltaTable(log.store).to_arrow()
+        ArrowDeltaTable(log.store, standard_engine()).to_arrow()
 
 
 def test_a_path_in_a_checkpoint_that_is_no_text_is_corrupt() -> None:
@@ -115,7 +116,7 @@ def test_a_path_in_a_checkpoint_that_is_no_text_is_corrupt() -> None:
     log.store.put(key, broken)
     log.store.delete(["_delta_log/_last_checkpoint"])
     with pytest.raises(CorruptLogError, match=r"(?i)utf"):
-        ArrowDeltaTable(log.store)
+        ArrowDeltaTable(log.store, standard_engine())
 
 
 @pytest.mark.parametrize("place", ["s3://", "file:", "http://x/y", "/"])
@@ -138,4 +139,4 @@ def test_a_data_file_with_two_columns_of_one_name_is_an_error() -> None:
     assert table.to_arrow(columns=["b"]).to_pylist() == [{"b": 3}]
     with pytest.raises(CorruptFileError, match="more than one column"):
         table.update({"b": "b + 1"}, "b = 3")
-    assert DeltaLog(table.log.store).snapshot().version == 0
+    assert DeltaLog(table.log.store, standard_engine()).snapshot().version == 0
