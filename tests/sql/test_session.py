@@ -151,3 +151,22 @@ def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path:
     assert rows(found, f"SELECT a FROM delta.`{tmp_path}/t`") == [(1,)]
     with pytest.raises(TypeError):
         configure_spark_with_delta_pip("no builder")  # type: ignore[arg-type]
+
+
+def test_the_column_about_files_is_there_when_named_and_not_in_a_star(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a, 'x' AS b")
+    found = sql.sql(f"SELECT *, _metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t`")
+    assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "sized"], [(1, "x", True)])
+    found = sql.sql(f"SELECT t.*, t._metadata.file_name LIKE 'part%' AS part FROM delta.`{tmp_path}/t` AS t")
+    assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "part"], [(1, "x", True)])
+
+
+def test_lance_and_trevni_have_names_too(sql: SparkSession) -> None:
+    sql.sql("CREATE TABLE sql_lance USING lance AS SELECT id, id * 2 AS v FROM range(3)")
+    try:
+        sql.sql("INSERT INTO sql_lance VALUES (9, 9)")
+        assert rows(sql, "SELECT count(*) FROM sql_lance VERSION AS OF 1") == [(3,)]
+        assert rows(sql, "DELETE FROM sql_lance WHERE id = 1") == [(1,)]
+        assert rows(sql, "SELECT * FROM sql_lance") == [(0, 0), (2, 4), (9, 9)]
+    finally:
+        sql.sql("DROP TABLE sql_lance")

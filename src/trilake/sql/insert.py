@@ -20,6 +20,7 @@ from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance import frames as lance_frames
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.trevni import write as trevni_write
+from trilake.sql import catalogue
 from trilake.sql.cursor import Cursor
 from trilake.sql.expressions import spans
 from trilake.sql.frames import frame_of, open_delta
@@ -193,6 +194,8 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         schema_mode="merge" if evolve else None,
     )
     write_dataframe(frame, target.path, {}, request, decided=_DECIDED)
+    if evolve:
+        catalogue.refresh(session, target)
 
 
 def _is_null(text: str) -> bool:

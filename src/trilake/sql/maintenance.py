@@ -16,7 +16,7 @@ from trilake.spark.delta.clone import convert_table
 from trilake.spark.delta.maintenance import detail_frame, history_frame, restore_table, vacuum_table
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
-from trilake.sql import describe_other
+from trilake.sql import catalogue, describe_other
 from trilake.sql.frames import iso, log_to_change, moment_ms, open_delta
 from trilake.sql.maintenance_grammar import (
     Convert,
@@ -113,11 +113,14 @@ def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame
 
 
 def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFrame:
+    log = log_to_change(session, target)
     if statement.version is not None:
-        return restore_table(session.spark, log_to_change(session, target), version=statement.version)
-    assert statement.timestamp is not None
-    text = iso(moment_ms(session, statement.timestamp))
-    return restore_table(session.spark, log_to_change(session, target), timestamp=text)
+        done = restore_table(session.spark, log, version=statement.version)
+    else:
+        assert statement.timestamp is not None
+        done = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
+    catalogue.refresh(session, target)
+    return done
 
 
 def _convert(session: SqlSession, statement: Convert) -> DataFrame:

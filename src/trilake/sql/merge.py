@@ -14,6 +14,7 @@ from trilake.errors import AmbiguousMergeError, InvalidArgumentError
 from trilake.spark.delta.merge.frames import Expr
 from trilake.spark.delta.merge.run import SparkMerge, merge_dataframe
 from trilake.spark.session.analysis_errors import unsupported_error
+from trilake.sql import catalogue
 from trilake.sql.cursor import Cursor
 from trilake.sql.dml import Named, assignments, table_alias
 from trilake.sql.expressions import items, requalified, split_names
@@ -168,6 +169,8 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
             done = merge_dataframe(session.spark, table, request)
         except AmbiguousMergeError as e:
             raise unsupported_error(e) from e
+    if merge.evolve:
+        catalogue.refresh(session, target)
     return counts(
         session,
         num_affected_rows=done.num_affected_rows,

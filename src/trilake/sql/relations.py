@@ -34,6 +34,8 @@ class Local:
     frames: dict[str, DataFrame] = field(default_factory=dict)
     #: What each private name stands for in the original text, for messages.
     names: dict[str, str] = field(default_factory=dict)
+    #: Relations whose frames show the column about files: the place of the token, and the name that they have.
+    with_metadata: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -69,7 +71,46 @@ def localized(session: SqlSession, text: str, args: Args = None, *, expression: 
     edits: list[Edit] = []
     for relation in found:
         edits += _edits(session, out, text, tokens, relation, shift, args)
+    edits += _stars(session, out, tokens)
     out.edited = Edited.of(text, edits)
+    return out
+
+
+def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
+    """What keeps the hidden column about files out of ``*``, which a frame has to show; Spark 4 knows ``EXCEPT``."""
+    if not out.with_metadata or session.spark.version.startswith("3."):
+        return []
+    around = _enclosures(tokens)
+    edits = []
+    for i, token in enumerate(tokens):
+        if (
+            token.text != "*"
+            or token.kind != "symbol"
+            or not i
+            or (i + 1 < len(tokens) and tokens[i + 1].upper == "EXCEPT")
+        ):
+            continue
+        before = tokens[i - 1]
+        aliases = [a for place, a in out.with_metadata if around[place] == around[i] and place > i]
+        if before.text == "." and i > 1:
+            aliases = [a for a in aliases if a.lower() == tokens[i - 2].name.lower()]
+        elif not (before.text == "," or before.upper in ("SELECT", "DISTINCT", "ALL")):
+            continue
+        if aliases:
+            hidden = ", ".join(f"{quote_name(a)}.{_METADATA}" for a in aliases)
+            edits.append(Edit(token.end, token.end, f" EXCEPT ({hidden})"))
+    return edits
+
+
+def _enclosures(tokens: Sequence[Token]) -> list[int]:
+    """The position of the bracket that is open around each token, -1 for none."""
+    out, open_ = [], [-1]
+    for i, t in enumerate(tokens):
+        if t.kind == "symbol" and t.text == ")" and len(open_) > 1:
+            open_.pop()
+        out.append(open_[-1])
+        if t.kind == "symbol" and t.text == "(":
+            open_.append(i)
     return out
 
 
@@ -109,6 +150,8 @@ def _edits(
     frame = frame_of_name(session, found, version, ms)
     if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(found, Target):
         frame = with_metadata(frame)
+        if _METADATA in frame.columns:
+            out.with_metadata.append((at, _alias_of(cursor) or relation.parts[-1]))
     private = _private(session, out, frame, text[start:end])
     edits = [Edit(start, end, private)]
     if not relation.aliased and _may_have_alias(tokens, at):
@@ -136,6 +179,15 @@ def with_metadata(frame: DataFrame) -> DataFrame:
         return frame.select("*", _METADATA)
     except Exception:  # noqa: BLE001 - a scan without such a column: then the statement cannot name it either
         return frame
+
+
+def _alias_of(cursor: Cursor) -> str | None:
+    """The name that a relation is given behind it, ``None`` where it is given none."""
+    look = Cursor(cursor.text, cursor.tokens, cursor.at)
+    _past_sample(look)
+    if look.accept("AS") or _alias_follows(look):
+        return look.part()
+    return None
 
 
 def _may_have_alias(tokens: Sequence[Token], at: int) -> bool:

@@ -8,10 +8,12 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import Head
+from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.session.schemas import to_spark
 from trilake.sql.cursor import Cursor
 from trilake.sql.frames import frame_of, open_delta
 from trilake.sql.results import rows
@@ -78,7 +80,7 @@ def _columns(head: Head) -> list[Row]:
     clustered = clustering_columns(head)
     if clustered:
         out += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
-        out += [(path_text(c), sql_type(_at(schema, c)).lower(), None) for c in clustered]
+        out += [(path_text(c), _shown_type(_at(schema, c)), None) for c in clustered]
     return out
 
 
@@ -92,7 +94,14 @@ def _at(schema: StructType, path: tuple[str, ...]) -> StructField:
 
 def _described(field: StructField) -> Row:
     comment = field.metadata.get("comment")
-    return field.name, sql_type(field).lower(), None if comment is None else str(comment)
+    return field.name, _shown_type(field), None if comment is None else str(comment)
+
+
+def _shown_type(field: StructField) -> str:
+    """A column's type as Spark shows it, with its length where it has one."""
+    if TYPE_STRING in field.metadata:
+        return sql_type(field)
+    return to_spark(StructType((field,))).fields[0].dataType.simpleString()
 
 
 def _details(session: SqlSession, target: Target, head: Head) -> list[Row]:
