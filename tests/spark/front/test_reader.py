@@ -227,3 +227,24 @@ def test_char_columns_are_read_padded(session: SparkSession, tmp_path: Path) -> 
     assert df.where("c = 'ab'").count() == 1
     assert df.where("c = 'ab   '").count() == 1
     assert trilake.read(session, path, filter="c = 'ab'").count() == 1
+
+
+def test_a_new_session_needs_no_second_register(session: SparkSession, table: str, tmp_path: Path) -> None:
+    other = session.newSession()
+    assert other.read.format("delta").load(table).where("id = 12").count() == 1
+    other.range(3).write.format("delta").save(str(tmp_path / "t"))
+    assert trilake.open(tmp_path / "t").count() == 3
+
+
+def test_settings_of_files_and_names_on_every_way_in(session: SparkSession, table: str) -> None:
+    ways = {
+        "load": session.read.format("delta").load(table),
+        "schema": session.read.format("delta").schema("id long").load(table),
+        "version": session.read.format("delta").load(f"{table}@v3"),
+        "table": session.table(f"delta.`{table}`"),
+        "toDF": trilake.DeltaTable.forPath(session, table).toDF(),
+    }
+    for way, df in ways.items():
+        files = {r.f.rpartition("/")[2] for r in df.select(F.input_file_name().alias("f")).distinct().collect()}
+        paths = {r.f for r in df.select(F.col("_metadata.file_name").alias("f")).distinct().collect()}
+        assert files == paths == {f.rpartition("/")[2] for f in df.inputFiles()}, way
