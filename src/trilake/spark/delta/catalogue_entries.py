@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import java_session
 from trilake.spark.session.passing import spark_alone
 
 _CATALOG = "spark_catalog"
@@ -65,7 +66,7 @@ def change_columns(spark: SparkSession, parts: list[str], columns: T.StructType)
     catalog, name = _catalog(spark), _identifier(spark, parts)
     found = catalog.getTableMetadata(name).identifier()
     database, table = str(found.database().get()), str(found.table())
-    wanted = spark._jsparkSession.parseDataType(columns.json())
+    wanted = java_session(spark).parseDataType(columns.json())
     for method in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release of Spark
         try:
             getattr(catalog.externalCatalog(), method)(database, table, wanted)
@@ -87,11 +88,11 @@ def decoded(uri: str) -> str:
 
 
 def _catalog(spark: SparkSession) -> Any:
-    return spark._jsparkSession.sessionState().catalog()
+    return java_session(spark).sessionState().catalog()
 
 
 def _identifier(spark: SparkSession, parts: list[str]) -> Any:
-    return spark._jsparkSession.sessionState().sqlParser().parseTableIdentifier(quoted_parts(parts))
+    return java_session(spark).sessionState().sqlParser().parseTableIdentifier(quoted_parts(parts))
 
 
 def _shown(spark: SparkSession, parts: list[str]) -> Entry | None:

@@ -39,6 +39,7 @@ from trilake.spark.delta.read import files_refusal, task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader
 from trilake.spark.native.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import dataset_of, is_connect
+from trilake.spark.session.internals import java_session, jvm, query_execution
 from trilake.spark.session.options import Options
 from trilake.storage.base import Store
 
@@ -146,15 +147,14 @@ def _execution(df: DataFrame) -> Any:
     """How Spark runs the batch.  Raises ``_Unlike`` where ``df`` is not the batch itself."""
     session = df.sparkSession
     context = session.sparkContext
-    found, jvm = context.getLocalProperty(_QUERY_ID), context._jvm
-    assert jvm is not None
+    found = context.getLocalProperty(_QUERY_ID)
     if not found:
         raise _Unlike("no query runs")
-    queries = session._jsparkSession.sharedState().activeStreamingQueries()
-    query = queries.get(jvm.java.util.UUID.fromString(found))
+    queries = java_session(session).sharedState().activeStreamingQueries()
+    query = queries.get(jvm(session).java.util.UUID.fromString(found))
     if query is None:
         raise _Unlike("the query is not known")
-    execution, plan = query.lastExecution(), df._jdf.queryExecution().logical()
+    execution, plan = query.lastExecution(), query_execution(df).logical()
     # The user may have done something to the batch; then it has another plan, or at least other rows.
     if plan.nodeName() != "LogicalRDD" or plan.rdd().id() != execution.toRdd().id():
         raise _Unlike("the frame is not the batch itself")
@@ -201,24 +201,23 @@ def _counter(execution: Any, leaf: Any) -> Any:
 
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
     """The steps over other rows of the same columns."""
-    jvm = df.sparkSession.sparkContext._jvm
-    assert jvm is not None
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    found = frame._jdf.queryExecution().analyzed()
+    java = jvm(df.sparkSession)
+    expressions = java.org.apache.spark.sql.catalyst.expressions
+    found = query_execution(frame).analyzed()
     wanted, given = source.leaf.output(), found.output()
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
         raise _Unlike("the source's columns were declared with other types")
     columns = []
     for i in range(wanted.size()):
         old, new = wanted.apply(i), given.apply(i)
-        none = jvm.scala.Option.empty()
+        none = java.scala.Option.empty()
         columns.append(
-            expressions.Alias(new, old.name(), old.exprId(), old.qualifier(), none, jvm.PythonUtils.toSeq([]))
+            expressions.Alias(new, old.name(), old.exprId(), old.qualifier(), none, java.PythonUtils.toSeq([]))
         )
-    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
-    plan = logical.Project(jvm.PythonUtils.toSeq(columns), found)
+    logical = java.org.apache.spark.sql.catalyst.plans.logical
+    plan = logical.Project(java.PythonUtils.toSeq(columns), found)
     for step in reversed(steps):
-        plan = step.withNewChildren(jvm.PythonUtils.toSeq([plan]))
+        plan = step.withNewChildren(java.PythonUtils.toSeq([plan]))
     return dataset_of(df.sparkSession, plan)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -24,6 +25,7 @@ from trilake.spark.delta.optimize_shuffle import OptimizeRunner
 from trilake.spark.delta.settings import session_log
 from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import java_session
 from trilake.spark.session.optimize_settings import integer, setting
 from trilake.storage import open_store
 
@@ -131,13 +133,16 @@ def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
     """A condition as delta-spark's history shows it: the conjuncts, as Spark prints what it has parsed."""
     if is_connect(spark):
         return conjuncts(explained(spark, condition))
-    todo, out = [spark._jsparkSession.sessionState().sqlParser().parseExpression(condition)], []
-    while todo:
-        node = todo.pop()
-        if node.getClass().getSimpleName() == "And":
-            todo += [node.right(), node.left()]
-        else:
-            out.append(str(node.toString()))
+    try:
+        todo, out = [java_session(spark).sessionState().sqlParser().parseExpression(condition)], []
+        while todo:
+            node = todo.pop()
+            if node.getClass().getSimpleName() == "And":
+                todo += [node.right(), node.left()]
+            else:
+                out.append(str(node.toString()))
+    except Py4JError:
+        return conjuncts(explained(spark, condition))
     return out
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from trilake.delta.commands.write.write import WriteRequest
@@ -19,6 +20,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.internals import java_session
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
@@ -182,7 +184,11 @@ def delta_settings(spark: SparkSession) -> dict[str, str]:
     """
     if is_connect(spark):
         return {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
-    text = str(spark._jsparkSession.conf().getAll().toString())
+    try:
+        text = str(java_session(spark).conf().getAll().toString())
+    except Py4JError:
+        rows = spark.sql("SET").collect()
+        return {str(r[0]): str(r[1]) for r in rows if str(r[0]).startswith(PREFIX)}
     names = set(re.findall(rf"(?:\(|, )({re.escape(PREFIX)}[^\s,()]+) -> ", text))
     return {name: str(spark.conf.get(name)) for name in names}
 

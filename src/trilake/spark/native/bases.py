@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import connect_plan
 
 #: Most frames kept, and most bytes of their manifests: 300,000 files or so, 200 MB of the driver's heap.
 _MOST_FRAMES = 16
@@ -114,7 +115,7 @@ def base_frame(
     if is_connect(spark):
         # The server reads the manifest whenever it analyses a plan with this relation in it; all such plans refer to
         # the relation's object.
-        weakref.finalize(frame._plan, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(connect_plan(frame), shutil.rmtree, folder, ignore_errors=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)  # read entirely when the frame was made
     if keep:

@@ -24,6 +24,7 @@ from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.predicate import Opaque
 from trilake.spark.session.compat import is_column, is_connect
+from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
 
 #: Where Spark's own expressions are; what is elsewhere is somebody's function.
@@ -110,8 +111,10 @@ def read_condition(
 
 def column_sql(column: Column) -> str | None:
     """The text of a column as Spark shows it, which may be no SQL; ``None`` on Spark Connect."""
-    java = getattr(column, "_jc", None)
-    return None if java is None else str(java.toString())
+    try:
+        return str(java_column(column).toString())
+    except Py4JError:
+        return None
 
 
 def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filter | None:
@@ -142,7 +145,7 @@ def _analysed(spark: SparkSession, column: Column, schema: StructType, alias: st
         return None
     frame = empty_frame(spark, schema)
     named = frame if alias is None else frame.alias(alias)
-    plan = named.where(column)._jdf.queryExecution().analyzed()
+    plan = query_execution(named.where(column)).analyzed()
     try:
         expression = plan.condition()
         nodes = orjson.loads(expression.toJSON())
@@ -162,8 +165,8 @@ def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-unt
         return spark.createDataFrame([], wanted)
     from pyspark.sql import DataFrame  # the classic one: its Java frame costs a millisecond, createDataFrame thirty
 
-    java = spark._jsparkSession
-    rows = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    java = java_session(spark)
+    rows = jvm(spark).java.util.ArrayList()
     return DataFrame(java.createDataFrame(rows, java.parseDataType(wanted.json())), spark)
 
 

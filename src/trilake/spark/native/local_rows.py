@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
 from trilake.spark.session.compat import is_connect, to_arrow
+from trilake.spark.session.internals import query_execution
 
 #: What rows given as literals look like in an optimized plan, and the steps that may stand above them: none of them
 #: makes more rows, runs Python, or says how many files are wanted.
@@ -24,9 +26,12 @@ def few_rows(df: DataFrame) -> pa.Table | None:
     """
     if is_connect(df.sparkSession):
         return None
-    plan = df._jdf.queryExecution().optimizedPlan()
-    while plan.nodeName() in _STEPS:
-        plan = plan.children().head()
-    if plan.nodeName() not in _LEAVES or int(plan.stats().sizeInBytes()) > _MOST_BYTES:
-        return None
+    try:
+        plan = query_execution(df).optimizedPlan()
+        while plan.nodeName() in _STEPS:
+            plan = plan.children().head()
+        if plan.nodeName() not in _LEAVES or int(plan.stats().sizeInBytes()) > _MOST_BYTES:
+            return None
+    except Py4JError:
+        return None  # a job finds out what these rows are
     return to_arrow(df)

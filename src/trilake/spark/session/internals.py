@@ -1,11 +1,17 @@
 """All that the Spark layer uses of PySpark's and the JVM's private names, each with what is done where it is not there.
 
-Tried on PySpark 4.3.0.  Nothing else under ``spark/`` names a private field: a release that renames one changes this
-module, and until then costs speed, never rows.
+Tried on PySpark 4.3.0.  Nothing else under ``spark/`` names a private field, except for ``compat.py``, which has what
+differs between releases: a release that renames one changes this module, and until then costs speed, never rows.  What
+is not there raises :class:`InternalsError`, one of py4j's errors, so that one ``except Py4JError`` covers both.
 
 | what | private names | without it |
 |---|---|---|
-| the plan of a frame | ``_jdf.queryExecution()`` | :class:`InternalsError`; callers go the way of Spark Connect |
+| the plan of a frame | ``_jdf.queryExecution()`` | sizes, literals and keys are not known; rows go through a job |
+| the text of a column | ``_jc``, analysed plans | no file is chosen by it |
+| how Spark parses and keeps names | ``_jsparkSession.sessionState()`` | what SQL shows is read instead |
+| settings of the session in one call | ``_jsparkSession.conf()`` | SQL's ``SET`` is read instead |
+| the batch of a stream | ``activeStreamingQueries``, ``lastExecution`` | its rows come through the Python source |
+| whether delta-spark's jar is there | ``_jvm``, its class loader | the name ``delta`` is registered |
 | columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
 """
@@ -16,7 +22,8 @@ import logging
 import threading
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from trilake.spark.session.compat import dataset_of, is_connect
 
@@ -25,7 +32,7 @@ _lock = threading.Lock()
 _said: set[str] = set()
 
 
-class InternalsError(Exception):
+class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
     """A private name of Spark is not there, or does not do what it did; never shown to a user."""
 
 
@@ -52,6 +59,28 @@ def java_session(spark: SparkSession) -> Any:
     if found is None:
         raise InternalsError("the session has no JVM")
     return found
+
+
+def java_column(column: Column) -> Any:
+    """The JVM's column.  Raises :class:`InternalsError` on Spark Connect."""
+    found = getattr(column, "_jc", None)
+    if found is None:
+        raise InternalsError("the column is none of the JVM's")
+    return found
+
+
+def knows_class(spark: SparkSession, name: str) -> bool:
+    """Whether the driver's JVM has a class; a Connect server cannot be asked."""
+    try:
+        jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JError:  # InternalsError, or what py4j makes of ClassNotFoundException
+        return False
+    return True
+
+
+def connect_plan(df: DataFrame) -> Any:
+    """The plan that a frame of Spark Connect keeps on this side; ``None`` for a classic frame."""
+    return getattr(df, "_plan", None)
 
 
 def query_execution(df: DataFrame) -> Any:

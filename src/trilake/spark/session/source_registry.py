@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
+from trilake.spark.session.internals import knows_class
 from trilake.spark.session.source_api import HAS_DATA_SOURCES, DataSource
 
 _log = logging.getLogger("trilake.spark")
@@ -33,11 +34,4 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
 
 def _owns_delta(spark: SparkSession) -> bool:
     """Whether delta-spark's jar is on the class path; a Connect server cannot be asked, and decides by itself."""
-    jvm = getattr(spark, "_jvm", None)
-    if jvm is None:
-        return False
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_SPARK)
-    except Exception:  # noqa: BLE001 - py4j wraps ClassNotFoundException
-        return False
-    return True
+    return knows_class(spark, _DELTA_SPARK)

@@ -22,6 +22,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyroaring import BitMap64
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +60,7 @@ from trilake.spark.delta.merge.tasks import CLAUSE, OLD, ROW_ID, SOURCE, MergeTa
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
+from trilake.spark.session.internals import items_of, query_execution
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
@@ -489,18 +491,17 @@ def _text(condition: Expr) -> str:
 def _plan_bytes(frame: DataFrame) -> int:
     """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known, or where
     a step may make many rows of one."""
-    java = getattr(frame, "_jdf", None)
-    if java is None:
+    try:
+        plan = query_execution(frame).optimizedPlan()
+        todo = [plan]
+        while todo:
+            node = todo.pop()
+            if node.nodeName() not in _STEADY:
+                return sys.maxsize
+            todo += items_of(node.children())
+        return int(str(plan.stats().sizeInBytes()))
+    except Py4JError:
         return sys.maxsize
-    plan = java.queryExecution().optimizedPlan()
-    todo = [plan]
-    while todo:
-        node = todo.pop()
-        if node.nodeName() not in _STEADY:
-            return sys.maxsize
-        children = node.children()
-        todo += [children.apply(i) for i in range(children.size())]
-    return int(str(plan.stats().sizeInBytes()))
 
 
 def _row_bytes(frame: DataFrame) -> int:

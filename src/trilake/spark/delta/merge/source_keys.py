@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
@@ -20,6 +19,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.errors import TrilakeError
 from trilake.spark.native.columns import empty_frame
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import connect_plan, query_execution
 from trilake.spark.session.schemas import from_spark
 
 #: What expressions call a table that has no alias.
@@ -76,14 +76,13 @@ def _resolves(source: DataFrame, column: Column) -> bool:
 
 def _alias_of(frame: DataFrame) -> str | None:
     """The alias that a frame was given last, before columns were added to it; ``None`` where it has none."""
-    java: Any = getattr(frame, "_jdf", None)
-    if java is None:  # Spark Connect, where the plan is Python's
-        plan: Any = getattr(frame, "_plan", None)
+    plan = connect_plan(frame)
+    if plan is not None:  # Spark Connect, where the plan is Python's
         while type(plan).__name__ == "WithColumns":
             plan = plan._child
         return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None
     try:
-        attributes = java.queryExecution().analyzed().output()
+        attributes = query_execution(frame).analyzed().output()
         parts = attributes.apply(0).qualifier()
         return str(parts.apply(parts.size() - 1)) if parts.size() else None
     except Py4JError:
@@ -99,7 +98,7 @@ def _analysed(
     target = empty_frame(spark, schema)
     named = target if alias is None else target.alias(alias)
     try:
-        plan = named.join(source, condition)._jdf.queryExecution().analyzed()
+        plan = query_execution(named.join(source, condition)).analyzed()
         return str(plan.condition().get().sql())
     except (Py4JError, PySparkException):
         return None  # the join itself will say what is wrong, or is described otherwise
