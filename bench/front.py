@@ -1,0 +1,148 @@
+"""``spark.read.format("delta")``, the first line of most jobs, beside Spark's read of the very same Parquet files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import trilake
+from bench.delta import spark
+from bench.harness import Benchmark, Contender, data
+from bench.lineitem import lineitem_files
+from bench.native import table
+from trilake.delta.protocol.schema import from_arrow
+
+_FILES, _ROWS = 8, 2_000_000
+#: Files of the pruning benchmark, and rows of each.
+_MANY, _EACH = 10_000, 100
+_PLAIN, _DELETED = 'spark.read.format("delta")', 'spark.read.format("delta"), 1 % deleted'
+_ID = "b6d3b7c2-4a0e-4c39-9c1f-0e6d7a1f2b55"
+
+
+def _parquet() -> DataFrame:
+    return spark().read.parquet(str(lineitem_files(_ROWS, files=_FILES)))
+
+
+def _delta(deleted: float) -> DataFrame:
+    return spark().read.format("delta").load(str(table(deleted=deleted)))
+
+
+def _group(df: DataFrame) -> None:
+    df.groupBy("l_returnflag").agg(F.sum("l_extendedprice")).collect()
+
+
+def _hash(df: DataFrame) -> None:
+    df.select(F.bit_xor(F.xxhash64(*df.columns))).collect()
+
+
+def _point(df: DataFrame) -> None:
+    df.where("l_orderkey = 1234567").collect()
+
+
+def _count(df: DataFrame) -> None:
+    df.count()
+
+
+_QUERIES: dict[str, tuple[Callable[[DataFrame], None], str]] = {
+    "groupby": (_group, "group-by on 2 of 16 columns"),
+    "hash": (_hash, "hash of all 16 columns"),
+    "point": (_point, "one key"),
+    "count": (_count, "count of all rows"),
+}
+
+
+def _prepare() -> None:
+    table(deleted=0.0)
+    table(deleted=0.01)
+    trilake.register(spark())
+
+
+def many_files(folder: Path, files: int, each: int) -> None:
+    """A Delta table of small files of consecutive ids, each with its bounds in the log."""
+    actions: list[dict[str, object]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": _ID,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": from_arrow(pa.schema({"id": pa.int64(), "s": pa.string()})).json(),
+                "partitionColumns": [],
+                "configuration": {},
+                "createdTime": 0,
+            }
+        },
+    ]
+    for i in range(files):
+        ids = range(i * each, (i + 1) * each)
+        name = f"part-{i:05d}.parquet"
+        pq.write_table(pa.table({"id": ids, "s": [f"value {j}" for j in ids]}), folder / name)
+        stats = {
+            "numRecords": each,
+            "minValues": {"id": ids[0]},
+            "maxValues": {"id": ids[-1]},
+            "nullCount": {"id": 0, "s": 0},
+        }
+        size = (folder / name).stat().st_size
+        add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+        actions.append({"add": {**add, "stats": json.dumps(stats)}})
+    log = folder / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020d}.json").write_text("".join(json.dumps(a) + "\n" for a in actions))
+
+
+def _many() -> Path:
+    return data(f"many-files-{_MANY}-{_EACH}", lambda folder: many_files(folder, _MANY, _EACH))
+
+
+def _one_of_many() -> object:
+    """What a reader that knew the file would do."""
+    return spark().read.parquet(str(_many() / "part-00000.parquet")).where("id = 5").collect()
+
+
+def _pruned() -> object:
+    return spark().read.format("delta").load(str(_many())).where("id = 5").collect()
+
+
+def _planned_before(frames: list[DataFrame]) -> object:
+    if not frames:
+        frames.append(spark().read.format("delta").load(str(_many())))
+    return frames[0].where("id = 5").collect()
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    """Queries of 2M rows, read anew each time, and a point lookup in 10,000 files."""
+    for name, (query, what) in _QUERIES.items():
+        yield Benchmark(
+            name,
+            f"{what}, {_ROWS:,} rows in {_FILES} files, read and queried",
+            [
+                Contender("spark parquet", lambda q=query: q(_parquet())),  # type: ignore[misc]
+                Contender(_PLAIN, lambda q=query: q(_delta(0.0))),  # type: ignore[misc]
+                Contender(_DELETED, lambda q=query: q(_delta(0.01))),  # type: ignore[misc]
+            ],
+            baseline="spark parquet",
+            targets={_PLAIN: 1.05, _DELETED: 1.15},
+            setup=_prepare,
+            rounds=15,
+            warmups=3,
+        )
+    frames: list[DataFrame] = []
+    yield Benchmark(
+        "prune",
+        f"one id in {_MANY:,} files, which Spark's plan leaves out all but one of",
+        [
+            Contender("spark parquet, told the one file", _one_of_many),
+            Contender("load and where", _pruned),
+            Contender("where on a frame", lambda: _planned_before(frames)),
+        ],
+        baseline="spark parquet, told the one file",
+        setup=lambda: (_many(), trilake.register(spark())),
+        rounds=5,
+        warmups=2,
+    )
