@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from trilake.sql.candidates import candidates
+from trilake.sql.change_grammar import parse_delete, parse_update
 from trilake.sql.create_grammar import parse_create
 from trilake.sql.cursor import Cursor, SyntaxProblem
-from trilake.sql.dml import parse_delete, parse_update
 from trilake.sql.expressions import literal, requalified
 from trilake.sql.insert import parse_inserts
+from trilake.sql.kinds import kind
 from trilake.sql.maintenance_grammar import (
     Convert,
     Detail,
@@ -21,8 +22,7 @@ from trilake.sql.maintenance_grammar import (
     Vacuum,
     parse_maintenance,
 )
-from trilake.sql.merge import parse_merge
-from trilake.sql.statements import kind
+from trilake.sql.merge_grammar import parse_merge
 from trilake.sql.tokens import tokenize
 
 

@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 from trilake.sql.cursor import Cursor
 from trilake.sql.jvm import Entry, Relation, decoded
 from trilake.sql.session import SqlSession
-from trilake.sql.tokens import quote_name
+from trilake.sql.tokens import AFTER_RELATION, quote_name
 
 _log = logging.getLogger("trilake.sql")
 _TRAVEL = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
@@ -95,15 +95,13 @@ def _travel_end(text: str, end: int) -> int | None:
 
 
 def _has_alias(text: str, end: int) -> bool:
-    from trilake.sql.relations import _AFTER
-
     cursor = _cursor_at(text, end)
     if cursor.accept("TABLESAMPLE"):
         cursor.brackets()
     if cursor.is_any("AS"):
         return True
     token = cursor.token
-    return token is not None and token.is_name and (token.kind == "quoted" or token.upper not in _AFTER)
+    return token is not None and token.is_name and (token.kind == "quoted" or token.upper not in AFTER_RELATION)
 
 
 def find_entry(session: SqlSession, database: str | None, table: str) -> Entry | None:

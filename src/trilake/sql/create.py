@@ -12,8 +12,7 @@ from trilake.sql.create_grammar import Create, parse_create
 from trilake.sql.create_table import create_as_select, create_like, create_plain
 from trilake.sql.cursor import Cursor, SyntaxProblem
 from trilake.sql.expressions import with_parameters
-from trilake.sql.relations import names_ours
-from trilake.sql.select import query
+from trilake.sql.relations import names_ours, query
 from trilake.sql.session import Args, SqlSession
 from trilake.sql.targets import FORMATS, Target, path_target, resolve
 from trilake.sql.tokens import Token, depths, tokenize

@@ -26,8 +26,8 @@ from trilake.sql import catalogue
 from trilake.sql.create_grammar import Column, Create
 from trilake.sql.create_other import create_other
 from trilake.sql.create_place import Place, named, place_of_new
+from trilake.sql.relations import query
 from trilake.sql.results import nothing
-from trilake.sql.select import query
 from trilake.sql.session import SqlSession
 from trilake.sql.targets import Target, View, resolve
 from trilake.storage import open_store

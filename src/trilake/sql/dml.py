@@ -16,8 +16,8 @@ from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.cursor import Cursor
-from trilake.sql.expressions import has_query, requalified, spans
+from trilake.sql.change_grammar import Change
+from trilake.sql.expressions import has_query, requalified
 from trilake.sql.frames import open_delta
 from trilake.sql.judge import check_condition, check_values
 from trilake.sql.lance_changes import delete_lance, update_lance
@@ -27,62 +27,6 @@ from trilake.sql.session import SqlSession
 from trilake.sql.table_of import known_table
 from trilake.sql.targets import Target, full_parts
 from trilake.sql.tokens import tokenize
-
-
-@dataclass(frozen=True)
-class Change:
-    """A DELETE or UPDATE as it was written: values are texts by the parts of the column's name."""
-
-    parts: tuple[str, ...]
-    alias: str | None
-    values: tuple[tuple[tuple[str, ...], str], ...]
-    condition: str | None
-
-
-def parse_delete(cursor: Cursor) -> Change:
-    """``DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
-    cursor.expect("DELETE", "FROM")
-    parts, alias = cursor.name(), table_alias(cursor, "WHERE")
-    return Change(parts, alias, (), _where(cursor))
-
-
-def parse_update(cursor: Cursor) -> Change:
-    """``UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
-    cursor.expect("UPDATE")
-    parts, alias = cursor.name(), table_alias(cursor, "SET")
-    cursor.expect("SET")
-    start, end = cursor.until("WHERE")
-    return Change(parts, alias, assignments(cursor.text[start:end]), _where(cursor))
-
-
-def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
-    """``a = 1, b.c = d`` as names and values.  Raises ``SyntaxProblem``."""
-    out = []
-    for a, b in spans(Cursor(text)):
-        cursor = Cursor(text[a:b])
-        name = cursor.name()
-        if not cursor.accept_symbol("=") and not cursor.accept_symbol("=="):
-            cursor.fail()
-        out.append((name, cursor.rest()))
-    return tuple(out)
-
-
-def table_alias(cursor: Cursor, *words: str) -> str | None:
-    """The name that a table gets for the time of a statement, if the next word is not one of ``words``."""
-    if cursor.accept("AS"):
-        return cursor.part()
-    token = cursor.token
-    if token is None or not token.is_name or (token.kind == "word" and token.upper in words):
-        return None
-    return cursor.part()
-
-
-def _where(cursor: Cursor) -> str | None:
-    if cursor.accept("WHERE"):
-        return cursor.rest()
-    cursor.end()
-    return None
-
 
 # --- what a condition says of the table's columns --------------------------------------------------------------------
 

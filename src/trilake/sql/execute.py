@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -14,10 +15,15 @@ from trilake.sql.session import Args, SqlSession
 from trilake.sql.tokens import quote_name
 
 
-def execute_immediate(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
+def execute_immediate(
+    session: SqlSession,
+    cursor: Cursor,
+    args: Args,
+    *,
+    run: Callable[[SqlSession, str, Args], DataFrame],
+    concerns: Callable[[SqlSession, str], bool],
+) -> DataFrame | None:
     """Run the text of a statement that names our tables; ``None`` where it names none."""
-    from trilake.sql.statements import run_text  # late: a statement inside of a statement
-
     start, end = cursor.until("INTO", "USING")
     text = session.value(cursor.text[start:end], args)
     into: list[tuple[str, ...]] = []
@@ -27,9 +33,9 @@ def execute_immediate(session: SqlSession, cursor: Cursor, args: Args) -> DataFr
     given: Args = None
     if cursor.accept("USING"):
         given = _parameters(session, cursor.rest(), args)
-    if not isinstance(text, str) or not _ours(session, text):
+    if not isinstance(text, str) or not (concerns(session, text) or names_ours(session, text)):
         return None
-    frame = run_text(session, text, given)
+    frame = run(session, text, given)
     if not into:
         return frame
     found = frame.limit(2).collect()
@@ -41,12 +47,6 @@ def execute_immediate(session: SqlSession, cursor: Cursor, args: Args) -> DataFr
     for name, value in zip(into, values, strict=True):
         session.run(f"SET VAR {'.'.join(map(quote_name, name))} = {literal(session, value)}")
     return frame.limit(0)
-
-
-def _ours(session: SqlSession, text: str) -> bool:
-    from trilake.sql.statements import concerns
-
-    return concerns(session, text) or names_ours(session, text)
 
 
 def _parameters(session: SqlSession, text: str, args: Args) -> Args:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from trilake.sql.change_grammar import parse_delete, parse_update
 from trilake.sql.cursor import Cursor
-from trilake.sql.dml import parse_delete, parse_update
 from trilake.sql.insert import parse_inserts
-from trilake.sql.merge import parse_merge
-from trilake.sql.relations import localized
-from trilake.sql.select import run_local
+from trilake.sql.kinds import kind
+from trilake.sql.merge_grammar import parse_merge
+from trilake.sql.relations import localized, run_local
 from trilake.sql.session import SqlSession
-from trilake.sql.statements import kind
 from trilake.sql.tokens import quote_name, tokenize
 
 

@@ -25,8 +25,8 @@ from trilake.sql.cursor import Cursor
 from trilake.sql.expressions import spans
 from trilake.sql.frames import frame_of, open_delta
 from trilake.sql.places import Edit, Edited
+from trilake.sql.relations import query
 from trilake.sql.results import nothing
-from trilake.sql.select import query
 from trilake.sql.session import Args, SqlSession
 from trilake.sql.table_of import known_table
 from trilake.sql.targets import Target

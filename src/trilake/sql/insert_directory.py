@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from trilake.sql.cursor import Cursor
-from trilake.sql.select import query
+from trilake.sql.relations import query
 from trilake.sql.session import Args, SqlSession
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
@@ -14,14 +13,12 @@ from trilake.spark.lance import jobs as lance_jobs
 from trilake.spark.lance.merge_job import merge_insert
 from trilake.sql.cursor import Cursor
 from trilake.sql.expressions import has_query, requalified
+from trilake.sql.merge_grammar import Merge, When
 from trilake.sql.results import counts
 from trilake.sql.session import SqlSession
 from trilake.sql.targets import Target
 from trilake.sql.tokens import depths
 from trilake.storage import open_store
-
-if TYPE_CHECKING:
-    from trilake.sql.merge import Merge, When
 
 
 def delete_lance(session: SqlSession, target: Target, condition: str | None) -> DataFrame:

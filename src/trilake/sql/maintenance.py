@@ -96,7 +96,7 @@ def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOp
 def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame:
     inventory = None
     if statement.inventory is not None:
-        from trilake.sql.select import query  # late: queries lead to everything
+        from trilake.sql.relations import query  # late: queries lead to everything
 
         inventory = query(session, statement.inventory)
     frame = vacuum_table(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql import DataFrame
 
-from trilake.delta.commands.merge.clauses import Action, Clause, Kind
+from trilake.delta.commands.merge.clauses import Clause
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.scan.scan import read_schema
@@ -15,126 +13,17 @@ from trilake.spark.delta.merge.frames import Expr
 from trilake.spark.delta.merge.run import SparkMerge, merge_dataframe
 from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.sql import catalogue
-from trilake.sql.cursor import Cursor
-from trilake.sql.dml import Named, assignments, table_alias
-from trilake.sql.expressions import items, requalified, split_names
+from trilake.sql.dml import Named
+from trilake.sql.expressions import requalified
 from trilake.sql.frames import open_delta
 from trilake.sql.lance_changes import merge_lance
-from trilake.sql.relations import Local, local_views, localized
+from trilake.sql.merge_grammar import Merge, When
+from trilake.sql.relations import Local, local_views, localized, query
 from trilake.sql.results import counts
-from trilake.sql.select import query
 from trilake.sql.session import SqlSession
 from trilake.sql.table_of import known_table
 from trilake.sql.targets import full_parts, path_target
 from trilake.sql.tokens import quote_name, tokenize
-
-#: What one clause says, as texts: names of columns in parts.
-Values = tuple[tuple[tuple[str, ...], str], ...]
-
-
-@dataclass(frozen=True)
-class When:
-    """A WHEN clause as it was written; ``values`` are ``None`` for a star and for a delete."""
-
-    kind: Kind
-    action: Action
-    condition: str | None
-    values: Values | None
-    excluded: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Merge:
-    """A MERGE as it was written.  ``source`` is a query in brackets, or a name with its version."""
-
-    parts: tuple[str, ...]
-    alias: str | None
-    source: str
-    source_parts: tuple[str, ...] | None
-    source_alias: str | None
-    condition: str
-    clauses: tuple[When, ...]
-    evolve: bool
-
-
-def parse_merge(cursor: Cursor) -> Merge:
-    """Raises ``SyntaxProblem``."""
-    cursor.expect("MERGE")
-    evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
-    cursor.expect("INTO")
-    parts, alias = cursor.name(), table_alias(cursor, "USING")
-    cursor.expect("USING")
-    source_parts = None
-    if cursor.is_symbol("("):
-        start, end = cursor.brackets()
-        source = f"({cursor.text[start:end]})"
-    else:
-        first = cursor.at
-        source_parts = cursor.name()
-        if not cursor.is_any("AS"):
-            cursor.until("AS", "ON") if _travels(cursor) else None
-        source = cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
-    source_alias = table_alias(cursor, "ON")
-    cursor.expect("ON")
-    start, end = cursor.until("WHEN")
-    condition = cursor.text[start:end]
-    clauses = []
-    while cursor.is_any("WHEN"):
-        clauses.append(_when(cursor))
-    cursor.end()
-    return Merge(parts, alias, source, source_parts, source_alias, condition, tuple(clauses), evolve)
-
-
-def _travels(cursor: Cursor) -> bool:
-    return cursor.is_any("FOR") or any(
-        cursor.is_word(w, "AS", "OF") for w in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
-    )
-
-
-def _when(cursor: Cursor) -> When:
-    cursor.expect("WHEN")
-    kind: Kind = "matched"
-    if cursor.accept("NOT"):
-        cursor.expect("MATCHED")
-        kind = "not_matched"
-        if cursor.accept("BY"):
-            if cursor.accept("SOURCE"):
-                kind = "not_matched_by_source"
-            else:
-                cursor.expect("TARGET")
-    else:
-        cursor.expect("MATCHED")
-    condition = None
-    if cursor.accept("AND"):
-        start, end = cursor.until("THEN")
-        condition = cursor.text[start:end]
-    cursor.expect("THEN")
-    if cursor.accept("DELETE"):
-        return When(kind, "delete", condition, None)
-    if cursor.accept("UPDATE"):
-        cursor.expect("SET")
-        if cursor.accept_symbol("*"):
-            return When(kind, "update", condition, None, _excluded(cursor))
-        start, end = cursor.until("WHEN")
-        return When(kind, "update", condition, assignments(cursor.text[start:end].rstrip("; \n\t")))
-    cursor.expect("INSERT")
-    if cursor.accept_symbol("*"):
-        return When(kind, "insert", condition, None, _excluded(cursor))
-    names = split_names(items(cursor.text[slice(*cursor.brackets())]))
-    cursor.expect("VALUES")
-    values = items(cursor.text[slice(*cursor.brackets())])
-    if len(names) != len(values):
-        raise InvalidArgumentError(
-            f"INSERT of a MERGE names {len(names)} columns and gives {len(values)} values", help="give one for each"
-        )
-    return When(kind, "insert", condition, tuple(zip(names, values, strict=True)))
-
-
-def _excluded(cursor: Cursor) -> tuple[str, ...]:
-    if not cursor.accept("EXCEPT"):
-        return ()
-    return tuple(path_text(n) for n in split_names(items(cursor.text[slice(*cursor.brackets())])))
-
 
 # --- running it ------------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,8 @@ from trilake.sql import catalogue
 from trilake.sql.cursor import Cursor
 from trilake.sql.expressions import with_parameters
 from trilake.sql.frames import frame_of, log_to_change, open_delta
-from trilake.sql.relations import names_ours
+from trilake.sql.relations import names_ours, query, run_local
 from trilake.sql.results import nothing, rows
-from trilake.sql.select import query, run_local
 from trilake.sql.session import Args, SqlSession
 from trilake.sql.targets import Target, View, resolve
 from trilake.sql.tokens import quote_name
@@ -21,10 +20,6 @@ from trilake.sql.tokens import quote_name
 def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     """Run one of these; ``None`` where it is Spark's."""
     cursor = Cursor(text)
-    if cursor.accept("EXECUTE", "IMMEDIATE"):
-        from trilake.sql.execute import execute_immediate
-
-        return execute_immediate(session, cursor, args)
     _judge(session, text)
     if cursor.accept("EXPLAIN"):
         return _explain(session, cursor, args)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from pyspark.errors import ParseException, PySparkException
 
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.sql.cursor import SyntaxProblem
+from trilake.sql.local import Local
 from trilake.sql.places import Place, place_of
-
-if TYPE_CHECKING:
-    from trilake.sql.relations import Local
 
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
 

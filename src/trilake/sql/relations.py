@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError
@@ -16,36 +16,16 @@ from trilake.sql import jvm
 from trilake.sql.candidates import candidates
 from trilake.sql.cursor import Cursor
 from trilake.sql.frames import changes_of, frame_of, moment_ms
+from trilake.sql.local import Local
 from trilake.sql.places import Edit, Edited
+from trilake.sql.problems import in_place
 from trilake.sql.session import Args, SqlSession
 from trilake.sql.targets import Target, View, full_parts, resolve
-from trilake.sql.tokens import Token, quote_name, tokenize
+from trilake.sql.tokens import AFTER_RELATION, Token, quote_name, tokenize
 
 #: Functions that stand for the changes of a table.
 CHANGES = ("table_changes", "table_changes_by_path")
 _METADATA = "_metadata"
-
-
-@dataclass
-class Local:
-    """A text whose relations are private names, and the frames that these stand for."""
-
-    edited: Edited
-    frames: dict[str, DataFrame] = field(default_factory=dict)
-    #: What each private name stands for in the original text, for messages.
-    names: dict[str, str] = field(default_factory=dict)
-    #: Relations whose frames show the column about files: the place of the token, and the name that they have.
-    with_metadata: list[tuple[int, str]] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        """The text for Spark."""
-        return self.edited.text
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything of ours was named."""
-        return bool(self.edited.edits)
 
 
 def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = None) -> bool:
@@ -272,8 +252,6 @@ def frame_of_name(
         raise InvalidArgumentError(
             f"{'.'.join(found.parts)} is a view, and a view has no versions", help="name the version inside the view"
         )
-    from trilake.sql.views import view_frame  # late: a view's text is a query again
-
     return view_frame(session, found)
 
 
@@ -306,17 +284,7 @@ def _alias_follows(cursor: Cursor) -> bool:
     token = cursor.token
     if token is None or not token.is_name:
         return False
-    return token.kind == "quoted" or token.upper not in _AFTER
-
-
-#: Words that may follow a relation and are no name of it.
-_AFTER = frozenset(
-    (
-        *("WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "UNION", "EXCEPT"),
-        *("INTERSECT", "MINUS", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI", "ON"),
-        *("USING", "WINDOW", "LATERAL", "PIVOT", "UNPIVOT", "WHEN", "SELECT", "INSERT", "MAP", "REDUCE", "QUALIFY"),
-    )
-)
+    return token.kind == "quoted" or token.upper not in AFTER_RELATION
 
 
 @contextmanager
@@ -325,3 +293,59 @@ def local_views(session: SqlSession, *parts: Local) -> Iterator[None]:
     frames = {name: frame for part in parts for name, frame in part.frames.items()}
     with session.private_views(frames):
         yield
+
+
+# --- queries and views -----------------------------------------------------------------------------------------------
+
+
+def query(session: SqlSession, text: str, args: Args = None) -> DataFrame:
+    """The rows of a query that may name our tables.
+
+    Raises what Spark raises, with places in the text as it was given.
+    """
+    return run_local(session, localized(session, text, args), args)
+
+
+def run_local(session: SqlSession, local: Local, args: Args = None, *, before: str = "", after: str = "") -> DataFrame:
+    """Run a text whose tables are private names, with more text around it."""
+    with local_views(session, local):
+        try:
+            return session.run(before + local.text + after, args)
+        except PySparkException as e:
+            raise in_place(e, local, shift=len(before)) from None
+
+
+def view_frame(session: SqlSession, view: View) -> DataFrame:
+    """The rows of a view."""
+    with at_home(session, view):
+        frame = query(session, view.text)
+    if view.entry is not None:
+        return _as_declared(frame, view.entry)
+    return frame if view.columns is None else frame.toDF(*view.columns)
+
+
+@contextmanager
+def at_home(session: SqlSession, view: View) -> Iterator[None]:
+    """The database in which a view was made is the current one, for the time of the block."""
+    spark = session.spark
+    before = str(spark.catalog.currentDatabase())
+    if view.database.lower() == before.lower():
+        yield
+        return
+    spark.catalog.setCurrentDatabase(view.database)
+    try:
+        yield
+    finally:
+        spark.catalog.setCurrentDatabase(before)
+
+
+def _as_declared(frame: DataFrame, entry: jvm.Entry) -> DataFrame:
+    """The columns under the names and types that the view shows."""
+    given, shown = jvm.view_columns(entry)
+    if not given:
+        given = list(frame.columns)
+    columns = [
+        f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
+        for have, (name, kind) in zip(given, shown, strict=False)
+    ]
+    return frame.selectExpr(*columns)

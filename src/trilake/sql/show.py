@@ -16,8 +16,8 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.cursor import Cursor
 from trilake.sql.frames import frame_of, open_delta
+from trilake.sql.relations import query
 from trilake.sql.results import rows
-from trilake.sql.select import query
 from trilake.sql.session import SqlSession
 from trilake.sql.show_create import show_create, sql_type, table_properties
 from trilake.sql.show_partitions import show_partitions

@@ -21,17 +21,17 @@ from trilake.sql.cursor import Cursor, SyntaxProblem
 from trilake.sql.expressions import with_parameters
 from trilake.sql.frame_arguments import formatted
 from trilake.sql.identifiers import with_identifiers
+from trilake.sql.kinds import kind
 from trilake.sql.maintenance_grammar import parse_maintenance
 from trilake.sql.problems import syntax_error
 from trilake.sql.relations import names_ours
 from trilake.sql.session import Args, SqlSession
-from trilake.sql.tokens import Token, depths, tokenize
+from trilake.sql.tokens import Token, tokenize
 
 #: Runs a statement of one kind; ``None`` hands it to Spark as it is.
 Handler: TypeAlias = Callable[[SqlSession, str, Args], DataFrame | None]
 
 _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "CONVERT", "GENERATE", "REORG", "FSCK"))
-_CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
 
 
 def action(
@@ -105,23 +105,6 @@ def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
     )
 
 
-def kind(tokens: Sequence[Token]) -> str:
-    """The word that says what a statement does: for ``WITH`` and ``FROM``, the change behind them, if there is one.
-
-    >>> kind(tokenize("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a")), kind(tokenize("(SELECT 1)"))
-    ('INSERT', '(')
-    """
-    if not tokens:
-        return ""
-    word = tokens[0].upper or tokens[0].text
-    if word in ("WITH", "FROM"):
-        for i, (t, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
-            follows = tokens[i + 1].upper if i + 1 < len(tokens) else ""
-            if depth == 0 and t.upper in _CHANGES and follows in ("INTO", "OVERWRITE", "FROM", "WITH"):
-                return t.upper
-    return word
-
-
 # --- who runs what ---------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +115,7 @@ def _judged(session: SqlSession, text: str) -> None:
 
 
 def _query(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.select import query
+    from trilake.sql.relations import query
 
     return query(session, text, args)
 
@@ -148,7 +131,8 @@ def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.dml import parse_delete, run_delete
+    from trilake.sql.change_grammar import parse_delete
+    from trilake.sql.dml import run_delete
 
     _judged(session, text)
     change = parse_delete(Cursor(with_parameters(session, text, args)))
@@ -156,7 +140,8 @@ def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.dml import parse_update, run_update
+    from trilake.sql.change_grammar import parse_update
+    from trilake.sql.dml import run_update
 
     _judged(session, text)
     change = parse_update(Cursor(with_parameters(session, text, args)))
@@ -164,7 +149,8 @@ def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.merge import parse_merge, run_merge
+    from trilake.sql.merge import run_merge
+    from trilake.sql.merge_grammar import parse_merge
 
     cursor = Cursor(with_parameters(session, text, args))
     if not cursor.is_word("MERGE", "WITH"):  # older releases do not know schema evolution
@@ -200,6 +186,15 @@ def _show(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
     _judged(session, text)
     return run_show(session, text)
+
+
+def _execute(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.execute import execute_immediate
+
+    cursor = Cursor(text)
+    if not cursor.accept("EXECUTE", "IMMEDIATE"):
+        return None
+    return execute_immediate(session, cursor, args, run=run_text, concerns=concerns)
 
 
 def _other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
@@ -240,8 +235,9 @@ _HANDLERS: dict[str, Handler] = {
     "DESCRIBE": _show,
     "DESC": _show,
     "SHOW": _show,
+    "EXECUTE": _execute,
     **dict.fromkeys(
-        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "EXECUTE", "BEGIN", "MSCK", "LOAD"),
+        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "BEGIN", "MSCK", "LOAD"),
         _other,
     ),
 }

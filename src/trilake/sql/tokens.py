@@ -148,3 +148,13 @@ def string_literal(text: str) -> str:
 def quote_name(part: str) -> str:
     """A part of a name in backquotes."""
     return "`" + part.replace("`", "``") + "`"
+
+
+#: Words that may follow a relation and are no name of it.
+AFTER_RELATION = frozenset(
+    (
+        *("WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "UNION", "EXCEPT"),
+        *("INTERSECT", "MINUS", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI", "ON"),
+        *("USING", "WINDOW", "LATERAL", "PIVOT", "UNPIVOT", "WHEN", "SELECT", "INSERT", "MAP", "REDUCE", "QUALIFY"),
+    )
+)

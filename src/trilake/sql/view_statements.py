@@ -15,9 +15,8 @@ from trilake.errors import InvalidArgumentError
 from trilake.sql import jvm
 from trilake.sql.cursor import Cursor
 from trilake.sql.expressions import spans
-from trilake.sql.relations import names_ours
+from trilake.sql.relations import names_ours, query
 from trilake.sql.results import nothing
-from trilake.sql.select import query
 from trilake.sql.session import SqlSession, TempView
 from trilake.sql.targets import find_entry
 from trilake.sql.tokens import Token, quote_name
