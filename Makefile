@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 LOCKED := $(VENV)/.trilake-locked
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types contracts doctest check soak interop bench protos clean lock
+.PHONY: help venv demo test lint format types contracts doctest check soak interop matrix bench protos clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,9 @@ soak: $(LOCKED) ## Run the randomized tests for long (hours, with more examples)
 interop: $(LOCKED) ## Run the tests with other implementations, pylance 0.8.19 in its own environment
 	@scripts/interop $(ARGS)
 
+matrix: $(LOCKED) ## Run every public call on every release of Spark, write docs/compatibility.md (ARGS="spark-3.5 ...")
+	@scripts/matrix $(ARGS)
+
 bench: $(LOCKED) ## Run the benchmarks (ARGS="name --json out.json" for some of them)
 	@$(PY) -m bench $(ARGS)
 
@@ -60,6 +63,6 @@ protos: $(LOCKED) ## Make the Python modules of Lance's messages anew, after a c
 	@scripts/protos
 
 clean: ## Remove .venv and everything that was generated
-	rm -rf $(VENV) .venv-interop dist build bench-data demo-data spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) .venv-interop .venv-matrix dist build bench-data demo-data spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

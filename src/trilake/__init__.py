@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trilake.spark.delta.table import DeltaTable
     from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
     from trilake.spark.front.foreach_batch import foreach_batch
+    from trilake.spark.front.start import session
     from trilake.spark.front.streams import stream_lag, write_stream
     from trilake.sql.install import install, uninstall
     from trilake.table import Explanation, Table
@@ -46,6 +47,7 @@ _HOME = {
     "open": "trilake.api",
     "read": "trilake.api",
     "register": "trilake.api",
+    "session": "trilake.spark.front.start",
     "unregister": "trilake.api",
     "write": "trilake.api",
     "install": "trilake.sql.install",
@@ -90,6 +92,7 @@ __all__ = [
     "open",
     "read",
     "register",
+    "session",
     "stream_lag",
     "uninstall",
     "unregister",
@@ -109,7 +112,14 @@ def __getattr__(name: str) -> Any:
         return import_module(f"trilake.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'trilake' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    try:
+        value = getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        from trilake.errors import MissingDependencyError
+
+        raise MissingDependencyError.of("PySpark", "spark", "Spark sessions") from e
     globals()[name] = value
     return value
 

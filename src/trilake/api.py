@@ -339,7 +339,9 @@ def read(
     Arrow; :func:`explain` says which way is taken.
     """
     from trilake.spark.delta.read import read_dataframe
+    from trilake.spark.session.storage import session_options
 
+    storage_options = session_options(spark, uri, storage_options)
     table = _open(uri, format, version, timestamp, storage_options)
     if table.format == "lance":
         from trilake.lance.table import LanceTable
@@ -372,7 +374,9 @@ def explain(
     Parameters are those of :func:`read`.  :meth:`trilake.table.Table.explain` says the same of files without Spark.
     """
     from trilake.spark.delta.read import explain_read
+    from trilake.spark.session.storage import session_options
 
+    storage_options = session_options(spark, uri, storage_options)
     table = _open(uri, format, version, timestamp, storage_options)
     if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
         return table.explain(filter)
@@ -510,8 +514,16 @@ def convert_to_delta(
 def register(spark: SparkSession) -> list[str]:
     """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.front.register`.
 
-    Returns the format names that were registered.
+    The session is looked at once.  A local one whose tasks nobody has told an interpreter gets that of this process.
+
+    Returns the format names that were registered.  Raises ``MissingDependencyError`` without PySpark, and
+    ``UnsupportedSparkError`` for a PySpark that is too old and for a local session whose tasks run an interpreter that
+    cannot do the work.
     """
+    from trilake.spark.session.checks import check_pyspark, check_session
+
+    check_pyspark()
+    check_session(spark)
     from trilake.spark.front import register as module
 
     return module.register(spark)

@@ -115,9 +115,18 @@ class UnsupportedExpressionError(ExpressionError):
 
 
 class MissingDependencyError(TrilakeError, ImportError):
-    """A package that this call needs is not installed; the help says what to install."""
+    """A package that this call needs is not installed; the help says what to install.
+
+    >>> print(MissingDependencyError.of("protobuf", "lance", "Lance datasets"))
+    [MISSING_DEPENDENCY] Lance datasets need protobuf, which is not installed. Help: pip install "trilake[lance]"
+    """
 
     code = "MISSING_DEPENDENCY"
+
+    @classmethod
+    def of(cls, package: str, extra: str, what: str) -> MissingDependencyError:
+        """The error for ``what``, in the plural, that needs a package of one of our extras."""
+        return cls(f"{what} need {package}, which is not installed", help=f'pip install "trilake[{extra}]"')
 
 
 class UnsupportedSparkError(TrilakeError):

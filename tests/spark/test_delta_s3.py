@@ -19,3 +19,61 @@ def test_dataframes_to_s3_and_back(spark: SparkSession, s3_options: Mapping[str,
     df.write.format("delta").mode("append").options(**s3_options).save(uri)
     assert spark.read.format("delta").options(**s3_options).load(uri).count() == 20
     assert trilake.DeltaTable.forPath(spark, uri, dict(s3_options)).detail().collect()[0].numFiles == 8
+
+
+def test_names_of_tables_on_s3(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
+    """A write by name has its credentials from its options, and its name from the first moment on."""
+    trilake.register(spark)
+    uri = "s3://lake/spark/named"
+    df = spark.range(10).selectExpr("id", "id % 2 AS p")
+    df.write.format("delta").options(**s3_options).option("path", uri).saveAsTable("on_s3")
+    df.write.format("delta").mode("append").options(**s3_options).saveAsTable("on_s3")
+    df.writeTo("on_s3_too").using("delta").options(**s3_options).option("path", uri + "2").create()
+    df.writeTo("on_s3_too").options(**s3_options).append()
+    assert trilake.open(uri, storage_options=s3_options).count() == 20
+    assert trilake.open(uri + "2", storage_options=s3_options).count() == 20
+    # Without credentials nothing is written, and no name is left behind.
+    for name, save in (("lost", "saveAsTable"), ("lost_too", "create")):
+        try:
+            if save == "saveAsTable":
+                df.write.format("delta").option("path", "s3://nowhere-at-all/t").options(**_REFUSED).saveAsTable(name)
+            else:
+                df.writeTo(name).using("delta").option("path", "s3://nowhere-at-all/t").options(**_REFUSED).create()
+        except trilake.TrilakeError:
+            assert not spark.catalog.tableExists(name)
+        else:
+            raise AssertionError("a write without a store went well")
+    for name in ("on_s3", "on_s3_too"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+_REFUSED = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "allow_http": "true", "max_retries": "0", "retry_timeout": "1s"}
+
+
+def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
+    """Hadoop's settings of the session reach reads, writes, commands and names."""
+    settings = {
+        "fs.s3a.access.key": s3_options["AWS_ACCESS_KEY_ID"],
+        "fs.s3a.secret.key": s3_options["AWS_SECRET_ACCESS_KEY"],
+        "fs.s3a.endpoint": s3_options["AWS_ENDPOINT_URL"],
+        "fs.s3a.endpoint.region": "us-east-1",
+        "fs.s3a.path.style.access": "true",
+    }
+    trilake.register(spark)
+    df = spark.range(10).selectExpr("id", "id % 2 AS p")
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        trilake.write(df, "s3a://lake/spark/conf")
+        df.write.format("delta").mode("append").save("s3a://lake/spark/conf")
+        assert trilake.read(spark, "s3a://lake/spark/conf").count() == 20
+        assert spark.read.format("delta").load("s3a://lake/spark/conf").count() == 20
+        trilake.DeltaTable.forPath(spark, "s3a://lake/spark/conf").delete("p = 0")
+        df.write.format("delta").option("path", "s3a://lake/spark/conf-named").saveAsTable("conf_named")
+        assert trilake.DeltaTable.forName(spark, "conf_named").toDF().count() == 10
+        assert spark.table("conf_named").count() == 10
+        spark.sql("DROP TABLE conf_named")
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+    assert trilake.open("s3://lake/spark/conf", storage_options=s3_options).count() == 10

@@ -9,9 +9,8 @@ from __future__ import annotations
 import struct
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError, Message
-
 from trilake.errors import TrilakeError, UnsupportedProtocolError
+from trilake.lance.proto import DecodeError, Message
 
 MAGIC = b"LANC"
 FOOTER = struct.Struct("<qhh4s")

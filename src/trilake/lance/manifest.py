@@ -18,14 +18,12 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
-from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]
-from google.protobuf.message import Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 from pyroaring import BitMap, FrozenBitMap
 
 from trilake.errors import CorruptLogError, UnsupportedProtocolError
 from trilake.lance import framing
 from trilake.lance.dictionaries import decode_dictionaries, encode_dictionaries
+from trilake.lance.proto import Message, UnknownFieldSet, varint
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.schema import LanceSchema
 

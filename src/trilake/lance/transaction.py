@@ -22,8 +22,6 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from trilake.errors import (
     CorruptLogError,
@@ -49,6 +47,7 @@ from trilake.lance.manifest import (
     parse_manifest,
     serialise_manifest,
 )
+from trilake.lance.proto import DecodeError, UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.proto import transaction_pb2 as tx
 from trilake.lance.runtime import Runtime

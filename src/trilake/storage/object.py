@@ -43,8 +43,9 @@ from trilake.errors import (
     UnknownOutcomeError,
     masked,
 )
+from trilake.storage.aws_profiles import profile_options
 from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
-from trilake.storage.options import store_config
+from trilake.storage.options import from_hadoop, is_credential, store_config
 from trilake.storage.reader import MIN_WINDOW, WindowReader, coalesce
 from trilake.storage.upload import UploadWriter
 from trilake.storage.uri import parse_location
@@ -97,7 +98,10 @@ os.register_at_fork(after_in_child=_Process.after_fork)
 
 def open_object_store(scheme: str, authority: str, path: str, uri: str, options: Mapping[str, str]) -> ObjectStore:
     """The store for the parts of a location; see :func:`trilake.storage.open_store`."""
-    config = store_config(scheme, options)
+    if scheme == "s3":
+        options = _with_profile(options)
+    config = store_config(scheme, options, authority)
+    provider = _static_keys(config.config) if scheme == "s3" else None
 
     def client(retry: Mapping[str, object]) -> Any:
         try:
@@ -107,6 +111,7 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
                 config=dict(config.config),  # type: ignore[call-overload]
                 client_options=dict(config.client),
                 retry_config=dict(retry) or None,
+                **({} if provider is None else {"credential_provider": provider}),
             )
         except UnknownConfigurationKeyError as e:
             raise UnknownOptionError(_first_line(e), help="see trilake.storage.options", store=uri) from e
@@ -123,6 +128,31 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
 def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
     location = parse_location(uri)
     return open_object_store(location.scheme, location.authority, location.path, location.uri, options)
+
+
+def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
+    """The options, and behind them what an AWS profile says."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    named = given.get("aws_profile")
+    found = profile_options(named, os.environ, credentials=any(is_credential(n) for n in given if n != "aws_profile"))
+    stated = {n.removeprefix("aws_") for n in from_hadoop(given)}
+    stated |= {"endpoint"} if "endpoint_url" in stated else set()
+    kept = {name: value for name, value in found.items() if name.removeprefix("aws_") not in stated}
+    plain = {name: value for name, value in options.items() if name.lower() != "aws_profile"}
+    if kept.get("aws_endpoint", "").startswith("http://"):
+        kept["allow_http"] = "true"
+    return {**kept, **plain}
+
+
+def _static_keys(config: Mapping[str, str]) -> Callable[[], Any] | None:
+    """Keys that came without a session token, where the environment has one that belongs to others."""
+    plain = {name.removeprefix("aws_"): value for name, value in config.items()}
+    key, secret = plain.get("access_key_id"), plain.get("secret_access_key")
+    if key is None or secret is None or "session_token" in plain or "token" in plain:
+        return None
+    if not os.environ.get("AWS_SESSION_TOKEN"):
+        return None
+    return lambda: {"access_key_id": key, "secret_access_key": secret, "token": None, "expires_at": None}
 
 
 class ObjectStore(Store):

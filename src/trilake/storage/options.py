@@ -55,12 +55,29 @@ HADOOP: Mapping[str, str] = {
     "fs.s3a.session.token": "aws_session_token",
     "fs.s3a.endpoint": "aws_endpoint",
     "fs.s3a.endpoint.region": "aws_region",
+    "fs.s3a.assumed.role.arn": "aws_role_arn",
     "fs.gs.auth.service.account.json.keyfile": "google_service_account",
+    "google.cloud.auth.service.account.json.keyfile": "google_service_account",
+    "fs.azure.account.oauth2.client.id": "azure_client_id",
+    "fs.azure.account.oauth2.client.secret": "azure_client_secret",
 }
 _HADOOP_PREFIX = "fs."
+#: Hadoop's names that are more than another spelling.
+_PATH_STYLE, _SSL = "fs.s3a.path.style.access", "fs.s3a.connection.ssl.enabled"
+_PROVIDER, _TENANT = "fs.s3a.aws.credentials.provider", "fs.azure.account.oauth2.client.endpoint"
 #: ``fs.azure.account.key.<account>.dfs.core.windows.net``, the same for a fixed SAS token, and so on.
 _AZURE = re.compile(r"fs\.azure\.(account\.key|sas\.fixed\.token)(?:\.([^.]+)\..*)?")
 _AZURE_NAMES = {"account.key": "azure_storage_account_key", "sas.fixed.token": "azure_storage_sas_token"}
+
+#: What says who asks, without the prefix: these belong together.
+_CREDENTIALS = frozenset(
+    """
+    access_key_id secret_access_key session_token token skip_signature role_arn web_identity_token_file profile
+    service_account service_account_path service_account_key application_credentials bearer_token
+    storage_account_key account_key access_key client_id client_secret storage_sas_token storage_sas_key sas_token
+    sas_key storage_token federated_token_file use_azure_cli
+    """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
+)
 
 #: Names that are of no use here: nothing is ever renamed in an object store.
 _IGNORED = frozenset({"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_ec2_metadata_disabled"})
@@ -131,36 +148,87 @@ def allowed(options: Mapping[str, str], permission: str) -> bool:
     return any(_boolean(name, str(value)) for name, value in options.items() if name.lower() == permission)
 
 
-def from_hadoop(options: Mapping[str, str]) -> dict[str, str]:
+def is_credential(name: str) -> bool:
+    """Whether an option says who asks: where one such is given, those of another source must not be mixed in.
+
+    >>> [is_credential(n) for n in ("AWS_SESSION_TOKEN", "account_key", "aws_region")]
+    [True, True, False]
+    """
+    key = name.lower()
+    prefix = next((p for p in _ANY_PREFIX if key.startswith(p)), "")
+    return key.removeprefix(prefix) in _CREDENTIALS
+
+
+def hadoop_names(scheme: str, authority: str) -> list[str]:
+    """Hadoop's names of what matters for a store of ``scheme``, for those who must ask for each name.
+
+    ``authority`` is the bucket, or ``container@account.dfs.core.windows.net``.
+    """
+    if scheme == "s3":
+        names = [n for n in (*HADOOP, _PATH_STYLE, _SSL, _PROVIDER) if n.startswith("fs.s3a.")]
+        return names + [n.replace("fs.s3a.", f"fs.s3a.bucket.{authority}.", 1) for n in names]
+    if scheme == "gs":
+        return [n for n in HADOOP if n.startswith(("fs.gs.", "google."))]
+    account = authority.rpartition("@")[2]
+    plain = [n for n in (*HADOOP, _TENANT) if n.startswith("fs.azure.")]
+    keyed = [*plain, "fs.azure.account.key", "fs.azure.sas.fixed.token"]
+    return plain + ([f"{n}.{account}" for n in keyed] if "." in account else [])
+
+
+def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, str]:
     """The options with Hadoop's names replaced by those of the stores here; Hadoop's other options are left out.
+
+    Settings of ``bucket`` alone (``fs.s3a.bucket.<bucket>.access.key``) win over those of all buckets.
 
     >>> from_hadoop({"fs.s3a.access.key": "k", "fs.s3a.impl": "x", "AWS_REGION": "r"})
     {'aws_access_key_id': 'k', 'AWS_REGION': 'r'}
+    >>> from_hadoop({"fs.s3a.endpoint": "minio:9000", "fs.s3a.connection.ssl.enabled": "false"})
+    {'aws_endpoint': 'http://minio:9000', 'allow_http': 'true'}
     """
-    ours = {name: value for name, value in options.items() if not name.lower().startswith(_HADOOP_PREFIX)}
+    ours = {name: value for name, value in options.items() if not _is_hadoop(name.lower())}
+    hadoop = {name.lower(): str(value) for name, value in options.items() if _is_hadoop(name.lower())}
+    own = f"fs.s3a.bucket.{bucket.lower()}."
+    hadoop.update({f"fs.s3a.{n.removeprefix(own)}": v for n, v in hadoop.items() if bucket and n.startswith(own)})
     found: dict[str, str] = {}
-    for name, value in options.items():
-        key = name.lower()
+    for key, value in hadoop.items():
         azure = _AZURE.fullmatch(key)
+        plain = re.sub(r"^(fs\.azure\.account\.oauth2\.client\.(?:id|secret|endpoint))\..*", r"\1", key)
         if key in HADOOP:
             found[HADOOP[key]] = value
-        elif key == "fs.s3a.path.style.access":
+        elif plain in HADOOP:
+            found[HADOOP[plain]] = value
+        elif plain == _TENANT:
+            found["azure_tenant_id"] = value.partition("://")[2].split("/")[1] if value.count("/") > 2 else value
+        elif key == _PATH_STYLE:
             found["aws_virtual_hosted_style_request"] = _opposite(value)
-        elif key == "fs.s3a.connection.ssl.enabled":
+        elif key == _SSL:
             found["allow_http"] = _opposite(value)
+        elif key == _PROVIDER and "Anonymous" in value:
+            found["aws_skip_signature"] = "true"
         elif azure is not None:
             found[_AZURE_NAMES[azure[1]]] = value
             if azure[2] is not None:
                 found["azure_storage_account_name"] = azure[2]
+    endpoint = found.get("aws_endpoint", "")
+    if endpoint and "://" not in endpoint:
+        found["aws_endpoint"] = f"{'http' if found.get('allow_http') == 'true' else 'https'}://{endpoint}"
+    elif endpoint.startswith("http://"):
+        found["allow_http"] = "true"
+    if not endpoint:
+        found.pop("aws_endpoint", None)
     given = {name.lower() for name in ours}
     return {**{name: value for name, value in found.items() if name not in given}, **ours}
+
+
+def _is_hadoop(key: str) -> bool:
+    return key.startswith(_HADOOP_PREFIX) or key in HADOOP
 
 
 def _opposite(value: object) -> str:
     return "false" if str(value).lower() == "true" else "true"
 
 
-def store_config(scheme: str, options: Mapping[str, str]) -> StoreConfig:
+def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> StoreConfig:
     """Sort ``options`` for a store of ``scheme``.
 
     Options of other providers are passed over, so that one set serves tables in several clouds.
@@ -172,7 +240,7 @@ def store_config(scheme: str, options: Mapping[str, str]) -> StoreConfig:
     client: dict[str, object] = {}
     retry: dict[str, object] = {}
     backoff: dict[str, object] = {}
-    for name, value in from_hadoop(options).items():
+    for name, value in from_hadoop(options, bucket=bucket).items():
         key = name.lower()
         key = ALIASES.get(key, key)
         # Options of a Spark reader or a caller without type checks may be booleans and numbers.

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trilake
-from trilake.delta.files.file_statistics import _string_bound, leaf_paths
+from trilake.delta.files.file_statistics import _string_bound, leaf_paths, stored_bounds
 from trilake.storage.memory import MemoryStore
 
 
@@ -157,3 +157,20 @@ def test_mapped_columns_are_counted_under_their_physical_names() -> None:
     (name,) = found["minValues"]
     assert name.startswith("col-")
     assert found["minValues"][name] == 2
+
+
+class _OldStatistics:
+    """What pyarrow 21 and 22 give for decimals that are stored as integers."""
+
+    min_raw, max_raw = -250, 110
+
+    @property
+    def min(self) -> object:
+        raise pa.ArrowNotImplementedError("Cannot extract statistics for type")
+
+    max = min
+
+
+def test_decimals_stored_as_integers_have_bounds_with_every_pyarrow() -> None:
+    low, high = stored_bounds(_OldStatistics(), pa.decimal128(5, 2))
+    assert (str(low), str(high)) == ("-2.50", "1.10")

@@ -143,7 +143,8 @@ def file_statistics(
         if convert is None or not valued or not all(s.has_min_max for s in valued):
             continue
         try:
-            low, high = min(s.min for s in valued), max(s.max for s in valued)
+            bounds = [stored_bounds(s, type_at(schema, path)) for s in valued]
+            low, high = min(b[0] for b in bounds), max(b[1] for b in bounds)
             low, high = convert(low, False), convert(high, True)
         except (ValueError, OverflowError, TypeError):
             continue  # a value that Python cannot hold, such as the year 10000
@@ -154,6 +155,18 @@ def file_statistics(
     return orjson.dumps(
         {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
     ).decode()
+
+
+def stored_bounds(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
+    """The least and greatest value of a column of a row group, as a footer has them."""
+    try:
+        return statistics.min, statistics.max
+    except pa.ArrowNotImplementedError:
+        # pyarrow up to 22 does not decode decimals that are stored as integers.
+        if not pa.types.is_decimal(kind) or not isinstance(statistics.min_raw, int):
+            raise
+        low, high = decimal.Decimal(statistics.min_raw), decimal.Decimal(statistics.max_raw)
+        return low.scaleb(-kind.scale), high.scaleb(-kind.scale)
 
 
 def put_at(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -1,1 +1,16 @@
-"""Lance's protobuf messages: ``.proto`` files of our own, and the modules that ``scripts/protos`` makes of them."""
+"""Lance's protobuf messages: ``.proto`` files of our own, and the modules that ``scripts/protos`` makes of them.
+
+The package ``protobuf`` comes with the extra ``lance``.  What Lance's other modules need of it they take from here, so
+that importing any of them without it raises ``MissingDependencyError``.
+"""
+
+from trilake.errors import MissingDependencyError
+
+try:
+    from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]
+    from google.protobuf.message import DecodeError, Message
+    from google.protobuf.unknown_fields import UnknownFieldSet
+except ImportError as e:
+    raise MissingDependencyError.of("protobuf", "lance", "Lance datasets") from e
+
+__all__ = ["DecodeError", "Message", "UnknownFieldSet", "varint"]

@@ -16,17 +16,20 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import orjson
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.catalogue_entries import change_columns, decoded, find_entry
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, UnsupportedSparkError
+from trilake.spark.delta.catalogue_entries import Entry, change_columns, decoded, find_entry
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.source_api import HAS_DATA_SOURCES
 from trilake.storage import open_store
+from trilake.storage.uri import parse_location
 
 LOCATION = "__trilake.location"
 _PROVIDERS = ("delta", "trilake-delta")
@@ -77,7 +80,18 @@ def location_of(spark: SparkSession, name: str) -> str | None:
             f"{name} is no Delta table of the catalogue",
             help="views and tables of other formats are read with spark.table",
         )
-    return entry.location
+    return _elsewhere(entry) or entry.location
+
+
+def _elsewhere(entry: Entry) -> str | None:
+    """The place in an object store that an entry stands for.
+
+    Spark may not know the store, so for its catalogue such a table is one of the warehouse, with nothing in it.
+    """
+    if entry.columns is None or LOCATION not in entry.columns:
+        return None
+    place = location_in(T.StructType.fromJson(orjson.loads(entry.columns)))
+    return place if place is not None and parse_location(place).scheme != "file" else None
 
 
 def default_location(spark: SparkSession, name: str) -> str:
@@ -96,27 +110,34 @@ def default_location(spark: SparkSession, name: str) -> str:
 def new_name(
     spark: SparkSession, name: str, schema: StructType, *, path: str | None = None, comment: str | None = None
 ) -> Iterator[str]:
-    """Gives the place of a new table of that name, to be written in the block.
+    """Makes a name and gives the place of its table, to be written in the block; where that fails, drops the name.
+
+    The name comes first, so that no version is left without its name.
 
     Parameters
     ----------
     spark: the session.
     name: a name that the catalogue does not have.
     schema: the table's columns, as far as they are known.
-    path: the place, where the table is to have one of its own: then the name is made by :func:`add_name`.  Otherwise
-        the catalogue chooses, and the name is made here; where the block fails it is dropped.
+    path: the place, where the table is to have one of its own; otherwise the catalogue chooses.
     comment: what the table is for.
 
     Raises ``TableExistsError`` where files are at the place that the catalogue would choose.
     """
-    if path is not None:
-        yield path
-        return
-    place = default_location(spark, name)
+    if not HAS_DATA_SOURCES:
+        raise UnsupportedSparkError(
+            f"PySpark {spark.version} has no Python data sources, so {name} in its catalogue could not be read",
+            help="save to a path, or use PySpark 4.0 or newer",
+        )
+    place = default_location(spark, name) if path is None else path
     try:
         with spark_alone():
             spark.catalog.createTable(
-                quoted(name), source="delta", schema=_columns(schema, place), description=comment or ""
+                quoted(name),
+                path=_catalogue_path(path),
+                source="delta",
+                schema=_columns(schema, place),
+                description=comment or "",
             )
     except PySparkException as e:
         if "[LOCATION_ALREADY_EXISTS]" not in str(e):
@@ -127,11 +148,19 @@ def new_name(
             file=place,
         ) from e
     try:
-        yield known_location(spark, name)
+        yield known_location(spark, name) if path is None else path
     except BaseException:
         with spark_alone():
             spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
         raise
+
+
+def _catalogue_path(path: str | None) -> str | None:
+    """The place that Spark's catalogue is told; ``None`` for a store that Spark may not know.
+
+    Our own places are in the columns, so nothing is lost by that.
+    """
+    return path if path is None or parse_location(path).scheme == "file" else None
 
 
 def add_name(spark: SparkSession, name: str, location: str, schema: StructType, *, comment: str | None = None) -> None:
@@ -155,7 +184,7 @@ def add_name(spark: SparkSession, name: str, location: str, schema: StructType, 
             spark.sql(f"DROP TABLE {quoted(name)}")
     with spark_alone():
         spark.catalog.createTable(
-            quoted(name), path=location, source="delta", schema=columns, description=comment or ""
+            quoted(name), path=_catalogue_path(location), source="delta", schema=columns, description=comment or ""
         )
 
 

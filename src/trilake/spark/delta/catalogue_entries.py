@@ -24,11 +24,15 @@ _CATALOG = "spark_catalog"
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or view of the catalogue; ``provider`` is in lower case, and empty for a view."""
+    """A table or view of the catalogue; ``provider`` is in lower case, and empty for a view.
+
+    ``columns`` is the JSON of a managed table's columns, where it is known.
+    """
 
     provider: str
     location: str | None
     managed: bool
+    columns: str | None = None
 
 
 def quoted_parts(parts: list[str]) -> str:
@@ -50,10 +54,12 @@ def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
         return None
     table = catalog.getTableMetadata(name)
     provider, place = table.provider(), table.storage().locationUri()
+    managed = str(table.tableType().name()) == "MANAGED"
     return Entry(
         str(provider.get()).lower() if provider.isDefined() and str(table.tableType().name()) != "VIEW" else "",
         decoded(str(place.get().toString())) if place.isDefined() else None,
-        str(table.tableType().name()) == "MANAGED",
+        managed,
+        str(table.schema().json()) if managed else None,
     )
 
 
@@ -110,9 +116,10 @@ def _shown(spark: SparkSession, parts: list[str]) -> Entry | None:
         about = dict(re.findall(r"^(Provider|Location|Type): (.*)$", row["information"], re.MULTILINE))
         place = about.get("Location")
         kind = about.get("Type", "")
-        return Entry(
-            "" if kind == "VIEW" else about.get("Provider", "").lower(),
-            None if place is None else decoded(place),
-            kind == "MANAGED",
-        )
+        provider = "" if kind == "VIEW" else about.get("Provider", "").lower()
+        columns = None
+        if kind == "MANAGED" and provider.endswith("delta"):
+            with spark_alone():
+                columns = spark.table(quoted_parts(parts)).schema.json()
+        return Entry(provider, None if place is None else decoded(place), kind == "MANAGED", columns)
     return Entry("", None, False)

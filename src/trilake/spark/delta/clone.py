@@ -37,6 +37,7 @@ from trilake.spark.delta.maintenance import (
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.storage import session_store
 from trilake.storage import is_absolute, open_store
 
 _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
@@ -79,7 +80,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
     source = log.snapshot(version)
 
     def run(path: str) -> str:
-        into = session_log(spark, open_store(path, options))
+        into = session_log(spark, session_store(spark, path, options))
         clone(
             source,
             log,

@@ -35,6 +35,7 @@ from trilake.spark.native.columns import assignment_columns, checked_condition
 from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.storage import session_options, session_store
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
 
@@ -50,7 +51,8 @@ class DeltaTable:
     """
 
     def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str], *, alias: str | None = None) -> None:
-        self._spark, self._path, self._options, self._alias = spark, path, dict(options), alias
+        self._spark, self._path, self._alias = spark, path, alias
+        self._options = session_options(spark, path, options)
 
     @classmethod
     def forPath(cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] | None = None) -> DeltaTable:
@@ -140,7 +142,7 @@ class DeltaTable:
         cls, sparkSession: SparkSession, identifier: str, hadoopConf: Mapping[str, str] | None = None
     ) -> bool:
         """Whether the path holds a Delta table."""
-        return DeltaLog(open_store(identifier, dict(hadoopConf or {})), spark_engine()).exists()
+        return DeltaLog(session_store(sparkSession, identifier, hadoopConf), spark_engine()).exists()
 
     def _log(self) -> DeltaLog:
         return session_log(self._spark, open_store(self._path, self._options))

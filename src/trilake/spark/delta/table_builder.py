@@ -22,6 +22,7 @@ from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 
 #: The class of tables that :meth:`DeltaTableBuilder.execute` gives.
@@ -160,7 +161,7 @@ class DeltaTableBuilder(Generic[Opened]):
         return self._open_table(self._spark, path, self._options)
 
     def _run(self, path: str, name: str | None, known: str | None) -> None:
-        log = session_log(self._spark, open_store(path, self._options))
+        log = session_log(self._spark, session_store(self._spark, path, self._options))
         result = self._make(log, name)
         if name is not None and (result.created or known is None):
             head = log.head()
@@ -191,7 +192,7 @@ class DeltaTableBuilder(Generic[Opened]):
         if (
             known is not None
             and self._mode == "create"
-            and not DeltaLog(open_store(known, self._options), spark_engine()).exists()
+            and not DeltaLog(session_store(self._spark, known, self._options), spark_engine()).exists()
         ):
             return known
         if self._location is not None:

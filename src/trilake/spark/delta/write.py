@@ -33,6 +33,7 @@ from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 
 _log = logging.getLogger("trilake.spark")
@@ -64,7 +65,8 @@ def write_dataframe(
     :func:`trilake.delta.commands.write.write.finish_write` do, and ``WriteFailedError`` where a task failed: then no
     version was committed, and the error says what was left behind.
     """
-    log = session_log(df.sparkSession, open_store(uri, dict(store)))
+    store = session_options(df.sparkSession, uri, store)
+    log = session_log(df.sparkSession, open_store(uri, store))
     plan = plan_write(log, with_session(df.sparkSession, request, decided=decided), spark=True)
     if plan.nothing:
         return finish_write(log, plan, [])

@@ -30,7 +30,9 @@ from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.storage import open_store
+from trilake.spark.session.source_api import HAS_DATA_SOURCES
+from trilake.spark.session.storage import session_store
+from trilake.storage.options import is_storage_option
 
 R = TypeVar("R")
 
@@ -148,6 +150,8 @@ def _left_to_spark(request: SaveRequest, place: Any) -> bool:
 
     Never for a Delta table: on the driver its rows need not pass through Python, and settings of the session are known.
     """
+    if not HAS_DATA_SOURCES:
+        return False
     if request.mode not in ("append", "overwrite") or request.partition_by or request.cluster_by or request.buckets:
         return False
     return request.format not in NAMED or not isinstance(place, str | PathLike)
@@ -178,24 +182,29 @@ def save_as_table(request: SaveRequest, name: str) -> None:
             raise TableExistsError(f"table {name} already exists", file=place)
         if request.mode != "ignore":
             SAVERS[request.format](request, place)
-            rename(spark, name, place)
+            rename(spark, name, place, request.options)
         return
     with new_name(spark, name, from_spark(request.df.schema), path=record_option(request.options, "path")) as place:
         SAVERS[request.format](request, place)
-        rename(spark, name, place)
+        rename(spark, name, place, request.options)
 
 
-def rename(spark: SparkSession, name: str, place: str) -> None:
-    """Let the catalogue know the table's columns as they are now."""
+def rename(spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None) -> None:
+    """Let the catalogue know the table's columns as they are now; ``options`` are those of the write."""
     if not name.lower().startswith("delta.`"):
-        head = DeltaLog(open_store(place), spark_engine()).head()
+        head = DeltaLog(session_store(spark, place, store_options(options)), spark_engine()).head()
         add_name(spark, name, place, head.schema, comment=head.metadata.description)
+
+
+def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Of the options of a write those that the store is opened with."""
+    return {k: v for k, v in (options or {}).items() if is_storage_option(k)}
 
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
     """Columns by position, as SQL's INSERT INTO takes them."""
     place = known_location(spark, name)
-    columns = DeltaLog(open_store(place), spark_engine()).head().schema.names
+    columns = DeltaLog(session_store(spark, place, store_options(request.options)), spark_engine()).head().schema.names
     if len(columns) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(columns)} columns, the data {len(request.df.columns)}",

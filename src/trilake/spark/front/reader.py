@@ -18,8 +18,8 @@ from trilake.spark.delta.reader import load_delta
 from trilake.spark.front.chains import classes, option_text, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_location, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
-from trilake.spark.lance.frames import load_lance
 from trilake.spark.session.analysis_errors import analysis_error
+from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.read import load_trevni
 
 #: A table by its path, with a version behind it or not.
@@ -31,6 +31,13 @@ class Loader(Protocol):
 
     def __call__(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
         """The frame; ``schema`` is what ``spark.read.schema`` was given."""
+
+
+def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+    """The frame of a Lance dataset, whose libraries are an extra."""
+    from trilake.spark.lance.frames import load_lance as load
+
+    return load(spark, path, options, schema)
 
 
 _LOADERS: dict[str, Loader] = {"delta": load_delta, "lance": load_lance, "trevni": load_trevni}
@@ -66,7 +73,8 @@ def _load(
 
     def act() -> DataFrame:
         others = {k: v for k, v in given.items() if k.lower() != "path"}
-        return LOADERS[source](spark, _one_path(path, record_option(given, "path")), others, wanted)
+        place = _one_path(path, record_option(given, "path"))
+        return LOADERS[source](spark, place, session_options(spark, place, others), wanted)
 
     return lambda: _translated(act)
 
@@ -100,7 +108,9 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
     place = by_path[1].replace("``", "`") if by_path is not None else _location(spark, name)
     if place is None:
         return None
-    return lambda: _translated(lambda: load_delta(spark, place, record.options, record.schema))
+    return lambda: _translated(
+        lambda: load_delta(spark, place, session_options(spark, place, record.options), record.schema)
+    )
 
 
 def _location(spark: SparkSession, name: str) -> str | None:

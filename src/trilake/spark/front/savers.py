@@ -7,14 +7,10 @@ from dataclasses import replace
 
 from trilake.delta.commands.write.write import parse_mode
 from trilake.errors import InvalidArgumentError
-from trilake.lance.table import write_options as lance_options
 from trilake.spark.delta.source import WRITE_OPTIONS, write_request
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS, Saver, SaveRequest, take_over
 from trilake.spark.front.table_writer import take_over_tables
-from trilake.spark.lance import frames as lance_frames
-from trilake.spark.lance import source as lance_source
-from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.options import Options
 from trilake.spark.trevni import source as trevni_source
 from trilake.spark.trevni import write as trevni_write
@@ -55,6 +51,11 @@ def save_delta(request: SaveRequest, path: str) -> None:
 
 def save_lance(request: SaveRequest, path: str) -> None:
     """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` where it is to be partitioned."""
+    from trilake.lance.table import write_options as lance_options  # late: the libraries that they need are an extra
+    from trilake.spark.lance import frames as lance_frames
+    from trilake.spark.lance import source as lance_source
+    from trilake.spark.lance.vectors import Vectors
+
     _refuse_buckets(request, path)
     if request.partition_by:
         raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
@@ -25,13 +26,16 @@ from trilake.spark.delta.catalogue import new_name
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.front.chains import classes, frame_of, is_connect_class, option_text, session_of, watch_chains
-from trilake.spark.front.dataframe_writer import our_location, record_option, rename, translated
+from trilake.spark.front.data_sources import SOURCES
+from trilake.spark.front.dataframe_writer import our_location, record_option, rename, store_options, translated
 from trilake.spark.front.foreach_batch import sink_batches
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.options import Options
+from trilake.spark.session.python_source import SinkBatch, check_streams
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.source_api import HAS_DATA_SOURCES
+from trilake.spark.session.storage import session_options, session_store
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
-from trilake.storage import open_store
 
 _CHECKPOINT = "checkpointLocation"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
@@ -51,6 +55,7 @@ def take_over_streams(registered: Iterable[str]) -> None:
         patch(cls, "toTable", _to_table)
     for cls in classes("stream_reader"):
         patch(cls, "table", _table)
+        patch(cls, "load", _load)
 
 
 @dataclass(frozen=True)
@@ -147,8 +152,14 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     pass through Python."""
     place = place or record_option(request.options, "path")
     request = replace(request, options=_told_to_sink(request))
+    if isinstance(place, str | PathLike):
+        request = replace(request, options=session_options(request.df.sparkSession, place, request.options))
+    if not batches:
+        check_streams(request.df.sparkSession, "write a stream to it")
     if request.format in _DELTA and batches:
         return _start_by_batches(request, place)
+    if not HAS_DATA_SOURCES:
+        return _start_sink_by_batches(request, place)
     stream = _writer(request).format(request.format)
     return stream.start() if place is None else stream.start(fspath(place))
 
@@ -189,6 +200,16 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
     return _writer(request).foreachBatch(write).start()
 
 
+def _start_sink_by_batches(request: _Request, place: Any) -> Any:
+    """Start a query into a sink of ours on a Spark that has no Python data sources."""
+    if not isinstance(place, str | PathLike):
+        raise InvalidArgumentError("no path was given", help='write .start("/path/to/table")')
+    source = next(s for s in SOURCES if s.name() == request.format)
+    options, schema = {**request.options, "path": fspath(place)}, request.df.schema
+    sink = partial(source(options).streamWriter, schema, request.mode == "complete")
+    return _writer(request).foreachBatch(SinkBatch(sink)).start()
+
+
 def _made(request: _Request, name: str) -> str:
     """The place of a new table of the catalogue, with the stream's columns."""
     spark = request.df.sparkSession
@@ -196,8 +217,9 @@ def _made(request: _Request, name: str) -> str:
     asked = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
     asked = with_session(spark, asked, decided=("mergeSchema",))
     with new_name(spark, name, schema) as place:
-        write_arrow(session_log(spark, open_store(place)), schema.to_arrow_schema(), [], asked)
-        rename(spark, name, place)
+        store = session_store(spark, place, store_options(request.options))
+        write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], asked)
+        rename(spark, name, place, request.options)
     return place
 
 
@@ -205,3 +227,23 @@ def _table(own: Any, reader: Any, tableName: str) -> Action | None:
     record = record_of(reader)
     place = None if record is None else our_location(record.made_of[0], tableName)
     return None if place is None else lambda: reader.format("delta").load(place)
+
+
+def _load(
+    own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
+) -> Action | None:
+    """A stream from one of our formats, whose planning, in a process of its own, is told what the session knows."""
+    record = record_of(reader)
+    if record is None or str(format or record.format or "").lower() not in STREAMED:
+        return None
+    spark = record.made_of[0]
+    given = {**record.options, **{k: t for k, v in options.items() if (t := option_text(v)) is not None}}
+    place = path or record_option(given, "path")
+
+    def act() -> Any:
+        check_streams(spark, "read a stream of it")
+        found = session_options(spark, place, store_options(given)) if isinstance(place, str | PathLike) else {}
+        more = {k: v for k, v in found.items() if k not in given}
+        return own(path, format, schema, **{**options, **more})
+
+    return act

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import DataFrame
 
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.spark.front.foreach_batch import foreach_batch
+from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.storage import open_store
 
@@ -53,8 +54,13 @@ def write_stream(
     processing_time: how often to look for new data, such as ``"10 seconds"``.
     user_metadata: a note on each commit.
 
-    Raises ``InvalidArgumentError`` for a frame that is no stream.
+    Raises ``InvalidArgumentError`` for a frame that is no stream, and ``UnsupportedSparkError`` over Spark Connect.
     """
+    if is_connect(df.sparkSession):
+        raise UnsupportedSparkError(
+            "over Spark Connect a batch cannot be told which query it belongs to",
+            help='use df.writeStream.format("delta"), or trilake.foreach_batch with an app_id',
+        )
     if not df.isStreaming:
         raise InvalidArgumentError("the DataFrame is no stream", help="use trilake.write")
     if output_mode not in ("append", "complete"):

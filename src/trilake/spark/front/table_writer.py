@@ -17,12 +17,20 @@ from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.catalogue import new_name
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
-from trilake.spark.front.dataframe_writer import NAMED, SAVERS, SaveRequest, our_location, rename, translated
+from trilake.spark.front.dataframe_writer import (
+    NAMED,
+    SAVERS,
+    SaveRequest,
+    our_location,
+    rename,
+    store_options,
+    translated,
+)
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.storage import open_store
+from trilake.spark.session.storage import session_store
 
 
 def take_over_tables() -> None:
@@ -93,7 +101,8 @@ def _append(request: _Request) -> None:
 
 def _overwrite(request: _Request, condition: Any) -> None:
     known = _known(request)
-    schema = DeltaLog(open_store(known), spark_engine()).head().schema
+    store = session_store(request.df.sparkSession, known, store_options(request.record.options))
+    schema = DeltaLog(store, spark_engine()).head().schema
     filter = read_condition(request.df.sparkSession, condition, schema).filter
     if filter is None:
         raise InvalidArgumentError(
@@ -128,4 +137,4 @@ def _save(request: _Request, place: str, mode: str, **more: str) -> None:
     options = {**record.options, **more}
     asked = SaveRequest(request.df, "delta", mode, options, columns, record.properties, record.cluster_by)
     SAVERS["delta"](asked, place)
-    rename(request.df.sparkSession, request.table, place)
+    rename(request.df.sparkSession, request.table, place, record.options)

@@ -28,6 +28,7 @@ from trilake.spark.session.pruned_source import pruned_source_frame
 from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.rows_source import Kept, rows_schema
 from trilake.spark.session.schemas import parse_ddl
+from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -96,7 +97,8 @@ def write_dataframe(
     Returns the version (``None`` where ``ignore`` found a dataset) and the fragments added.  Raises as
     :func:`trilake.lance.write.write` does, and ``WriteFailedError`` where a task failed: then nothing was written.
     """
-    target = open_store(uri, dict(store))
+    store = session_options(df.sparkSession, uri, store)
+    target = open_store(uri, store)
     if mode not in _MODES:
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
     if mode == "ignore" and list_versions(target).versions:

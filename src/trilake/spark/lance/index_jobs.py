@@ -36,7 +36,7 @@ from trilake.lance.vector_indices import (
     sample_ranks,
 )
 from trilake.spark.lance.jobs import Place, run_tasks
-from trilake.storage import open_store
+from trilake.spark.session.storage import session_store
 
 #: Rows that one task encodes, at least, and tasks at most.
 _ROWS, _TASKS = 1 << 16, 512
@@ -69,7 +69,7 @@ def create_index(
     Parameters and errors are those of :func:`trilake.lance.vector_indices.create_vector_index`; with the same seed the
     index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
     """
-    start = Snapshot.open(open_store(uri, dict(storage_options or {})))
+    start = Snapshot.open(session_store(spark, uri, storage_options))
     what = plan_index(
         start,
         column,

@@ -33,6 +33,7 @@ from trilake.lance.runtime import Runtime
 from trilake.lance.snapshot import Snapshot
 from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
 from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 
 
@@ -111,7 +112,7 @@ def compact(
 
     Raises ``ConflictError`` where somebody changed these fragments meanwhile, and ``WriteFailedError``.
     """
-    snapshot = Snapshot.open(open_store(uri, dict(storage_options or {})))
+    snapshot = Snapshot.open(session_store(spark, uri, storage_options))
     snapshot.manifest.check_writable(snapshot.store.uri)
     place = Place.of(snapshot)
 
@@ -161,7 +162,7 @@ def _changed(
     updates: dict[str, str] | None,
     options: WriteOptions,
 ) -> tuple[Snapshot, int]:
-    start = Snapshot.open(open_store(uri, dict(storage_options or {})))
+    start = Snapshot.open(session_store(spark, uri, storage_options))
     written: list[Fragment] = []
     count = 0
 

@@ -24,9 +24,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-#: The oldest release that trilake works with.
-OLDEST = (3, 5)
-
 
 def parse_release(version: str) -> tuple[int, int]:
     """Major and minor number of a release of Spark.

@@ -50,3 +50,17 @@ def local_session(
         **conf,
     }
     return SparkSession.builder.appName(app_name).master(f"local[{cores}]").config(map=settings).getOrCreate()
+
+
+def connect_session(app_name: str, remote: str, **conf: bool | float | int | str) -> SparkSession:
+    """A session of a Spark Connect server; for ``local[...]`` one is started on this machine.
+
+    Raises ``JavaNotFoundError`` where one is to be started and no Java fits.
+    """
+    if remote.startswith("local"):
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the server's tasks
+    builder = SparkSession.builder.appName(app_name).remote(remote)
+    for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

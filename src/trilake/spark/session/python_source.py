@@ -19,13 +19,7 @@ from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.runner import task_rows
-from trilake.spark.session.source_api import (
-    HAS_DATA_SOURCES,
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-)
+from trilake.spark.session.source_api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.source_registry import register_sources
 
 
@@ -72,7 +66,7 @@ class SinkBatch:
     ``sink`` makes the writer of a batch, as Spark asks a source for it: once a batch.
     """
 
-    sink: Callable[[], DataSourceStreamArrowWriter]
+    sink: Callable[[], DataSourceStreamWriter]
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch and commit it."""
@@ -81,7 +75,7 @@ class SinkBatch:
         writer.commit(messages, batch_id)
 
 
-def _run(df: DataFrame, writer: DataSourceArrowWriter | DataSourceStreamArrowWriter) -> list[Any]:
+def _run(df: DataFrame, writer: DataSourceStreamWriter) -> list[Any]:
     """What the tasks that write the rows of ``df`` say to the commit."""
     job = _Write(pickle.dumps(writer))
     return [pickle.loads(r.message) for r in df.mapInArrow(job, "message binary").collect()]

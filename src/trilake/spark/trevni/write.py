@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from trilake.errors import StorageError
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.source import task_name
 from trilake.storage import open_store
 from trilake.trevni.tables.row_groups import StagedFile, TableWrite, WriteOptions
@@ -33,7 +34,8 @@ def write_dataframe(
     Raises as :func:`trilake.trevni.tables.table_write.plan_table_write` does, and ``WriteFailedError`` where a task
     failed: then nothing was written.
     """
-    target, given = open_store(uri, dict(store)), dict(store)
+    given = session_options(df.sparkSession, uri, store)
+    target = open_store(uri, given)
     schema = from_spark(df.schema).to_arrow_schema()
     plan = plan_table_write(target, schema, mode=mode, partition_by=partition_by, options=options)
     if plan.nothing:

@@ -16,15 +16,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-import fastavro.read
-import fastavro.write
-
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ColumnDescriptor, ValueType
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import TrevniWriter
+from trilake.trevni.mappings.avro_library import fastavro
 from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, branch_name, is_named_branch
 from trilake.trevni.mappings.shapes import (
     Branch,

@@ -15,9 +15,6 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-import fastavro
-import fastavro.schema
-import fastavro.write
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
@@ -27,6 +24,7 @@ from trilake.trevni.blocks.layout import RESERVED
 from trilake.trevni.blocks.source import Source, locate, open_source
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.mappings.avro import SCHEMA_KEY, read_avro, read_schema, write_avro
+from trilake.trevni.mappings.avro_library import fastavro
 from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, with_named_branches
 
 _MAGIC = b"Obj\x01"

@@ -7,10 +7,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import fastavro
-import fastavro.schema
-
 from trilake.errors import InvalidArgumentError
+from trilake.trevni.mappings.avro_library import fastavro
 
 #: A schema as fastavro takes it, its JSON text, or one that is parsed.
 SchemaLike: TypeAlias = "str | dict[str, Any] | list[Any] | AvroSchema"

@@ -28,17 +28,20 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, cast
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
-from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.message import DecodeError, Message
-
-from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
+from trilake.errors import CorruptFileError, InvalidArgumentError, MissingDependencyError, SchemaMismatchError
 from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.file.writer import TrevniWriter
 from trilake.trevni.mappings.shapes import Shape, Sheet, Stream, bind, read_records, write_records
+
+try:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+    from google.protobuf.message import DecodeError, Message
+except ImportError as e:
+    raise MissingDependencyError.of("protobuf", "trevni", "protobuf messages") from e
+from trilake.trevni.file.writer import TrevniWriter
 
 #: File metadata: the full name of the message, and the files that define it.
 MESSAGE_KEY, DESCRIPTOR_KEY = "protobuf.message", "protobuf.descriptor"

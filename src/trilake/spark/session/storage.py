@@ -1,0 +1,64 @@
+"""Credentials and endpoints of object stores, from a session.
+
+What is given with a call comes first.  Then come the session's Hadoop settings, ``fs.s3a.*``, ``fs.azure.*`` and
+``fs.gs.*``, whether they were set as ``spark.hadoop.fs...`` before the session began or by ``spark.conf.set`` in it;
+:mod:`trilake.storage` adds the environment and AWS profiles.  Credentials are one thing: where any of them is given
+with a call, none of the session's is mixed in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.options import from_hadoop, hadoop_names, is_credential, is_storage_option
+from trilake.storage.uri import parse_location
+
+
+def session_options(
+    spark: SparkSession, uri: str | os.PathLike[str], given: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The options of the store at ``uri``: those given, and behind them those of the session.
+
+    Local files and memory need none, and the session is not asked.
+    """
+    options = dict(given or {})
+    location = parse_location(uri)
+    if location.scheme in ("file", "memory"):
+        return options
+    found = from_hadoop(_settings(spark, hadoop_names(location.scheme, location.authority)), bucket=location.authority)
+    stated = from_hadoop({k: v for k, v in options.items() if is_storage_option(k)}, bucket=location.authority)
+    names = {name.lower() for name in stated}
+    if any(is_credential(name) for name in names):
+        found = {k: v for k, v in found.items() if not is_credential(k)}
+    return {**{k: v for k, v in found.items() if k.lower() not in names}, **options}
+
+
+def session_store(spark: SparkSession, uri: str | os.PathLike[str], given: Mapping[str, str] | None = None) -> Store:
+    """The store at ``uri``, opened with :func:`session_options`."""
+    return open_store(uri, session_options(spark, uri, given))
+
+
+def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
+    """Those of the settings that the session has."""
+    out: dict[str, str] = {}
+    java: Any = getattr(spark, "_jsparkSession", None)
+    if java is not None:
+        hadoop = java.sessionState().newHadoopConf()  # with what was set in the session since
+        for name in names:
+            value = hadoop.get(name)
+            sources = hadoop.getPropertySources(name) if value is not None else None
+            # Hadoop's own defaults say nothing about what somebody wants.
+            if value is not None and not (sources is not None and str(list(sources)[-1]).endswith("-default.xml")):
+                out[name] = str(value)
+        return out
+    for name in names:  # Spark Connect
+        found = spark.conf.get(name, None) or spark.conf.get(f"spark.hadoop.{name}", None)
+        if found is not None:
+            out[name] = found
+    return out

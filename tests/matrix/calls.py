@@ -1,0 +1,87 @@
+"""What the calls of the matrix share."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from trilake.errors import UnsupportedSparkError
+from trilake.spark.session.compat import RELEASE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The kind of session.
+MODE = os.environ.get("TRILAKE_MATRIX_MODE", "classic")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A session with our formats, and a folder."""
+
+    spark: SparkSession
+    folder: Path
+
+    def path(self, name: str) -> str:
+        """A place in the folder."""
+        return str(self.folder / name)
+
+    def rows(self, count: int = 100, start: int = 0) -> DataFrame:
+        """Rows with a column of each common type."""
+        return self.spark.range(start, start + count).selectExpr(
+            "id",
+            "id % 5 AS k",
+            "CAST(id AS string) AS s",
+            "CAST(id AS double) AS f",
+            "timestamp_micros(id * 1000001) AS ts",
+            "date_add(DATE'2024-01-01', CAST(id AS int)) AS d",
+            "CAST(id AS decimal(12, 2)) AS dec",
+            "id % 2 = 0 AS even",
+            "array(id, id + 1) AS a",
+            "named_struct('x', id, 'y', 'z') AS st",
+            "map('m', id) AS m",
+            "CAST(CAST(id AS string) AS binary) AS b",
+        )
+
+    def simple(self, count: int = 50, start: int = 0) -> DataFrame:
+        """Rows with a number and a text, which every format has."""
+        return self.spark.range(start, start + count).selectExpr("id", "CAST(id AS string) AS s")
+
+    def wait(self, query: Any) -> None:
+        """Let a stream end, and its error show."""
+        assert query.awaitTermination(240), "the stream does not end"
+        assert query.exception() is None, str(query.exception())
+
+
+def since(major: int, minor: int, *, connect: tuple[int, int] | None = None) -> Callable[[F], F]:
+    """Say from which release on a call works, and over Spark Connect, where that is another one.
+
+    Before, it must be refused: the test passes where ``UnsupportedSparkError`` is raised, and only there.
+    """
+    needed = (major, minor) if MODE != "connect" or connect is None else connect
+
+    def mark(test: F) -> F:
+        if needed <= RELEASE:
+            return test
+
+        @functools.wraps(test)
+        def refused(*args: Any, **kwargs: Any) -> None:
+            with pytest.raises(UnsupportedSparkError):
+                test(*args, **kwargs)
+
+        refused._matrix_refused = True  # type: ignore[attr-defined]
+        return refused  # type: ignore[return-value]
+
+    return mark
+
+
+#: For what no release does over Spark Connect.
+NEVER = (99, 0)

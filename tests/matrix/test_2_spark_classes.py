@@ -1,0 +1,72 @@
+"""The names that Spark's users know: readers and writers."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import AnalysisException
+
+import trilake
+from tests.matrix.calls import Lake, since
+
+
+def test_save(lake: Lake) -> None:
+    """`df.write.format("delta").save`: all modes, `partitionBy`"""
+    place = lake.path("save")
+    df = lake.rows()
+    df.write.format("delta").save(place)
+    with pytest.raises(AnalysisException):
+        df.write.format("delta").save(place)
+    df.write.format("delta").mode("ignore").save(place)
+    df.write.format("delta").mode("append").save(place)
+    assert trilake.open(place).count() == 200
+    df.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("k").save(place)
+    assert trilake.open(place).count() == 100
+
+
+@pytest.mark.parametrize("name", ["lance", "trevni"])
+def test_save_others(lake: Lake, name: str) -> None:
+    """`df.write.format("lance")`, `format("trevni")`: all modes"""
+    place = lake.path(f"save-{name}")
+    lake.simple().write.format(name).save(place)
+    lake.simple(50, 50).write.format(name).mode("append").save(place)
+    assert trilake.open(place).count() == 100
+    lake.simple(7).write.format(name).mode("overwrite").save(place)
+    assert trilake.open(place).count() == 7
+
+
+def test_load(lake: Lake) -> None:
+    """`spark.read.format("delta").load`: versions, schema given, change feed"""
+    place = lake.path("load")
+    trilake.write(lake.rows(), place, properties={"delta.enableChangeDataFeed": "true"})
+    trilake.DeltaTable.forPath(lake.spark, place).delete("id < 10")
+    assert lake.spark.read.format("delta").load(place).where("id < 20").count() == 10
+    assert lake.spark.read.format("delta").option("versionAsOf", 0).load(place).count() == 100
+    assert lake.spark.read.format("delta").schema("s string").load(place).columns == ["s"]
+    feed = lake.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(place)
+    assert [r[0] for r in feed.select("_change_type").distinct().collect()] == ["delete"]
+
+
+@pytest.mark.parametrize("name", ["lance", "trevni"])
+def test_load_others(lake: Lake, name: str) -> None:
+    """`spark.read.format("lance")`, `format("trevni")`"""
+    place = lake.path(f"load-{name}")
+    trilake.write(lake.simple(), place, format=name)
+    assert lake.spark.read.format(name).load(place).where("id > 39").count() == 10
+    assert lake.spark.read.format(name).option("filter", "id > 39").load(place).count() == 10
+
+
+@since(4, 0)
+def test_names(lake: Lake) -> None:
+    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table`, SQL's SELECT: names of the catalogue"""
+    spark = lake.spark
+    lake.simple().write.format("delta").saveAsTable("matrix_saved")
+    lake.simple(50, 50).write.insertInto("matrix_saved")
+    assert spark.table("matrix_saved").count() == 100
+    assert spark.sql("SELECT count(*) FROM matrix_saved WHERE id > 90").collect()[0][0] == 9
+    assert trilake.DeltaTable.forName(spark, "matrix_saved").toDF().count() == 100
+    lake.simple().writeTo("matrix_made").using("delta").create()
+    lake.simple(5, 50).writeTo("matrix_made").append()
+    assert spark.read.table("matrix_made").count() == 55
+    trilake.DeltaTable.create(spark).tableName("matrix_built").addColumn("id", "BIGINT").execute()
+    for name in ("matrix_saved", "matrix_made", "matrix_built"):
+        spark.sql(f"DROP TABLE {name}")

@@ -1,0 +1,120 @@
+"""What a session is checked for when it registers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trilake.errors import UnsupportedSparkError
+from trilake.spark.session import checks
+
+
+class _Session:
+    """As much of a session as is looked at."""
+
+    def __init__(self, python: str, master: str = "local[2]", **conf: str) -> None:
+        settings = SimpleNamespace(get=conf.get)
+        self._sc = SimpleNamespace(pythonExec=python, master=master, getConf=lambda: settings)
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+
+
+def test_an_old_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark
+
+    checks.check_pyspark()
+    monkeypatch.setattr(pyspark, "__version__", "3.4.4")
+    with pytest.raises(UnsupportedSparkError, match=r"3\.4\.4 is too old"):
+        checks.check_pyspark()
+
+
+def test_tasks_of_a_local_session_get_this_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As where a script is run by .venv/bin/python, and another python3 is on the PATH.
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    session: Any = _Session("python3")
+    checks.check_session(session)
+    assert session._sc.pythonExec == sys.executable
+
+
+def test_an_interpreter_that_somebody_chose_is_kept_where_it_can_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = _Session("/somewhere/python3")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    checks.check_session(session)
+    assert session._sc.pythonExec == "/somewhere/python3"
+
+
+def test_an_interpreter_without_trilake_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = "{}.{}".format(*sys.version_info[:2])
+    bare = tmp_path / "bare"
+    bare.write_text(f"#!/bin/sh\necho {version}\necho 'ModuleNotFoundError: No module named trilake' >&2\nexit 1\n")
+    bare.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    session: Any = _Session(str(bare))
+    with pytest.raises(UnsupportedSparkError, match=r"cannot import trilake.*PYSPARK_PYTHON"):
+        checks.check_session(session)
+    older = tmp_path / "older"
+    older.write_text("#!/bin/sh\necho 3.8\n")
+    older.chmod(0o755)
+    session = _Session(str(older), **{"spark.pyspark.python": str(older)})
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    with pytest.raises(UnsupportedSparkError, match=r"is Python 3\.8"):
+        checks.check_session(session)
+
+
+def test_a_cluster_is_warned_about_where_nobody_chose(caplog: pytest.LogCaptureFixture) -> None:
+    session: Any = _Session("no-such-python3", "spark://host:7077")
+    with caplog.at_level(logging.WARNING, "trilake.spark"):
+        checks.check_session(session)
+        checks.check_session(session)
+    assert [r.message.count("PYSPARK_PYTHON") for r in caplog.records] == [1]
+    assert session._sc.pythonExec == "no-such-python3"
+
+
+_SCRIPT = """
+import sys
+import pyarrow as pa
+import trilake
+
+place = sys.argv[1]
+if sys.argv[2] == "session":
+    spark = trilake.session(cores=1, memory="512m")
+else:
+    from pyspark.sql import SparkSession
+    from trilake.spark.session.java import ensure_java
+    ensure_java()
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    trilake.register(spark)
+spark.range(5).write.format("lance").save(place)
+assert spark.read.format("lance").load(place).count() == 5
+print("all is well")
+"""
+
+
+@pytest.mark.parametrize("how", ["session", "register"])
+def test_a_script_run_by_an_interpreter_that_is_not_on_the_path(tmp_path: Path, how: str) -> None:
+    """It failed with ``No module named 'trilake'`` in the tasks, or with PYTHON_VERSION_MISMATCH."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_PYTHON", "VIRTUAL_ENV")}
+    env["PATH"] = "/usr/bin:/bin"
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, str(tmp_path / "t"), how],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.endswith("all is well\n"), done.stderr[-3000:]
