@@ -27,7 +27,7 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
 )
-from trilake.spark.delta.catalogue import default_location, location_in, parts_of
+from trilake.spark.delta.catalogue import default_location, location_of, parts_of
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
@@ -145,7 +145,7 @@ def test_names_in_the_catalogue(spark: SparkSession, database: str, path: str) -
     # By name in Spark, and as a DeltaTable.
     assert spark.table(name).count() == 3
     assert [r[0] for r in spark.sql(f"SELECT max(id) FROM {name}").collect()] == [2]
-    assert location_in(spark.table(name).schema) == path
+    assert location_of(spark, name) == path
     assert DeltaTable.forName(spark, name).toDF().count() == 3
     assert DeltaTable.forName(spark, f"delta.`{path}`").toDF().count() == 3
     assert log(path).head().metadata.name == name
