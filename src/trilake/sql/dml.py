@@ -21,7 +21,8 @@ from trilake.sql.expressions import has_query, requalified
 from trilake.sql.frames import open_delta
 from trilake.sql.judge import check_condition, check_values
 from trilake.sql.lance_changes import delete_lance, update_lance
-from trilake.sql.relations import Local, local_views, localized
+from trilake.sql.local import Local
+from trilake.sql.relations import local_views, localized
 from trilake.sql.results import counts, nothing
 from trilake.sql.session import SqlSession
 from trilake.sql.table_of import known_table

@@ -18,7 +18,8 @@ from trilake.sql.expressions import requalified
 from trilake.sql.frames import open_delta
 from trilake.sql.lance_changes import merge_lance
 from trilake.sql.merge_grammar import Merge, When
-from trilake.sql.relations import Local, local_views, localized, query
+from trilake.sql.local import Local
+from trilake.sql.relations import local_views, localized, query
 from trilake.sql.results import counts
 from trilake.sql.session import SqlSession
 from trilake.sql.table_of import known_table
