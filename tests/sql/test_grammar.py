@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trilake.sql.candidates import candidates
-from trilake.sql.change_grammar import parse_delete, parse_update
-from trilake.sql.create_grammar import parse_create
-from trilake.sql.cursor import Cursor, SyntaxProblem
-from trilake.sql.expressions import literal, requalified
-from trilake.sql.insert import parse_inserts
-from trilake.sql.kinds import kind
-from trilake.sql.maintenance_grammar import (
+from trilake.sql.grammar.changes import parse_delete, parse_update
+from trilake.sql.grammar.create import parse_create
+from trilake.sql.grammar.maintenance import (
     Convert,
     Detail,
     Generate,
@@ -22,8 +17,13 @@ from trilake.sql.maintenance_grammar import (
     Vacuum,
     parse_maintenance,
 )
-from trilake.sql.merge_grammar import parse_merge
-from trilake.sql.tokens import tokenize
+from trilake.sql.grammar.merge import parse_merge
+from trilake.sql.rows.insert import parse_inserts
+from trilake.sql.session.expressions import literal, requalified
+from trilake.sql.text.candidates import candidates
+from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.kinds import kind
+from trilake.sql.text.tokens import tokenize
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError
-from trilake.sql.cursor import Cursor
-from trilake.sql.expressions import items
-from trilake.sql.relations import names_ours
-from trilake.sql.session import Args, SqlSession
-from trilake.sql.tokens import quote_name
+from trilake.sql.session.expressions import items
+from trilake.sql.session.relations import names_ours
+from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.tokens import quote_name
 
 
 def execute_immediate(
@@ -41,7 +41,7 @@ def execute_immediate(
     found = frame.limit(2).collect()
     if len(found) > 1:
         raise InvalidArgumentError("a query whose values go INTO variables gave more than one row")
-    from trilake.sql.expressions import literal
+    from trilake.sql.session.expressions import literal
 
     values = [None] * len(into) if not found else list(found[0])
     for name, value in zip(into, values, strict=True):

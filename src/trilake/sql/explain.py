@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trilake.sql.change_grammar import parse_delete, parse_update
-from trilake.sql.cursor import Cursor
-from trilake.sql.insert import parse_inserts
-from trilake.sql.kinds import kind
-from trilake.sql.merge_grammar import parse_merge
-from trilake.sql.relations import localized, run_local
-from trilake.sql.session import SqlSession
-from trilake.sql.tokens import quote_name, tokenize
+from trilake.sql.grammar.changes import parse_delete, parse_update
+from trilake.sql.grammar.merge import parse_merge
+from trilake.sql.rows.insert import parse_inserts
+from trilake.sql.session.relations import localized, run_local
+from trilake.sql.session.session import SqlSession
+from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.kinds import kind
+from trilake.sql.text.tokens import quote_name, tokenize
 
 
 def explained_change(session: SqlSession, text: str) -> str | None:

@@ -9,7 +9,7 @@ from pyspark.sql.readwriter import DataFrameReader
 
 from trilake.spark.front.recorder import Action, patch, record_of, undo
 from trilake.spark.front.register import register
-from trilake.sql.session import SqlSession
+from trilake.sql.session.session import SqlSession
 
 #: Under which name Spark's methods are replaced.
 _OWNER = "sql"
@@ -83,8 +83,8 @@ def _named(session: SqlSession, name: Any) -> Action | None:
     """How a table of ours is read by its name; ``None`` for any other name."""
     if not isinstance(name, str):
         return None
-    from trilake.sql.cursor import Cursor, SyntaxProblem
-    from trilake.sql.targets import resolve
+    from trilake.sql.session.targets import resolve
+    from trilake.sql.text.cursor import Cursor, SyntaxProblem
 
     try:
         cursor = Cursor(name)
@@ -97,7 +97,7 @@ def _named(session: SqlSession, name: Any) -> Action | None:
         return None
 
     def read() -> DataFrame:
-        from trilake.sql.relations import frame_of_name
+        from trilake.sql.session.relations import frame_of_name
 
         return frame_of_name(session, found)
 

@@ -6,15 +6,15 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError
-from trilake.sql import catalogue
-from trilake.sql.cursor import Cursor
-from trilake.sql.expressions import with_parameters
-from trilake.sql.frames import frame_of, log_to_change, open_delta
-from trilake.sql.relations import names_ours, query, run_local
-from trilake.sql.results import nothing, rows
-from trilake.sql.session import Args, SqlSession
-from trilake.sql.targets import Target, View, resolve
-from trilake.sql.tokens import quote_name
+from trilake.sql.session import catalogue
+from trilake.sql.session.expressions import with_parameters
+from trilake.sql.session.frames import frame_of, log_to_change, open_delta
+from trilake.sql.session.relations import names_ours, query, run_local
+from trilake.sql.session.results import nothing, rows
+from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.targets import Target, View, resolve
+from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.tokens import quote_name
 
 
 def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
@@ -41,7 +41,7 @@ def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _judge(session: SqlSession, text: str) -> None:
-    from trilake.sql import jvm
+    from trilake.sql.session import jvm
 
     if session.classic:
         jvm.parse_plan(session.spark, text)
@@ -146,7 +146,7 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
     shown = explained_change(session, with_parameters(session, body, args))
     if shown is not None:
         return rows(session, "plan string", [(shown,)])
-    from trilake.sql.relations import localized
+    from trilake.sql.session.relations import localized
 
     return run_local(session, localized(session, body, args), args, before=head)
 

@@ -16,17 +16,17 @@ from pyspark.sql import DataFrame
 
 from trilake.errors import TrilakeError
 from trilake.spark.session.analysis_errors import analysis_error
-from trilake.sql import jvm
-from trilake.sql.cursor import Cursor, SyntaxProblem
-from trilake.sql.expressions import with_parameters
-from trilake.sql.frame_arguments import formatted
-from trilake.sql.identifiers import with_identifiers
-from trilake.sql.kinds import kind
-from trilake.sql.maintenance_grammar import parse_maintenance
-from trilake.sql.problems import syntax_error
-from trilake.sql.relations import names_ours
-from trilake.sql.session import Args, SqlSession
-from trilake.sql.tokens import Token, tokenize
+from trilake.sql.grammar.maintenance import parse_maintenance
+from trilake.sql.session import jvm
+from trilake.sql.session.expressions import with_parameters
+from trilake.sql.session.frame_arguments import formatted
+from trilake.sql.session.identifiers import with_identifiers
+from trilake.sql.session.problems import syntax_error
+from trilake.sql.session.relations import names_ours
+from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.kinds import kind
+from trilake.sql.text.tokens import Token, tokenize
 
 #: Runs a statement of one kind; ``None`` hands it to Spark as it is.
 Handler: TypeAlias = Callable[[SqlSession, str, Args], DataFrame | None]
@@ -89,7 +89,7 @@ def _run(session: SqlSession, text: str, args: Args, *, known: bool = False) -> 
     if word in _DELTA_WORDS:
         statement = parse_maintenance(Cursor(with_parameters(session, text, args)))
         if statement is not None:
-            from trilake.sql.maintenance import run_maintenance  # late: most sessions run no such statement
+            from trilake.sql.tables.maintenance import run_maintenance  # late: most sessions run no such statement
 
             return run_maintenance(session, statement)
     handler = _handlers().get(word, _query)
@@ -115,14 +115,14 @@ def _judged(session: SqlSession, text: str) -> None:
 
 
 def _query(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.relations import query
+    from trilake.sql.session.relations import query
 
     return query(session, text, args)
 
 
 def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.insert import run_insert
-    from trilake.sql.insert_directory import insert_directory, is_directory
+    from trilake.sql.rows.insert import run_insert
+    from trilake.sql.rows.insert_directory import insert_directory, is_directory
 
     _judged(session, text)
     if is_directory(text):
@@ -131,8 +131,8 @@ def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.change_grammar import parse_delete
-    from trilake.sql.dml import run_delete
+    from trilake.sql.grammar.changes import parse_delete
+    from trilake.sql.rows.dml import run_delete
 
     _judged(session, text)
     change = parse_delete(Cursor(with_parameters(session, text, args)))
@@ -140,8 +140,8 @@ def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.change_grammar import parse_update
-    from trilake.sql.dml import run_update
+    from trilake.sql.grammar.changes import parse_update
+    from trilake.sql.rows.dml import run_update
 
     _judged(session, text)
     change = parse_update(Cursor(with_parameters(session, text, args)))
@@ -149,8 +149,8 @@ def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.merge import run_merge
-    from trilake.sql.merge_grammar import parse_merge
+    from trilake.sql.grammar.merge import parse_merge
+    from trilake.sql.rows.merge import run_merge
 
     cursor = Cursor(with_parameters(session, text, args))
     if not cursor.is_word("MERGE", "WITH"):  # older releases do not know schema evolution
@@ -160,7 +160,7 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _truncate(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.dml import run_truncate
+    from trilake.sql.rows.dml import run_truncate
 
     _judged(session, text)
     cursor = Cursor(text)
@@ -170,19 +170,19 @@ def _truncate(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.create import run_create
+    from trilake.sql.tables.create import run_create
 
     return run_create(session, text, args)
 
 
 def _alter(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.alter import run_alter
+    from trilake.sql.tables.alter import run_alter
 
     return run_alter(session, with_parameters(session, text, args))
 
 
 def _show(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.show import run_show
+    from trilake.sql.show.show import run_show
 
     _judged(session, text)
     return run_show(session, text)
@@ -204,13 +204,13 @@ def _other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    from trilake.sql.targets import resolve
+    from trilake.sql.session.targets import resolve
 
     return resolve(session, parts) is not None
 
 
 def _is_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    from trilake.sql.targets import View, resolve
+    from trilake.sql.session.targets import View, resolve
 
     return isinstance(resolve(session, parts), View)
 

@@ -1,0 +1,1 @@
+"""Statements that Delta's grammar adds to Spark's."""

@@ -1,0 +1,63 @@
+"""DELETE and UPDATE as they are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trilake.sql.session.expressions import spans
+from trilake.sql.text.cursor import Cursor
+
+
+@dataclass(frozen=True)
+class Change:
+    """A DELETE or UPDATE as it was written: values are texts by the parts of the column's name."""
+
+    parts: tuple[str, ...]
+    alias: str | None
+    values: tuple[tuple[tuple[str, ...], str], ...]
+    condition: str | None
+
+
+def parse_delete(cursor: Cursor) -> Change:
+    """``DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor.expect("DELETE", "FROM")
+    parts, alias = cursor.name(), table_alias(cursor, "WHERE")
+    return Change(parts, alias, (), _where(cursor))
+
+
+def parse_update(cursor: Cursor) -> Change:
+    """``UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor.expect("UPDATE")
+    parts, alias = cursor.name(), table_alias(cursor, "SET")
+    cursor.expect("SET")
+    start, end = cursor.until("WHERE")
+    return Change(parts, alias, assignments(cursor.text[start:end]), _where(cursor))
+
+
+def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """``a = 1, b.c = d`` as names and values.  Raises ``SyntaxProblem``."""
+    out = []
+    for a, b in spans(Cursor(text)):
+        cursor = Cursor(text[a:b])
+        name = cursor.name()
+        if not cursor.accept_symbol("=") and not cursor.accept_symbol("=="):
+            cursor.fail()
+        out.append((name, cursor.rest()))
+    return tuple(out)
+
+
+def table_alias(cursor: Cursor, *words: str) -> str | None:
+    """The name that a table gets for the time of a statement, if the next word is not one of ``words``."""
+    if cursor.accept("AS"):
+        return cursor.part()
+    token = cursor.token
+    if token is None or not token.is_name or (token.kind == "word" and token.upper in words):
+        return None
+    return cursor.part()
+
+
+def _where(cursor: Cursor) -> str | None:
+    if cursor.accept("WHERE"):
+        return cursor.rest()
+    cursor.end()
+    return None

@@ -1,0 +1,187 @@
+"""DELETE, UPDATE and TRUNCATE of our tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import field_at, path_text
+from trilake.delta.rules.defaults import default_text
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.delete import delete_rows
+from trilake.spark.delta.store_assignment import stored
+from trilake.spark.delta.update import update_rows
+from trilake.spark.session.schemas import to_spark
+from trilake.sql.grammar.changes import Change
+from trilake.sql.rows.lance_changes import delete_lance, update_lance
+from trilake.sql.session.expressions import has_query, requalified
+from trilake.sql.session.frames import open_delta
+from trilake.sql.session.judge import check_condition, check_values
+from trilake.sql.session.relations import local_views, localized
+from trilake.sql.session.results import counts, nothing
+from trilake.sql.session.session import SqlSession
+from trilake.sql.session.table_of import known_table
+from trilake.sql.session.targets import Target, full_parts
+from trilake.sql.text.local import Local
+from trilake.sql.text.tokens import tokenize
+
+# --- what a condition says of the table's columns --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table under the name that expressions of a statement know it by."""
+
+    session: SqlSession
+    target: Target
+    schema: StructType
+    alias: str | None
+
+    @property
+    def names(self) -> dict[tuple[str, ...], str]:
+        """What may stand in front of a column of the table."""
+        if self.alias is not None:
+            return {(self.alias.lower(),): self.alias}
+        parts = tuple(p.lower() for p in self.target.parts)
+        out = {parts: "", (parts[-1],): ""}
+        if self.target.entry is not None:
+            database, table = (p.lower() for p in full_parts(self.session, self.target.parts))
+            out |= {(database, table): "", ("spark_catalog", database, table): ""}
+        return out
+
+    def plain(self, text: str) -> tuple[str, bool]:
+        """An expression without the table's name in front of columns, and whether that could be done.
+
+        Inside a query a column without a name in front of it may be another one, and so may one of a column with the
+        alias's name.
+        """
+        heads = {n[-1] for n in self.names}
+        if has_query(text) or any(self.schema.find(h) is not None for h in heads):
+            return text, False
+        return requalified(text, dict.fromkeys(self.names, "")), True
+
+    def qualifier(self) -> str:
+        """The name under which queries inside of expressions find the table's columns."""
+        return self.alias or self.target.parts[-1]
+
+    def inside(self, text: str) -> str:
+        """An expression whose columns have the qualifier in front where they have a name in front."""
+        quoted = "`" + self.qualifier().replace("`", "``") + "`"
+        return requalified(text, {n: quoted for n in self.names if len(n) > 1})
+
+
+def run_delete(session: SqlSession, change: Change) -> DataFrame:
+    """Delete rows; one row that says how many."""
+    target = _target(session, change)
+    if target.format == "lance":
+        return delete_lance(session, target, change.condition)
+    table = open_delta(session, target)
+    if change.condition is None:
+        return counts(session, num_affected_rows=delete_rows(session.spark, table, None).rows)
+    named = Named(session, target, read_schema(table.snapshot.schema), change.alias)
+    text, plain = named.plain(change.condition)
+    local = localized(session, text if plain else named.inside(text), expression=True)
+    alias = None if plain else named.qualifier()
+    with local_views(session, local):
+        check_condition(session, named.schema, alias, local.text)
+        done = delete_rows(session.spark, table, local.text, alias=alias)
+    return counts(session, num_affected_rows=done.rows)
+
+
+def run_update(session: SqlSession, change: Change) -> DataFrame:
+    """Change rows; one row that says how many."""
+    target = _target(session, change)
+    if target.format == "lance":
+        return update_lance(session, target, change.values, change.condition)
+    table = open_delta(session, target)
+    named = Named(session, target, read_schema(table.snapshot.schema), change.alias)
+    given = []
+    for name, value in change.values:
+        column = column_path(named, name)
+        given.append((column, default_or(named.schema, column, value)))
+    texts = [*(v for _, v in given), *([] if change.condition is None else [change.condition])]
+    plain = all(named.plain(t)[1] for t in texts)
+
+    def local(text: str) -> Local:
+        return localized(session, named.plain(text)[0] if plain else named.inside(text), expression=True)
+
+    values = {path_text(column): local(v) for column, v in given}
+    condition = None if change.condition is None else local(change.condition)
+    alias = None if plain else named.qualifier()
+    with local_views(session, *values.values(), *([] if condition is None else [condition])):
+        if condition is not None:
+            check_condition(session, named.schema, alias, condition.text)
+        _check_assigned(session, named.schema, alias, {n: v.text for n, v in values.items()})
+        done = update_rows(
+            session.spark,
+            table,
+            {n: F.expr(v.text) for n, v in values.items()},
+            None if condition is None else condition.text,
+            alias=alias,
+        )
+    return counts(session, num_affected_rows=done.rows)
+
+
+def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
+    """See that each value can be stored in its column.  Raises what Spark raises."""
+    given = check_values(session, schema, alias, values.values())
+    wanted = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
+    given.select(
+        *(stored(F.col(f.name), f.dataType, w.dataType, n, ansi=True) for f, w, n in zip(given.schema, wanted, values))
+    )
+
+
+def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
+    """A column that a statement assigns, without the table's name in front.
+
+    Raises ``SchemaMismatchError`` for one that the table has not.
+    """
+    lower = tuple(p.lower() for p in name)
+    if named.schema.find(name[0]) is not None and (len(name) == 1 or (lower[0],) not in named.names):
+        return name
+    for front in sorted(named.names, key=len, reverse=True):
+        if len(name) > len(front) and lower[: len(front)] == front and named.schema.find(name[len(front)]) is not None:
+            return name[len(front) :]
+    if named.schema.find(name[0]) is None:
+        raise SchemaMismatchError(
+            f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] {named.target.shown} has no column {'.'.join(name)}",
+            help=f"its columns are {', '.join(named.schema.names)}",
+            column=".".join(name),
+        )
+    return name
+
+
+def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
+    """A value, or the column's default where the value is the word DEFAULT."""
+    tokens = tokenize(value)
+    if len(tokens) != 1 or tokens[0].upper != "DEFAULT":
+        return value
+    found = schema.find(column[0])
+    text = default_text(found) if found is not None and len(column) == 1 else None
+    return "NULL" if text is None else f"({text})"
+
+
+def _target(session: SqlSession, change: Change) -> Target:
+    target = known_table(session, change.parts)
+    assert target is not None
+    if target.format == "trevni":
+        raise InvalidArgumentError(
+            "Trevni files cannot be changed",
+            help="read them, and write what is wanted to a new place",
+            file=target.path,
+        )
+    return target
+
+
+def run_truncate(session: SqlSession, parts: tuple[str, ...]) -> DataFrame:
+    """Take all rows away."""
+    target = _target(session, Change(parts, None, (), None))
+    if target.format == "lance":
+        delete_lance(session, target, None)
+    else:
+        delete_rows(session.spark, open_delta(session, target), None)
+    return nothing(session)

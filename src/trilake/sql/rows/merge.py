@@ -1,0 +1,117 @@
+"""MERGE INTO our tables, with every clause."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from trilake.delta.commands.merge.clauses import Clause
+from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.rules.defaults import default_text
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import AmbiguousMergeError, InvalidArgumentError
+from trilake.spark.delta.merge.frames import Expr
+from trilake.spark.delta.merge.run import SparkMerge, merge_dataframe
+from trilake.spark.session.analysis_errors import unsupported_error
+from trilake.sql.grammar.merge import Merge, When
+from trilake.sql.rows.dml import Named
+from trilake.sql.rows.lance_changes import merge_lance
+from trilake.sql.session import catalogue
+from trilake.sql.session.expressions import requalified
+from trilake.sql.session.frames import open_delta
+from trilake.sql.session.relations import local_views, localized, query
+from trilake.sql.session.results import counts
+from trilake.sql.session.session import SqlSession
+from trilake.sql.session.table_of import known_table
+from trilake.sql.session.targets import full_parts, path_target
+from trilake.sql.text.local import Local
+from trilake.sql.text.tokens import quote_name, tokenize
+
+# --- running it ------------------------------------------------------------------------------------------------------
+
+
+def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
+    """Merge; one row that says how many rows were changed."""
+    target = known_table(session, merge.parts)
+    if target is None:
+        raise InvalidArgumentError(f"{'.'.join(merge.parts)} is no table of ours, so nothing can be merged into it")
+    source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
+    named_source = merge.source if source_alias is None else f"{merge.source} AS {quote_name(source_alias)}"
+    source = query(session, f"SELECT * FROM {named_source}")
+    if source_alias is not None:
+        source = source.alias(source_alias)
+    if target.format != "delta":
+        return merge_lance(session, target, merge, source)
+    table = open_delta(session, target)
+    named = Named(session, target, read_schema(table.snapshot.schema), merge.alias or merge.parts[-1])
+    names = _names(session, merge, named.alias or "", source_alias)
+    locals_: list[Local] = []
+
+    def text(expression: str) -> str:
+        local = localized(session, requalified(expression, names), expression=True)
+        locals_.append(local)
+        return local.text
+
+    condition = text(merge.condition)
+    clauses = tuple(_clause(named, names, c, text) for c in merge.clauses)
+    request = SparkMerge(source, condition, clauses, named.alias, merge.evolve)
+    with local_views(session, *locals_):
+        try:
+            done = merge_dataframe(session.spark, table, request)
+        except AmbiguousMergeError as e:
+            raise unsupported_error(e) from e
+    if merge.evolve:
+        catalogue.refresh(session, target)
+    return counts(
+        session,
+        num_affected_rows=done.num_affected_rows,
+        num_updated_rows=done.num_updated_rows,
+        num_deleted_rows=done.num_deleted_rows,
+        num_inserted_rows=done.num_inserted_rows,
+    )
+
+
+def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | None) -> dict[tuple[str, ...], str]:
+    """Names of more than one part in front of columns, and the one part that stands for each."""
+    out = {}
+    named = ((merge.parts, merge.alias, alias), (merge.source_parts, merge.source_alias, source_alias))
+    for parts, given, short in named:
+        if parts is None or given is not None or short is None:
+            continue
+        whole = {tuple(p.lower() for p in parts)}
+        if path_target(session, parts) is None:
+            database, table = (p.lower() for p in full_parts(session, parts))
+            whole |= {(database, table), ("spark_catalog", database, table)}
+        out.update({w: quote_name(short) for w in whole if len(w) > 1})
+    return out
+
+
+def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -> Clause[Expr]:  # type: ignore[no-untyped-def]  # a closure
+    condition = None if when.condition is None else text(when.condition)
+    if when.values is None:
+        return Clause(when.kind, when.action, condition, None, when.excluded)
+    values: dict[str, Expr] = {}
+    for parts, value in when.values:
+        column = _column(named, parts, names)
+        if len(tokenize(value)) == 1 and tokenize(value)[0].upper == "DEFAULT":
+            found = named.schema.find(column[0])
+            default = None if found is None else default_text(found)
+            if default is None and when.action == "insert":
+                continue  # what is not said is made as for any new row: generated, counted, or null
+            value = "NULL" if default is None else f"({default})"
+        key = path_text(column)
+        if key in values:
+            raise InvalidArgumentError(f"column {key} is assigned twice in one clause", column=key)
+        values[key] = text(value)
+    if when.action == "insert" and not values:
+        first = named.schema.fields[0].name
+        values[path_text((first,))] = "NULL"
+    return Clause(when.kind, when.action, condition, values)
+
+
+def _column(named: Named, parts: tuple[str, ...], names: dict[tuple[str, ...], str]) -> tuple[str, ...]:
+    """A column that is assigned, without the target's name in front."""
+    lower = tuple(p.lower() for p in parts)
+    for front in sorted((*names, ((named.alias or "").lower(),)), key=len, reverse=True):
+        if len(parts) > len(front) and lower[: len(front)] == front:
+            return parts[len(front) :]
+    return parts

@@ -1,0 +1,137 @@
+"""The rows of a target as a DataFrame: the newest version or another, or the changes between two."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
+from trilake.spark.delta.maintenance import session_time_ms
+from trilake.spark.delta.read import read_dataframe
+from trilake.spark.delta.settings import session_log
+from trilake.spark.lance import frames as lance_frames
+from trilake.spark.trevni import read as trevni_read
+from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.targets import Target
+from trilake.storage import open_store
+
+
+def iso(ms: int) -> str:
+    """A moment as text with its zone."""
+    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)).isoformat()
+
+
+def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
+    """A constant expression as a time, as ms since the epoch.
+
+    Raises ``InvalidArgumentError`` for what is no time.
+    """
+    value = session.value(f"unix_millis(CAST(({expression}) AS TIMESTAMP))", args)
+    if value is None:
+        raise InvalidArgumentError(f"{expression} is no time", help="write it like '2024-05-01 12:30:00'")
+    return int(value)
+
+
+def path_moment_ms(session: SqlSession, text: str) -> int:
+    """A time behind a path, ``yyyyMMddHHmmssSSS`` in the session's zone."""
+    t = text
+    return session_time_ms(session.spark, f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
+
+
+def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
+    """The log of a Delta table, whose commits carry what the session's settings say."""
+    return session_log(session.spark, open_store(target.path))
+
+
+def open_delta(
+    session: SqlSession, target: Target, version: int | None = None, ms: int | None = None
+) -> ArrowDeltaTable:
+    """The version of a Delta table that a statement names.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` where two versions are named.
+    """
+    if target.at is not None:
+        if version is not None or ms is not None:
+            raise InvalidArgumentError(
+                f"{target.shown} names a version in its path, and the statement names another one",
+                help="name the version once",
+            )
+        if target.at[:1] in "vV":
+            version = int(target.at[1:])
+        else:
+            ms = path_moment_ms(session, target.at)
+    store = open_store(target.path)
+    if not target.log.exists():
+        raise TableNotFoundError(_missing(target), help="check the name or the path", file=store.uri)
+    if ms is not None:
+        _check_reached(target, ms)
+    log = session_log(session.spark, store)
+    moment = None if ms is None else iso(ms)
+    return ArrowDeltaTable(store, log.engine, version=version, timestamp=moment, user_metadata=log.user_metadata)
+
+
+def _check_reached(target: Target, ms: int) -> None:
+    """See that a time is not behind the newest commit: what will be true then is not known yet."""
+    log = target.log
+    head = log.head()
+    times = log.commit_times(log.commits(start=head.version, end=head.version), head.metadata)
+    if times and ms > times[-1]:
+        raise VersionNotFoundError(
+            f"[DELTA_TIMESTAMP_GREATER_THAN_COMMIT] {iso(ms)} is after the newest version, {head.version}, of"
+            f" {iso(times[-1])}",
+            help=f"name a time up to {iso(times[-1])}, or VERSION AS OF {head.version}",
+            file=target.path,
+        )
+
+
+def _missing(target: Target) -> str:
+    if target.entry is None:
+        return f"there is no Delta table at {target.path}"
+    return f"the catalogue leads {target.shown} to {target.path}, where there is no Delta table"
+
+
+def frame_of(session: SqlSession, target: Target, version: int | None = None, ms: int | None = None) -> DataFrame:
+    """The rows of a target at a version, natively read wherever that is possible."""
+    spark = session.spark
+    if target.format == "delta":
+        found: DataFrame = read_dataframe(spark, open_delta(session, target, version, ms))
+        return found
+    if target.at is not None and target.at[:1] in "vV":
+        version = int(target.at[1:])
+    elif target.at is not None:
+        ms = path_moment_ms(session, target.at)
+    if target.format == "lance":
+        from trilake.lance.table import LanceTable  # late: its messages take time to load
+
+        moment = None if ms is None else iso(ms)
+        table = LanceTable(open_store(target.path), version=version, timestamp=moment)
+        return lance_frames.read_dataframe(spark, table)
+    if version is not None or ms is not None:
+        raise InvalidArgumentError("Trevni files have no versions", help="leave the version out", file=target.path)
+    from trilake.trevni.tables.table import TrevniTable  # late, as above
+
+    return trevni_read.read_dataframe(spark, TrevniTable(target.path))
+
+
+def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
+    """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
+    from trilake.spark.front.data_sources import SOURCES
+    from trilake.spark.session.source_registry import register_sources
+
+    if target.format != "delta":
+        raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")
+    open_delta(session, target)
+    register_sources(session.spark, SOURCES)
+    reader = session.spark.read.format("trilake-delta").option("readChangeFeed", "true")
+    for which, bound in zip(("starting", "ending"), bounds, strict=False):
+        if isinstance(bound, bool) or bound is None or not isinstance(bound, int | str | dt.datetime | dt.date):
+            raise InvalidArgumentError(f"{bound!r} is neither a version nor a time", help="give a number, or a text")
+        if isinstance(bound, int):
+            reader = reader.option(f"{which}Version", str(bound))
+        else:
+            reader = reader.option(f"{which}Timestamp", iso(session_time_ms(session.spark, str(bound))))
+    return reader.load(target.path)

@@ -1,0 +1,75 @@
+"""Errors with their place in the text: Spark's, and those of the grammar here."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.errors import ParseException, PySparkException
+
+from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.sql.text.cursor import SyntaxProblem
+from trilake.sql.text.local import Local
+from trilake.sql.text.places import Place, place_of
+
+_PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
+
+
+class SqlSyntaxError(InvalidArgumentError, ParseException):
+    """A statement that neither Spark's grammar nor Delta's takes."""
+
+    code = "PARSE_SYNTAX_ERROR"
+
+    def __init__(self, message: str, *, help: str | None = None, **context: object) -> None:
+        TrilakeError.__init__(self, message, help=help, **context)
+        self._message, self._errorClass = str(self), self.code
+        self._messageParameters: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        text, place = str(self.context.get("text", "")), self.context
+        shown = f"[{self.code}] {self.message} (line {place.get('line')}, pos {place.get('position')})"
+        if self.help:
+            shown += f". Help: {self.help}"
+        lines = text.split("\n")
+        line, position = int(str(place.get("line", 1))), int(str(place.get("position", 0)))
+        lines.insert(line, "-" * position + "^^^")
+        return shown + "\n\n== SQL ==\n" + "\n".join(lines)
+
+    def getCondition(self) -> str:
+        """The name of the error, as Spark's own errors say it."""
+        return self.code
+
+    def getErrorClass(self) -> str:
+        """The same under the name of older releases."""
+        return self.code
+
+
+def syntax_error(text: str, problem: SyntaxProblem) -> SqlSyntaxError:
+    """The error for a text that the grammar does not take."""
+    place: Place = problem.place
+    message = f"Syntax error at or near {problem.found}"
+    return SqlSyntaxError(message, help=problem.hint or None, text=text, line=place.line, position=place.position)
+
+
+def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
+    """Spark's error with the places and names of the text as the user wrote it."""
+    said = getattr(error, "_desc", None)
+    if not local.changed or not isinstance(said, str):
+        return error
+    edited = local.edited
+
+    def moved(match: re.Match[str]) -> str:
+        line, position = int(match[1]), int(match[4])
+        place = edited.source_place(line, max(0, position - shift) if line == 1 else position)
+        return f"line {place.line}{match[2]} pos{match[3] or ''} {place.position}"
+
+    said = _PLACE.sub(moved, said)
+    for private, shown in local.names.items():
+        said = said.replace(f"`{private}`", shown).replace(private, shown)
+    error._desc = said  # type: ignore[attr-defined]  # the text that Spark's errors show
+    return error
+
+
+def at(text: str, index: int) -> str:
+    """A place as messages say it."""
+    place = place_of(text, index)
+    return f"line {place.line}, pos {place.position}"

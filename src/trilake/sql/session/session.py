@@ -1,0 +1,86 @@
+"""What the SQL layer knows of one session: Spark's own ``sql``, names of temporary views over our tables."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.spark.session.passing import spark_alone
+from trilake.sql.session import jvm
+
+#: Parameters of a statement: by name, or in order.
+Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
+
+#: How private names begin; no statement of a user should name one.
+PRIVATE = "__trilake_sql_"
+_COUNTER = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class TempView:
+    """A temporary view over our tables: Spark's own view has the rows of the moment when it was made, this has its
+    query.  ``java`` is Spark's view, by which it is seen whether the name still stands for it."""
+
+    text: str
+    catalog: str
+    database: str
+    java: Any
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass
+class SqlSession:
+    """One session with SQL over our tables."""
+
+    spark: SparkSession
+    views: dict[str, TempView] = field(default_factory=dict)
+    cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def classic(self) -> bool:
+        """Whether the session's JVM can be asked."""
+        return jvm.is_classic(self.spark)
+
+    def run(self, text: str, args: Args = None) -> DataFrame:
+        """Run a statement in Spark as it is, as if nothing were installed."""
+        with spark_alone():
+            frame: DataFrame = self.spark.sql(text) if args is None else self.spark.sql(text, args)  # type: ignore[arg-type]
+        return frame
+
+    def value(self, expression: str, args: Args = None) -> Any:
+        """The value of a constant expression."""
+        return self.run(f"SELECT {expression}", args).collect()[0][0]
+
+    @contextmanager
+    def private_views(self, frames: Mapping[str, DataFrame]) -> Iterator[None]:
+        """Private names for frames, for the time of the block."""
+        made = []
+        try:
+            for name, frame in frames.items():
+                if self.classic:
+                    jvm.register_view(self.spark, frame, name)
+                else:
+                    frame.createOrReplaceTempView(name)
+                made.append(name)
+            yield
+        finally:
+            for name in made:
+                if self.classic:
+                    jvm.drop_view(self.spark, name)
+                else:
+                    self.spark.catalog.dropTempView(name)
+
+    def private_name(self) -> str:
+        """A name that nobody else uses."""
+        return f"{PRIVATE}{next(_COUNTER)}"
+
+    def setting(self, key: str, default: str) -> str:
+        """A setting of the session."""
+        return str(self.spark.conf.get(key, default))

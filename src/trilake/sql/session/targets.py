@@ -1,0 +1,161 @@
+"""What a name in a statement stands for: a table of ours by path or by name, a view over such tables, or neither."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trilake.delta.log.log import DeltaLog
+from trilake.spark.session.engine import spark_engine
+from trilake.sql.session import jvm
+from trilake.sql.session.session import PRIVATE, SqlSession, TempView
+from trilake.storage import open_store
+
+#: Names of our formats in SQL, and the format that each stands for.
+FORMATS = {f"{prefix}{name}": name for name in ("delta", "lance", "trevni") for prefix in ("", "trilake-")}
+_CATALOG = "spark_catalog"
+_AT = re.compile(r"^(.*)@(v\d+|\d{17})$", re.DOTALL | re.IGNORECASE)
+_MOST_VIEWS = 64
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table of ours: its format and path, the name that the catalogue knows it by, if any, and a version of it.
+
+    ``at`` is what stands behind the path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
+    """
+
+    parts: tuple[str, ...]
+    format: str
+    path: str
+    entry: jvm.Entry | None = None
+    at: str | None = None
+
+    @property
+    def by_path(self) -> bool:
+        """Whether the statement names the place itself."""
+        return self.entry is None
+
+    @property
+    def log(self) -> DeltaLog:
+        """The log of a Delta table."""
+        return DeltaLog(open_store(self.path), spark_engine())
+
+    @property
+    def shown(self) -> str:
+        """The name, for messages."""
+        return ".".join(f"`{p}`" for p in self.parts)
+
+    @property
+    def catalog_name(self) -> str | None:
+        """The name as the catalogue spells it, ``None`` for a path."""
+        return None if self.entry is None else f"spark_catalog.{self.entry.database}.{self.entry.table}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A view over tables of ours: its text, and the database in which names in it are looked up."""
+
+    parts: tuple[str, ...]
+    text: str
+    catalog: str
+    database: str
+    entry: jvm.Entry | None = None
+    columns: tuple[str, ...] | None = None
+
+
+def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> Target | View | None:
+    """What a name stands for; ``None`` where it is nothing of ours."""
+    by_path = path_target(session, parts)
+    if by_path is not None:
+        return by_path
+    if len(parts) == 1:
+        if parts[0].startswith(PRIVATE):
+            return None
+        known = session.views.get(parts[0].lower())
+        if known is not None and (found := _still(session, parts, known)) is not None:
+            return found
+    entry = find_entry(session, parts)
+    if entry is None:
+        return None
+    if len(parts) == 1 and session.classic and jvm.temp_view(session.spark, parts[0]) is not None:
+        return None  # a view of Spark's own hides the table
+    return _of_entry(session, parts, entry, depth)
+
+
+def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, depth: int) -> Target | View | None:
+    if not entry.is_view:
+        format = FORMATS.get(entry.provider)
+        return None if format is None or entry.location is None else Target(parts, format, entry.location, entry)
+    if entry.view_text is None or depth > _MOST_VIEWS:
+        return None
+    catalog, database = (*jvm.view_namespace(entry), _CATALOG, entry.database)[:2]
+    view = View(parts, entry.view_text, catalog, database, entry)
+    return view if _names_ours(session, view, depth) else None
+
+
+def _names_ours(session: SqlSession, view: View, depth: int) -> bool:
+    from trilake.sql.text.candidates import candidates  # late: what a view's text names is found as for any text
+
+    for found in candidates(view.text):
+        parts = found if len(found) > 1 else (view.database, *found)
+        if found[-1].lower() in ("table_changes", "table_changes_by_path"):
+            return True
+        if resolve(session, parts, depth=depth + 1) is not None:
+            return True
+        if len(found) == 2 and path_target(session, found) is not None:
+            return True
+    return False
+
+
+def _still(session: SqlSession, parts: tuple[str, ...], known: TempView) -> View | None:
+    """The view, if the name still stands for what was made here."""
+    if session.classic:
+        now = jvm.temp_view(session.spark, parts[0])
+        if now is None or not now.equals(known.java):
+            del session.views[parts[0].lower()]
+            return None
+    return View(parts, known.text, known.catalog, known.database, None, known.columns)
+
+
+def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
+    """The table that ``delta.`/path``` names, with a version behind it where nothing has the whole path."""
+    if len(parts) != 2 or parts[0].lower() not in FORMATS:
+        return None
+    format, path = FORMATS[parts[0].lower()], parts[1]
+    if "/" not in path and not (len(path) > 2 and path[1] == ":"):
+        return None  # a table of a database that is called like a format
+    at = _AT.match(path)
+    if at is not None and not _exists(format, path):
+        return Target(parts, format, at[1], at=at[2])
+    return Target(parts, format, path)
+
+
+def _exists(format: str, path: str) -> bool:
+    store = open_store(path)
+    return DeltaLog(store).exists() if format == "delta" else next(iter(store.list()), None) is not None
+
+
+def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
+    """The catalogue's entry for a name; ``None`` where it has none, or the name is of another catalogue."""
+    if len(parts) == 3 and parts[0].lower() == _CATALOG:
+        parts = parts[1:]
+    elif len(parts) > 2 or (session.classic and jvm.current_catalog(session.spark) != _CATALOG):
+        return None
+    database, table = (None, parts[0]) if len(parts) == 1 else parts
+    if session.classic:
+        return jvm.find_entry(session.spark, database, table)
+    from trilake.sql.session.connect import find_entry as by_sql  # late: only Connect sessions are asked by SQL
+
+    return by_sql(session, database, table)
+
+
+def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
+    """Database and table of a name in the session's catalogue."""
+    if len(parts) == 3 and parts[0].lower() == _CATALOG:
+        parts = parts[1:]
+    if len(parts) == 2:
+        return parts[0], parts[1]
+    if session.classic:
+        return jvm.current_database(session.spark), parts[-1]
+    return str(session.spark.catalog.currentDatabase()), parts[-1]

@@ -1,0 +1,103 @@
+"""CREATE and REPLACE of tables and views: which of them are ours, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from trilake.sql.grammar.create import Create, parse_create
+from trilake.sql.session import jvm
+from trilake.sql.session.expressions import with_parameters
+from trilake.sql.session.relations import names_ours, query
+from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.targets import FORMATS, Target, path_target, resolve
+from trilake.sql.tables.create_clone import create_clone
+from trilake.sql.tables.create_table import create_as_select, create_like, create_plain
+from trilake.sql.tables.view_statements import create_view, is_view
+from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.tokens import Token, depths, tokenize
+
+
+def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    """Run a CREATE or REPLACE; ``None`` where it is Spark's alone."""
+    tokens = tokenize(text)
+    if is_view(tokens):
+        return create_view(session, with_parameters(session, text, args))
+    if not _is_table(tokens):
+        return query(session, text, args) if names_ours(session, text, tokens) else None
+    cloned = _is_clone(tokens)
+    if not cloned and session.classic and not jvm.parses(session.spark, text):
+        if not _says_ours(session, tokens):
+            return None
+        if not _older_grammar(session, text):
+            return None  # Spark says what is wrong
+    try:
+        call = parse_create(Cursor(with_parameters(session, text, args)))
+    except SyntaxProblem:
+        if cloned or _says_ours(session, tokens):
+            raise
+        call = None
+    if call is None:
+        return query(session, text, args) if names_ours(session, text, tokens) else None
+    if call.clone_of is not None:
+        return create_clone(session, call)
+    format = _format(session, call)
+    if format is None:
+        return query(session, text, args) if names_ours(session, text, tokens) else None
+    if call.like is not None:
+        return create_like(session, call, format)
+    if call.query is not None:
+        return create_as_select(session, call, format)
+    return create_plain(session, call, format)
+
+
+def _is_table(tokens: Sequence[Token]) -> bool:
+    words = [t.upper for t in tokens[:4]]
+    return "TABLE" in words and words[words.index("TABLE") - 1] in ("CREATE", "REPLACE", "EXTERNAL")
+
+
+def _is_clone(tokens: Sequence[Token]) -> bool:
+    inside = depths(tokens)
+    for i, t in enumerate(tokens[:12]):
+        if inside[i] == 0 and t.upper in ("AS", "USING", "SELECT"):
+            return False
+        if (
+            t.upper == "CLONE"
+            and inside[i] == 0
+            and (tokens[i - 1].upper in ("SHALLOW", "DEEP") or tokens[i - 1].is_name)
+        ):
+            return tokens[i - 1].upper not in ("TABLE", "EXISTS") and tokens[i - 1].text != "."
+    return False
+
+
+def _says_ours(session: SqlSession, tokens: Sequence[Token]) -> bool:
+    """Whether the statement says a format of ours, or the place of a table of ours."""
+    inside = depths(tokens)
+    for i, t in enumerate(tokens[:-1]):
+        if inside[i] == 0 and t.upper == "USING" and tokens[i + 1].name.lower() in FORMATS:
+            return True
+        if inside[i] == 0 and t.is_name and t.name.lower() in FORMATS and tokens[i + 1].text == ".":
+            return True
+        if inside[i] == 0 and t.upper in ("AS", "SELECT"):
+            return False
+    return False
+
+
+def _older_grammar(session: SqlSession, text: str) -> bool:
+    """Whether only our grammar may know a statement of a release before identity columns and CLUSTER BY were known."""
+    release = tuple(int(x) for x in session.spark.version.split(".")[:2])
+    return release < (4, 0)
+
+
+def _format(session: SqlSession, call: Create) -> str | None:
+    """The format of a table to be made, ``None`` where it is none of ours."""
+    if call.provider is not None:
+        return FORMATS.get(call.provider)
+    by_path = path_target(session, call.parts)
+    if by_path is not None:
+        return by_path.format
+    if call.like is not None:
+        source = resolve(session, call.like)
+        return source.format if isinstance(source, Target) else None
+    return FORMATS.get(session.setting("spark.sql.sources.default", "parquet").lower())

@@ -1,0 +1,37 @@
+"""CREATE TABLE of Lance datasets and Trevni files."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trilake.errors import InvalidArgumentError
+from trilake.spark.front.dataframe_writer import SAVERS, SaveRequest
+from trilake.sql.grammar.create import Create
+from trilake.sql.session import catalogue
+from trilake.sql.session.results import nothing
+from trilake.sql.session.session import SqlSession
+from trilake.sql.tables.create_place import Place
+
+
+def create_other(
+    session: SqlSession, call: Create, place: Place, schema: T.StructType, frame: DataFrame | None = None
+) -> DataFrame:
+    """Make the files and the name.  Raises ``InvalidArgumentError`` for what the format does not know."""
+    if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
+        raise InvalidArgumentError(f"a {place.format} table has no rules and no clustering", help="leave these out")
+    rows = session.spark.createDataFrame([], schema) if frame is None else frame
+    mode = "overwrite" if call.replace else "error"
+    request = SaveRequest(rows, place.format, mode, dict(call.properties), call.partition_by or None)
+    SAVERS[place.format](request, place.path)
+    if place.parts is not None and not place.exists:
+        catalogue.add(
+            session,
+            place.parts,
+            place.path,
+            T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]).json(),
+            format=place.format,
+            managed=place.managed,
+            comment=call.comment,
+        )
+    return nothing(session)

@@ -1,0 +1,147 @@
+"""Where a new table is to be, and its name in the catalogue: made together, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.spark.delta.settings import session_log
+from trilake.sql.grammar.create import Create
+from trilake.sql.session import catalogue, jvm
+from trilake.sql.session.session import SqlSession
+from trilake.sql.session.targets import FORMATS, Target, find_entry, path_target
+from trilake.storage import open_store
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a table that a statement makes: ``parts`` are its name, ``None`` for a path.
+
+    ``exists`` says that there is such a name, or at a path such a table, already; ``managed`` that the place is the
+    catalogue's choice.
+    """
+
+    path: str
+    parts: tuple[str, ...] | None
+    exists: bool
+    managed: bool
+    format: str
+    entry: jvm.Entry | None = None
+
+
+def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
+    """Where the table of a CREATE or REPLACE is to be.
+
+    Raises ``TableExistsError`` for a name that is taken, ``TableNotFoundError`` for a REPLACE of a table that is not
+    there, ``InvalidArgumentError`` for a name of another format's table that is to be replaced.
+    """
+    target = path_target(session, call.parts)
+    if target is not None:
+        return _by_path(call, target)
+    entry = find_entry(session, call.parts)
+    shown = ".".join(f"`{p}`" for p in call.parts)
+    if entry is None:
+        if not call.create:
+            raise TableNotFoundError(
+                f"[TABLE_OR_VIEW_NOT_FOUND] the table {shown} cannot be found, so it cannot be replaced",
+                help="write CREATE OR REPLACE TABLE",
+            )
+        path = call.location or call.options.get("path")
+        if path is not None:
+            return Place(_absolute(session, path), call.parts, False, False, format)
+        return Place(catalogue.default_place(session, call.parts), call.parts, False, True, format)
+    if call.if_not_exists:
+        return Place(entry.location or "", call.parts, True, entry.managed, format, entry)
+    if not call.replace:
+        raise TableExistsError(
+            f"[TABLE_OR_VIEW_ALREADY_EXISTS] {shown} already exists",
+            help="choose another name, or write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
+        )
+    if entry.is_view or FORMATS.get(entry.provider) != format or entry.location is None:
+        raise InvalidArgumentError(
+            f"{shown} is {'a view' if entry.is_view else f'a table of {entry.provider} files'}, which cannot become a"
+            f" {format} table",
+            help="drop it first",
+        )
+    wanted = call.location or call.options.get("path")
+    if wanted is not None and open_store(_absolute(session, wanted)).uri != open_store(entry.location).uri:
+        raise InvalidArgumentError(
+            f"{shown} is at {entry.location}, and a replacement cannot be elsewhere ({wanted})",
+            help="leave LOCATION out, or drop the table first",
+        )
+    return Place(entry.location, call.parts, True, entry.managed, format, entry)
+
+
+def _by_path(call: Create, target: Target) -> Place:
+    exists = target.log.exists() if target.format == "delta" else any(True for _ in open_store(target.path).list())
+    if call.location is not None and open_store(call.location).uri != open_store(target.path).uri:
+        raise InvalidArgumentError(
+            f"the table is to be at {target.path} and at {call.location}", help="name the place once"
+        )
+    if exists and not call.replace and not call.if_not_exists:
+        raise TableExistsError(
+            f"a {target.format} table is at {target.path} already",
+            help="write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
+            file=target.path,
+        )
+    if not exists and not call.create:
+        raise TableNotFoundError("there is no table to be replaced", help="write CREATE OR REPLACE", file=target.path)
+    return Place(target.path, None, exists, False, target.format)
+
+
+def _absolute(session: SqlSession, path: str) -> str:
+    """A place as it is said: a path without a scheme is on the file system that Spark's warehouse is on."""
+    if path.startswith("file:"):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    if path.startswith("/") or "://" in path:
+        return path
+    warehouse = jvm.decoded(session.setting("spark.sql.warehouse.dir", "spark-warehouse"))
+    return f"{warehouse.rstrip('/')}/{path}"
+
+
+@contextmanager
+def named(session: SqlSession, place: Place) -> Iterator[Callable[[DeltaLog], None]]:
+    """Gives a function that makes or refreshes the name, once the table is there.
+
+    Where the name cannot be made, a table that was made for it goes again: neither is left without the other.
+    """
+    new = place.parts is not None and not place.exists
+    there_before = (
+        session_log(session.spark, open_store(place.path)).exists() if new and place.format == "delta" else True
+    )
+    if new and place.managed and not there_before:
+        _check_empty(place.path)
+
+    def name(log: DeltaLog) -> None:
+        if place.parts is None:
+            return
+        if new:
+            try:
+                catalogue.add_delta(session, place.parts, place.path, managed=place.managed)
+            except BaseException:
+                if not there_before:
+                    _undo(log)
+                raise
+        elif place.entry is not None:
+            catalogue.refresh(session, Target(place.parts, place.format, place.path, place.entry))
+
+    yield name
+
+
+def _check_empty(path: str) -> None:
+    with suppress(FileNotFoundError):
+        if next(iter(open_store(path).list()), None) is not None:
+            raise InvalidArgumentError(
+                f"[LOCATION_ALREADY_EXISTS] the place of a new managed table is not empty: {path}",
+                help="clear the folder, or name it with LOCATION",
+                file=path,
+            )
+
+
+def _undo(log: DeltaLog) -> None:
+    """Take away the first commit of a table that was made a moment ago; files without a log are no table."""
+    with suppress(TrilakeError):
+        log.store.delete([o.key for o in log.store.list("_delta_log")])

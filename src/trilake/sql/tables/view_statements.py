@@ -1,0 +1,136 @@
+"""CREATE VIEW and ALTER VIEW over our tables.
+
+Spark makes the view, with a query in place of the given one that has the same columns and needs no table; then the
+view gets the text that was given.  A temporary view is made of the frame, and its text is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from trilake.errors import InvalidArgumentError
+from trilake.sql.session import jvm
+from trilake.sql.session.expressions import spans
+from trilake.sql.session.relations import names_ours, query
+from trilake.sql.session.results import nothing
+from trilake.sql.session.session import SqlSession, TempView
+from trilake.sql.session.targets import find_entry
+from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.tokens import Token, quote_name
+
+
+@dataclass(frozen=True)
+class CreateView:
+    """A CREATE VIEW as it was written; ``head`` is the text up to the query."""
+
+    parts: tuple[str, ...]
+    replace: bool
+    temporary: bool
+    is_global: bool
+    columns: tuple[str, ...] | None
+    head: str
+    query: str
+
+
+def is_view(tokens: Sequence[Token]) -> bool:
+    """Whether a CREATE makes a view of a query."""
+    words = [t.upper for t in tokens[:6]]
+    return "VIEW" in words and not {"TABLE", "FUNCTION", "SCHEMA", "DATABASE"} & set(words[: words.index("VIEW")])
+
+
+def parse_view(cursor: Cursor) -> CreateView | None:
+    """The statement; ``None`` for a view that has no query.  Raises ``SyntaxProblem``."""
+    cursor.expect("CREATE")
+    replace = cursor.accept("OR", "REPLACE")
+    is_global = cursor.accept("GLOBAL")
+    temporary = cursor.accept("TEMPORARY") or cursor.accept("TEMP")
+    cursor.expect("VIEW")
+    cursor.accept("IF", "NOT", "EXISTS")
+    parts = cursor.name()
+    columns = None
+    if cursor.is_symbol("("):
+        a, b = cursor.brackets()
+        columns = tuple(Cursor(cursor.text[a + x : a + y]).part() for x, y in spans(Cursor(cursor.text[a:b])))
+    while not cursor.done and not cursor.is_any("AS"):
+        token = cursor.take()
+        if token.upper == "USING":
+            return None
+    if cursor.done:
+        return None
+    cursor.expect("AS")
+    head = cursor.text[: cursor.tokens[cursor.at - 1].end]
+    return CreateView(parts, replace, temporary, is_global, columns, head, cursor.rest())
+
+
+def create_view(session: SqlSession, text: str) -> DataFrame | None:
+    """Make a view over our tables; ``None`` where it is over none of them."""
+    if session.classic and not jvm.parses(session.spark, text):
+        return None
+    call = parse_view(Cursor(text))
+    if call is None or not names_ours(session, call.query):
+        return None
+    frame = query(session, call.query)
+    if call.columns is not None and len(call.columns) != len(frame.columns):
+        raise InvalidArgumentError(
+            f"the view names {len(call.columns)} columns, and its query gives {len(frame.columns)}",
+            help="name each column of the query",
+        )
+    if call.temporary:
+        return _temporary(session, call, frame)
+    session.run(f"{call.head} {stub(frame)}")
+    set_text(session, call.parts, call.query)
+    return nothing(session)
+
+
+def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataFrame:
+    shown = frame if call.columns is None else frame.toDF(*call.columns)
+    name = call.parts[-1]
+    quoted = quote_name(name)
+    if call.is_global:
+        (shown.createOrReplaceGlobalTempView if call.replace else shown.createGlobalTempView)(quoted)
+        return nothing(session)
+    (shown.createOrReplaceTempView if call.replace else shown.createTempView)(quoted)
+    java = jvm.temp_view(session.spark, name) if session.classic else None
+    database = str(session.spark.catalog.currentDatabase())
+    session.views[name.lower()] = TempView(call.query, "spark_catalog", database, java, call.columns)
+    return nothing(session)
+
+
+def stub(frame: DataFrame) -> str:
+    """A query without tables that has the columns of a frame."""
+    columns = [f"CAST(NULL AS {f.dataType.simpleString()}) AS {quote_name(f.name)}" for f in frame.schema.fields]
+    return f"SELECT {', '.join(columns)}"
+
+
+def set_text(session: SqlSession, parts: tuple[str, ...], text: str) -> None:
+    """Give a permanent view the text of its query."""
+    entry = find_entry(session, parts)
+    if entry is not None and session.classic:
+        jvm.set_view_text(session.spark, entry, text)
+
+
+def alter_view(session: SqlSession, text: str) -> DataFrame | None:
+    """``ALTER VIEW name AS query`` over our tables; ``None`` for any other."""
+    cursor = Cursor(text)
+    cursor.expect("ALTER", "VIEW")
+    parts = cursor.name()
+    if not cursor.accept("AS"):
+        return None
+    head = text[: cursor.tokens[cursor.at - 1].end]
+    body = cursor.rest()
+    if not names_ours(session, body):
+        return None
+    frame = query(session, body)
+    known = session.views.get(parts[-1].lower()) if len(parts) == 1 else None
+    if known is not None:
+        frame.createOrReplaceTempView(quote_name(parts[-1]))
+        java = jvm.temp_view(session.spark, parts[-1]) if session.classic else None
+        database = str(session.spark.catalog.currentDatabase())
+        session.views[parts[-1].lower()] = TempView(body, "spark_catalog", database, java)
+        return nothing(session)
+    session.run(f"{head} {stub(frame)}")
+    set_text(session, parts, body)
+    return nothing(session)

@@ -1,0 +1,1 @@
+"""Statements as text: tokens, places, cursors."""

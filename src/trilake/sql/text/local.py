@@ -1,0 +1,31 @@
+"""A text whose relations are private names, and the frames that these stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from trilake.sql.text.places import Edited
+
+
+@dataclass
+class Local:
+    """A text whose relations are private names, and the frames that these stand for."""
+
+    edited: Edited
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    #: What each private name stands for in the original text, for messages.
+    names: dict[str, str] = field(default_factory=dict)
+    #: Relations whose frames show the column about files: the place of the token, and the name that they have.
+    with_metadata: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text for Spark."""
+        return self.edited.text
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything of ours was named."""
+        return bool(self.edited.edits)
