@@ -723,3 +723,104 @@ def test_traces(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text()) == []
     with pytest.raises(ValueError):
         lance.tracing.trace_to_chrome(level="invalid")
+
+
+def test_other_names_of_the_options_of_an_index(indexed: LanceDataset) -> None:
+    how = {"num_partitions": 4, "num_sub_vectors": 2, "name": "other"}
+    found = indexed.create_index("vector", "IVF_PQ", metric_type="cosine", num_bits=8, **how)
+    assert found.stats.index_stats("other")["metric_type"] == "cosine"
+    for more, kind in (
+        ({"metric": "dot", "metric_type": "cosine"}, ValueError),
+        ({"num_bits": 4}, NotImplementedError),
+        ({"num_bits": "8"}, TypeError),
+        ({"metric_type": "hamming"}, ValueError),
+    ):
+        with pytest.raises(kind):
+            indexed.create_index("vector", "IVF_PQ", replace=True, **how, **more)
+
+
+def test_a_search_without_k_finds_as_many_as_the_limit(indexed: LanceDataset) -> None:
+    nearest = {"column": "vector", "q": np.zeros(8, np.float32)}
+    asked = lambda **more: indexed.to_table(columns=["id"], nearest=nearest, **more)  # noqa: E731
+    assert asked().num_rows == 10
+    assert asked(limit=3).num_rows == 3
+    assert asked(limit=50).num_rows == 50
+    more = asked(limit=20, offset=30)
+    assert more["id"].to_pylist() == asked(limit=50)["id"].to_pylist()[30:]
+    assert indexed.to_table(nearest={**nearest, "k": 7}, limit=50).num_rows == 7
+
+
+def test_a_plan_of_a_compaction_goes_to_other_processes_as_json(uri: Path) -> None:
+    from trilake.lance.optimize import CompactionPlan
+
+    found = lance.write_dataset(TABLE, uri, max_rows_per_file=20)
+    plan = Compaction.plan(found)
+    again = CompactionPlan.from_json(plan.json())
+    assert again == plan
+    assert again.num_tasks() == 1
+    results = [task.execute(found) for task in again.tasks]
+    assert results[0].original_fragments == results[0].old_fragments == [f.metadata for f in found.get_fragments()]
+    assert Compaction.commit(found, results).fragments_added == 1
+    for text in ("", "{}", "[1]", '{"tasks": 1, "read_version": 1}', '{"tasks": [], "read_version": "x"}'):
+        with pytest.raises(ValueError):
+            CompactionPlan.from_json(text)
+    task = json.loads(plan.tasks[0].json())
+    for key, value in (("options", {"x": 1}), ("options", 3), ("fragments", [1]), ("fragments", ["ff"])):
+        with pytest.raises(ValueError):
+            CompactionPlan.from_json(json.dumps({"tasks": [json.dumps({**task, key: value})], "read_version": 1}))
+
+
+def test_partitions_of_vectors_in_a_file_of_their_own(indexed: LanceDataset) -> None:
+    from trilake.lance.data_file import DataFile
+    from trilake.lance.util import KMeans
+    from trilake.lance.vector import compute_partitions
+
+    model = KMeans(4)
+    vectors = np.stack(indexed.to_table()["vector"].to_numpy())
+    model.fit(vectors)
+    name = compute_partitions(indexed, "vector", model, batch_size=64)
+    file = DataFile.open(indexed.snapshot.store, f"data/{name}")
+    rows = pa.Table.from_batches([file.read_batch(i) for i in range(file.num_batches)])
+    assert rows.schema.names == ["row_id", "partition"]
+    assert rows["row_id"].to_pylist() == indexed.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
+    assert rows["partition"].to_pylist() == model.predict(vectors).to_pylist()
+    assert lance.dataset(indexed.uri).version == indexed.version
+    with pytest.raises(KeyError):
+        compute_partitions(indexed, "none", model)
+
+
+def test_names_that_programs_import() -> None:
+    from trilake.lance import CommitLock, sanitize_ts
+    from trilake.lance.dataset import (
+        CleanupStats,
+        Compaction,
+        CompactionMetrics,
+        DatasetOptimizer,
+        DatasetStats,
+        FragmentMetadata,
+        LanceFragment,
+        LanceStats,
+        ReaderLike,
+        td_to_micros,
+    )
+    from trilake.lance.fragment import FragmentWriteProgress, NoopFragmentWriteProgress
+    from trilake.lance.lance import TraceGuard
+
+    assert all(
+        name is not None
+        for name in (
+            CommitLock,
+            CleanupStats,
+            Compaction,
+            CompactionMetrics,
+            DatasetOptimizer,
+            DatasetStats,
+            ReaderLike,
+        )
+    )
+    assert (LanceFragment, FragmentMetadata) == (lance.LanceFragment, lance.FragmentMetadata)
+    assert issubclass(NoopFragmentWriteProgress, FragmentWriteProgress)
+    assert LanceStats.__name__ == "LanceStats"
+    assert td_to_micros(dt.timedelta(seconds=1)) == 1_000_000
+    assert sanitize_ts("2024-01-01").year == 2024
+    assert callable(TraceGuard.finish_tracing)

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trilake.lance.commit import CommitLock
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
     from trilake.lance.functions import dataset, write_dataset
     from trilake.lance.lance_dataset import LanceDataset
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from trilake.lance.optimize import Compaction
     from trilake.lance.scanner import LanceScanner
     from trilake.lance.schema_json import json_to_schema, schema_to_json
+    from trilake.lance.util import sanitize_ts
     from trilake.version import __version__
 
 #: Where each name lives: loaded when it is asked for, because data files need no datasets.
 _HOMES = {
+    "CommitLock": "commit",
     "Compaction": "optimize",
     "FragmentMetadata": "fragment",
     "LanceDataset": "lance_dataset",
@@ -32,6 +35,7 @@ _HOMES = {
     "LanceScanner": "scanner",
     "dataset": "functions",
     "json_to_schema": "schema_json",
+    "sanitize_ts": "util",
     "schema_to_json": "schema_json",
     "write_dataset": "functions",
     "write_fragments": "fragment",
@@ -55,6 +59,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "CommitLock",
     "Compaction",
     "FragmentMetadata",
     "LanceDataset",
@@ -64,6 +69,7 @@ __all__ = [
     "__version__",
     "dataset",
     "json_to_schema",
+    "sanitize_ts",
     "schema_to_json",
     "write_dataset",
     "write_fragments",

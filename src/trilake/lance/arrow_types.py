@@ -90,10 +90,8 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
         return BFloat16Scalar
 
     def to_pandas_dtype(self) -> Any:
-        """The type of pandas' columns.  Needs pandas."""
-        from trilake.lance.arrow_pandas import PandasBFloat16Type  # late: pandas takes time to load
-
-        return PandasBFloat16Type()
+        """The type of pandas' columns, which :mod:`trilake.lance.arrow` tells pandas of.  Needs pandas."""
+        return import_module("pandas").api.types.pandas_dtype("lance.bfloat16")
 
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
-from trilake.errors import InvalidArgumentError, TrilakeError, UnknownOutcomeError
+from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, UnknownOutcomeError
 from trilake.lance import indices, transaction
 from trilake.lance import operations as op
 from trilake.lance.fragment_reader import FragmentReader, row_ids
@@ -87,8 +88,11 @@ class CompactionTask:
     def from_json(text: str) -> CompactionTask:
         """The task in a text.  Raises ``InvalidArgumentError``."""
         found = _parsed(text, "fragments", "read_version", "options")
-        options = CompactionOptions(**found["options"])
-        return CompactionTask(_fragments(found["fragments"]), int(found["read_version"]), options)
+        try:
+            options = CompactionOptions(**found["options"])
+        except TypeError as e:
+            raise InvalidArgumentError(f"these are no options of a compaction: {e}") from e
+        return CompactionTask(_fragments(found["fragments"]), found["read_version"], options)
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class RewriteResult:
         """The result in a text.  Raises ``InvalidArgumentError``."""
         found = _parsed(text, "original_fragments", "new_fragments", "read_version")
         old, new = _fragments(found["original_fragments"]), _fragments(found["new_fragments"])
-        return RewriteResult(old, new, int(found["read_version"]))
+        return RewriteResult(old, new, found["read_version"])
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,18 @@ class CompactionPlan:
         """Number of tasks."""
         return len(self.tasks)
 
+    def json(self) -> str:
+        """The plan as text, for another process."""
+        return json.dumps({"tasks": [task.json() for task in self.tasks], "read_version": self.read_version})
+
+    @staticmethod
+    def from_json(text: str) -> CompactionPlan:
+        """The plan in a text.  Raises ``InvalidArgumentError``."""
+        found = _parsed(text, "tasks", "read_version")
+        if not isinstance(found["tasks"], list):
+            raise InvalidArgumentError("this is no plan of a compaction")
+        return CompactionPlan(tuple(map(CompactionTask.from_json, found["tasks"])), found["read_version"])
+
 
 def _texts(fragments: Sequence[Fragment]) -> list[str]:
     return [fragment_message(f).SerializeToString(deterministic=True).hex() for f in fragments]
@@ -147,17 +163,20 @@ def _texts(fragments: Sequence[Fragment]) -> list[str]:
 def _fragments(texts: Sequence[str]) -> tuple[Fragment, ...]:
     try:
         return tuple(parse_fragment(pb.DataFragment.FromString(bytes.fromhex(t))) for t in texts)
-    except (ValueError, TypeError) as e:
+    except (ValueError, TypeError, DecodeError, CorruptLogError) as e:
         raise InvalidArgumentError(f"this is no fragment of a compaction: {e}") from e
 
 
 def _parsed(text: str, *keys: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as e:
+    except (ValueError, TypeError) as e:
         raise InvalidArgumentError(f"this is no part of a compaction: {e}") from e
     if not isinstance(found, dict) or set(found) != set(keys):
         raise InvalidArgumentError("this is no part of a compaction", help=f"it must have {', '.join(keys)}")
+    version = found["read_version"]
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InvalidArgumentError(f"a compaction does not read version {version!r}")
     return found
 
 

@@ -9,24 +9,40 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from trilake.lance.cleanup import CleanupStats
+from trilake.lance.commit import CommitLock
 from trilake.lance.compaction import CompactionMetrics
+from trilake.lance.fragment import FragmentMetadata, LanceFragment
 from trilake.lance.functions import dataset, write_dataset
 from trilake.lance.lance_dataset import LanceDataset
 from trilake.lance.operation import LanceOperation
-from trilake.lance.optimize import DatasetOptimizer
+from trilake.lance.optimize import Compaction, DatasetOptimizer
+from trilake.lance.progress import FragmentWriteProgress
+from trilake.lance.rows_in import ReaderLike
 from trilake.lance.scanner import LanceScanner, ScannerBuilder
-from trilake.lance.stats import LanceStats
+from trilake.lance.stats import DatasetStats, LanceStats
+from trilake.lance.util import sanitize_ts, td_to_micros
 from trilake.version import __version__
 
 __all__ = [
+    "CleanupStats",
+    "CommitLock",
+    "Compaction",
     "CompactionMetrics",
     "DatasetOptimizer",
+    "DatasetStats",
+    "FragmentMetadata",
+    "FragmentWriteProgress",
     "LanceDataset",
+    "LanceFragment",
     "LanceOperation",
     "LanceScanner",
     "LanceStats",
+    "ReaderLike",
     "ScannerBuilder",
     "__version__",
+    "sanitize_ts",
+    "td_to_micros",
     "write_dataset",
 ]
 

@@ -1,4 +1,4 @@
-"""``LanceFragment``: one fragment of an open dataset; ``FragmentMetadata``: its entry, as text between processes.
+"""``LanceFragment``: one fragment of an open dataset.
 
 A distributed write makes fragments wherever the rows are (:meth:`LanceFragment.create`), sends their metadata as JSON,
 and commits them at one place with a :class:`~trilake.lance.operation.LanceOperation`.
@@ -6,11 +6,10 @@ and commits them at one place with a :class:`~trilake.lance.operation.LanceOpera
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,11 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance import columns as commands
 from trilake.lance.delete import condition_of, mark
 from trilake.lance.errors import NothingToWriteError
+from trilake.lance.fragment_metadata import DataFileInfo, FragmentMetadata
 from trilake.lance.fragment_reader import FragmentReader
-from trilake.lance.manifest import ARROW_ARRAY, BITMAP, DataFile, DeletionFile, Fragment
+from trilake.lance.manifest import DataFile, Fragment
+from trilake.lance.open_dataset import OpenDataset
+from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
 from trilake.lance.rows_in import stream
 from trilake.lance.runtime import Runtime
 from trilake.lance.scan import ScanPlan
@@ -35,145 +37,21 @@ from trilake.lance.writing import write_fragments as write_files
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
-if TYPE_CHECKING:
-    from trilake.lance.lance_dataset import LanceDataset
-
-_KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
-
-
-class FragmentMetadata:
-    """The entry of a fragment: id, data files, deletion file and number of rows.
-
-    >>> made = FragmentMetadata('{"id": 0, "files": [{"path": "x.lance", "fields": [0]}], "physical_rows": 3}')
-    >>> made.id, [f.path() for f in made.data_files()], made.deletion_file()
-    (0, ['x.lance'], None)
-    """
-
-    def __init__(self, metadata: str) -> None:
-        """Parse what :meth:`to_json` gave, as text.  Raises ``InvalidArgumentError``."""
-        try:
-            found = json.loads(metadata)
-            files = tuple(_data_file(f) for f in found["files"])
-            deletion = found.get("deletion_file")
-            entry = None if deletion is None else _deletion_file(deletion)
-            self._metadata = Fragment(int(found["id"]), files, entry, int(found.get("physical_rows") or 0))
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e
-
-    @classmethod
-    def of(cls, fragment: Fragment) -> FragmentMetadata:
-        """The metadata of an entry."""
-        made = cls.__new__(cls)
-        made._metadata = fragment
-        return made
-
-    @property
-    def entry(self) -> Fragment:
-        """The entry as a manifest has it."""
-        return self._metadata
-
-    def __repr__(self) -> str:
-        files = ", ".join(f'DataFile {{ path: "{f.path}", fields: {list(f.fields)} }}' for f in self.entry.files)
-        d = self.entry.deletion_file
-        deletion = "None"
-        if d is not None:
-            deletion = (
-                f"Some(DeletionFile {{ read_version: {d.read_version}, id: {d.id}, "
-                f"file_type: {_KINDS[d.file_type].title()}, num_deleted_rows: Some({d.num_deleted_rows}) }})"
-            )
-        rows = f"Some({self.entry.physical_rows})" if self.entry.physical_rows else "None"
-        return f"Fragment {{ id: {self.id}, files: [{files}], deletion_file: {deletion}, physical_rows: {rows} }}"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FragmentMetadata, (json.dumps(self.to_json()),)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both are of the same fragment; before it is written, its number of rows is not known."""
-        if not isinstance(other, FragmentMetadata):
-            return False
-        mine, theirs = self._metadata, other._metadata
-        rows = mine.physical_rows or theirs.physical_rows
-        return theirs.physical_rows in (0, rows) and replace(mine, physical_rows=rows) == replace(
-            theirs, physical_rows=rows
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry as JSON types."""
-        f = self._metadata
-        found: dict[str, Any] = {
-            "id": f.id,
-            "files": [{"path": d.path, "fields": list(d.fields)} for d in f.files],
-            "deletion_file": None,
-            "physical_rows": f.physical_rows or None,
-        }
-        if f.deletion_file is not None:
-            d = f.deletion_file
-            found["deletion_file"] = {
-                "read_version": d.read_version,
-                "id": d.id,
-                "file_type": _KINDS[d.file_type],
-                "num_deleted_rows": d.num_deleted_rows,
-            }
-        return found
-
-    @staticmethod
-    def from_json(json_data: str) -> FragmentMetadata:
-        """The metadata in a JSON text."""
-        return FragmentMetadata(json_data)
-
-    def data_files(self) -> list[DataFileInfo]:
-        """The data files."""
-        return [DataFileInfo(f) for f in self._metadata.files]
-
-    def deletion_file(self) -> str | None:
-        """The deletion file, relative to the dataset, if there is one."""
-        found = self._metadata.deletion_file
-        return None if found is None else found.key(self.id)
-
-    @property
-    def id(self) -> int:
-        """The fragment's id; 0 in one that was not committed yet."""
-        return self._metadata.id
-
-
-class DataFileInfo:
-    """A data file of a fragment."""
-
-    def __init__(self, entry: DataFile) -> None:
-        self._entry = entry
-
-    def path(self) -> str:
-        """Its path below the folder ``data``."""
-        return self._entry.path
-
-    def field_ids(self) -> list[int]:
-        """The ids of the fields it holds."""
-        return list(self._entry.fields)
-
-    def __repr__(self) -> str:
-        return f"DataFile({self._entry.path})"
-
-
-def _data_file(found: Mapping[str, Any]) -> DataFile:
-    path = found["path"]
-    if not isinstance(path, str):
-        raise TypeError("the path of a data file is no text")
-    return DataFile(path, tuple(int(i) for i in found["fields"]))
-
-
-def _deletion_file(found: Mapping[str, Any]) -> DeletionFile:
-    kinds = {name: kind for kind, name in _KINDS.items()}
-    count = int(found.get("num_deleted_rows") or 0)
-    return DeletionFile(kinds[str(found["file_type"])], int(found["read_version"]), int(found["id"]), count)
+__all__ = [
+    "DataFileInfo",
+    "FragmentMetadata",
+    "FragmentWriteProgress",
+    "LanceFragment",
+    "NoopFragmentWriteProgress",
+    "write_fragments",
+]
 
 
 class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
     """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an id that is not there."""
 
     def __init__(
-        self, dataset: LanceDataset, fragment_id: int | None, *, fragment: FragmentReader | None = None
+        self, dataset: OpenDataset, fragment_id: int | None, *, fragment: FragmentReader | None = None
     ) -> None:
         self._ds = dataset
         if fragment is None:
@@ -219,12 +97,10 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     @staticmethod
     def create_from_file(
-        filename: str | os.PathLike[str], schema: pa.Schema | LanceDataset, fragment_id: int
+        filename: str | os.PathLike[str], schema: pa.Schema | OpenDataset, fragment_id: int
     ) -> FragmentMetadata:
         """The metadata of a data file that is there already, by its path below ``data``."""
-        from trilake.lance.lance_dataset import LanceDataset  # the two name each other
-
-        ids = schema.snapshot.manifest.schema if isinstance(schema, LanceDataset) else LanceSchema.from_arrow(schema)
+        ids = LanceSchema.from_arrow(schema) if isinstance(schema, pa.Schema) else schema.snapshot.manifest.schema
         name = os.fspath(filename).replace(os.sep, "/").rpartition("data/")[2]
         return FragmentMetadata.of(Fragment(fragment_id, (DataFile(name, ids.field_ids),)))
 
@@ -434,18 +310,3 @@ def write_fragments(
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
     made = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options)
     return [FragmentMetadata.of(f) for f in made]
-
-
-class Reporter:
-    """Tells a progress object of fragments by their metadata."""
-
-    def __init__(self, progress: Any, fragment_id: int = 0) -> None:
-        self._progress, self._id = progress, fragment_id
-
-    def begin(self, fragment: Fragment) -> None:
-        if self._progress is not None:
-            self._progress.begin(FragmentMetadata.of(replace(fragment, id=self._id)))
-
-    def complete(self, fragment: Fragment) -> None:
-        if self._progress is not None:
-            self._progress.complete(FragmentMetadata.of(replace(fragment, id=self._id)))

@@ -12,8 +12,8 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError
 from trilake.lance import rows_in
 from trilake.lance.errors import DatasetVersionNotFoundError
-from trilake.lance.fragment import Reporter
 from trilake.lance.lance_dataset import LanceDataset
+from trilake.lance.progress import Reporter
 from trilake.lance.runtime import runtime_with
 from trilake.lance.util import sanitize_ts
 from trilake.lance.write import Mode, write
@@ -39,13 +39,20 @@ def dataset(
     uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
     version: a number, or the name of a tag; the newest by default.
     asof: show the version that was newest before this time, local where it has no zone; counts only without a version.
-    block_size, index_cache_size: accepted for other implementations' sake.
-    commit_lock, storage_options, nulls: see :class:`LanceDataset`.
+    block_size: accepted for other implementations' sake.
+    commit_lock, index_cache_size, storage_options, nulls: see :class:`LanceDataset`.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
     """
-    del block_size, index_cache_size
-    found = LanceDataset(uri, version, commit_lock=commit_lock, storage_options=storage_options, nulls=nulls)
+    del block_size
+    found = LanceDataset(
+        uri,
+        version,
+        index_cache_size=index_cache_size,
+        commit_lock=commit_lock,
+        storage_options=storage_options,
+        nulls=nulls,
+    )
     if version is not None or asof is None:
         return found
     limit = sanitize_ts(asof)

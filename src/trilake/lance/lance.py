@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trilake.lance.arrow_types import BFloat16, bfloat16_array
+from trilake.lance.arrow import BFloat16, bfloat16_array
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.compaction import CompactionMetrics
 from trilake.lance.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
-from trilake.lance.tracing import trace_to_chrome
+from trilake.lance.tracing import TraceGuard, trace_to_chrome
 from trilake.version import __version__
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "CompactionPlan",
     "CompactionTask",
     "RewriteResult",
+    "TraceGuard",
     "__version__",
     "bfloat16_array",
     "trace_to_chrome",

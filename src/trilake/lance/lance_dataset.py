@@ -48,7 +48,9 @@ class LanceDataset(ArrowDataset):
     ----------
     uri: where it is.
     version: its number, or the name of a tag; the newest by default.
-    block_size, index_cache_size, metadata_cache_size: accepted for other implementations' sake.
+    block_size, metadata_cache_size: accepted for other implementations' sake.
+    index_cache_size: how many entries of indices are kept open: whole ones, and partitions of those of vectors; 256 by
+        default.
     commit_lock: a function of a version that gives a context manager, which is held while that version is committed.
         No store needs one: each decides who wins.
     storage_options: credentials, region and endpoint of an object store.
@@ -76,17 +78,22 @@ class LanceDataset(ArrowDataset):
         storage_options: Mapping[str, str] | None = None,
         nulls: NullPolicy = "error",
     ) -> None:
-        del block_size, index_cache_size, metadata_cache_size
+        del block_size, metadata_cache_size
         self._lock = commit_lock
-        self._open(uri, version, dict(storage_options or {}), nulls)
+        self._open(uri, version, dict(storage_options or {}), nulls, index_cache_size)
 
     def _open(
-        self, uri: str | os.PathLike[str], version: int | str | None, options: dict[str, str], nulls: NullPolicy
+        self,
+        uri: str | os.PathLike[str],
+        version: int | str | None,
+        options: dict[str, str],
+        nulls: NullPolicy,
+        index_cache_size: int | None = None,
     ) -> None:
         self._uri, self._options, self.nulls = os.fspath(uri), options, nulls
         store = open_store(uri, options)
         number = read_tag(store, version).version if isinstance(version, str) else version
-        self.snapshot = Snapshot.open(store, number)
+        self.snapshot = Snapshot.open(store, number, index_cache_size)
 
     @classmethod
     def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> LanceDataset:
@@ -417,16 +424,15 @@ class LanceDataset(ArrowDataset):
         """Index a column of vectors for searches of the nearest; the type is ``IVF_PQ``.
 
         Parameters are those of :func:`trilake.lance.vector_indices.create_vector_index`, ``pq_codebook`` and ``seed``
-        among them.  An ``accelerator`` may be named, but is not used; ``index_cache_size`` changes nothing.
+        among them; ``metric_type`` is another name of ``metric``, and ``num_bits`` can only be 8.  An ``accelerator``
+        may be named, but is not used.  The dataset that is returned has a cache of ``index_cache_size`` entries.
         """
-        del index_cache_size
-        how = vector_indices.checked_options(more, accelerator)
+        how = vector_indices.checked_options(more, metric, accelerator)
         made = vector_indices.create_vector_index(
             self.snapshot,
             column,
             index_type,
             name,
-            metric,
             replace=replace,
             num_partitions=num_partitions,
             num_sub_vectors=num_sub_vectors,
@@ -435,7 +441,8 @@ class LanceDataset(ArrowDataset):
             **how,
         )
         self.moved(made)
-        return LanceDataset.of(made, self._uri, self.nulls)
+        indexed = Snapshot(made.store, made.manifest, index_cache_size)
+        return LanceDataset.of(indexed, self._uri, self.nulls)
 
     def list_indices(self) -> list[dict[str, Any]]:
         """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version`` and ``fragment_ids``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,10 @@ from trilake.lance import rows_in
 from trilake.lance.delete import REPLANS, mark_all, replanned
 from trilake.lance.fragment_reader import ROW_ID, Rows
 from trilake.lance.manifest import Fragment
+from trilake.lance.open_dataset import OpenDataset
 from trilake.lance.runtime import Runtime
 from trilake.lance.snapshot import Snapshot
 from trilake.lance.writing import NullPolicy, Target, WriteOptions, discard, write_fragments
-
-if TYPE_CHECKING:
-    from trilake.lance.lance_dataset import LanceDataset
 
 
 @dataclass(frozen=True)
@@ -213,7 +211,7 @@ def _struct(table: pa.Table) -> pa.Array:
 class MergeInsertBuilder:
     """Describes a merge insert step by step; :meth:`execute` runs it."""
 
-    def __init__(self, dataset: LanceDataset, on: str | Iterable[str]) -> None:
+    def __init__(self, dataset: OpenDataset, on: str | Iterable[str]) -> None:
         keys = (on,) if isinstance(on, str) else tuple(on)
         unknown = [k for k in keys if k not in dataset.schema.names]
         if unknown or not keys:

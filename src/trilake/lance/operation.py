@@ -1,6 +1,6 @@
 """``LanceOperation``: what a distributed job has done to a dataset, to be committed at one place.
 
-The tasks of such a job write files and return :class:`~trilake.lance.fragment.FragmentMetadata`; one of these
+The tasks of such a job write files and return :class:`~trilake.lance.fragment_metadata.FragmentMetadata`; one of these
 operations, given to :meth:`trilake.lance.lance_dataset.LanceDataset.commit`, makes them a version.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError
 from trilake.lance import operations as op
 from trilake.lance.columns import next_field_id
-from trilake.lance.fragment import FragmentMetadata
+from trilake.lance.fragment_metadata import FragmentMetadata
 from trilake.lance.manifest import Fragment, Manifest
 from trilake.lance.schema import Field, LanceSchema
 

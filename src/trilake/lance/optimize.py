@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance import compaction, indices
 from trilake.lance.compaction import CompactionMetrics, CompactionOptions
-from trilake.lance.fragment import FragmentMetadata
+from trilake.lance.fragment_metadata import FragmentMetadata
 from trilake.lance.manifest import Fragment
-
-if TYPE_CHECKING:
-    from trilake.lance.lance_dataset import LanceDataset
+from trilake.lance.open_dataset import OpenDataset
 
 
 class DatasetOptimizer:
     """Upkeep of one dataset."""
 
-    def __init__(self, dataset: LanceDataset) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
     def compact_files(
@@ -72,9 +70,14 @@ class RewriteResult:
         return self.done.metrics
 
     @property
-    def old_fragments(self) -> list[FragmentMetadata]:
+    def original_fragments(self) -> list[FragmentMetadata]:
         """The fragments that were read."""
         return _metadata(self.done.original_fragments)
+
+    @property
+    def old_fragments(self) -> list[FragmentMetadata]:
+        """Another name of :attr:`original_fragments`."""
+        return self.original_fragments
 
     @property
     def new_fragments(self) -> list[FragmentMetadata]:
@@ -111,7 +114,7 @@ class CompactionTask:
         """The fragments that it reads."""
         return _metadata(self.task.fragments)
 
-    def execute(self, dataset: LanceDataset) -> RewriteResult:
+    def execute(self, dataset: OpenDataset) -> RewriteResult:
         """Write the new files; nothing is committed."""
         return RewriteResult(self.task.execute(dataset))
 
@@ -130,7 +133,7 @@ class CompactionTask:
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """The tasks of a compaction; it can be pickled."""
+    """The tasks of a compaction; it can be pickled, or sent as JSON."""
 
     plan: compaction.CompactionPlan
 
@@ -148,6 +151,15 @@ class CompactionPlan:
         """Number of tasks."""
         return self.plan.num_tasks()
 
+    def json(self) -> str:
+        """The plan as text, for another process."""
+        return self.plan.json()
+
+    @staticmethod
+    def from_json(text: str) -> CompactionPlan:
+        """The plan in a text.  Raises ``InvalidArgumentError``."""
+        return CompactionPlan(compaction.CompactionPlan.from_json(text))
+
     def __repr__(self) -> str:
         return f"CompactionPlan(read_version={self.read_version}, tasks=<{self.num_tasks()} compaction tasks>)"
 
@@ -160,19 +172,19 @@ class Compaction:
     """A compaction in parts: planned at one place, run at many, committed at one."""
 
     @staticmethod
-    def plan(dataset: LanceDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
+    def plan(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
         """The tasks; each has ``execute(dataset)`` and goes through ``json()`` and ``from_json``."""
         return CompactionPlan(compaction.plan_compaction(dataset.snapshot, _options(options)))
 
     @staticmethod
-    def commit(dataset: LanceDataset, rewrites: Sequence[RewriteResult]) -> CompactionMetrics:
+    def commit(dataset: OpenDataset, rewrites: Sequence[RewriteResult]) -> CompactionMetrics:
         """Make the results of tasks a version."""
         done, metrics = compaction.commit_compaction(dataset.snapshot, [r.done for r in rewrites], dataset.runtime)
         dataset.moved(done)
         return metrics
 
     @staticmethod
-    def execute(dataset: LanceDataset, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
+    def execute(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
         """All of it, here."""
         done, metrics = compaction.compact(dataset.snapshot, _options(options), dataset.runtime)
         dataset.moved(done)

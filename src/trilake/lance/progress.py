@@ -9,12 +9,14 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.fs as fs
 
 from trilake.lance.cleanup import cleanup_partial_writes
-from trilake.lance.fragment import FragmentMetadata
+from trilake.lance.fragment_metadata import FragmentMetadata
+from trilake.lance.manifest import Fragment
 
 
 class FragmentWriteProgress(ABC):
@@ -89,3 +91,18 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
     def _write(self, path: str, value: Any) -> None:
         with self._fs.open_output_stream(path) as out:
             out.write(json.dumps(value).encode())
+
+
+class Reporter:
+    """Tells a progress object of fragments by their metadata."""
+
+    def __init__(self, progress: Any, fragment_id: int = 0) -> None:
+        self._progress, self._id = progress, fragment_id
+
+    def begin(self, fragment: Fragment) -> None:
+        if self._progress is not None:
+            self._progress.begin(FragmentMetadata.of(replace(fragment, id=self._id)))
+
+    def complete(self, fragment: Fragment) -> None:
+        if self._progress is not None:
+            self._progress.complete(FragmentMetadata.of(replace(fragment, id=self._id)))

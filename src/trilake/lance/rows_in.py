@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,11 @@ import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.errors import RowsDoNotFitError, WrongTypeError
+
+#: What rows may come as; whatever else has the Arrow stream interface may, too.
+ReaderLike: TypeAlias = (
+    pa.Table | pa.dataset.Dataset | pa.dataset.Scanner | Iterable[pa.RecordBatch] | pa.RecordBatchReader
+)
 
 
 def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

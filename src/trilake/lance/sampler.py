@@ -1,19 +1,27 @@
-"""Samples of rows: of a dataset, without reading all of it, and of any stream."""
+"""Samples of rows, of a dataset or any stream; and samplers, which part a dataset between readers.
+
+A reader of several has a rank below their number, ``world_size``.  Together they get every row, and each row once.
+"""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappush, heapreplace
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from trilake.errors import InvalidArgumentError
 from trilake.lance.fragment_reader import Rows
 from trilake.lance.functions import dataset as open_dataset
 from trilake.lance.lance_dataset import LanceDataset
 from trilake.lance.scan import one_batch
+from trilake.lance.tensors import rebatched
+from trilake.table import FilterLike
 
 T = TypeVar("T")
 
@@ -78,3 +86,142 @@ def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
         elif heap and entry[0] > heap[0][0]:
             heapreplace(heap, entry)
     return [item for _, _, item in heap]
+
+
+class Sampler(ABC):
+    """Says which rows a reader gets, and in which order; called with a dataset, it gives their batches."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        dataset: LanceDataset,
+        *,
+        batch_size: int = 1024,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        batch_readahead: int | None = None,
+        with_row_id: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of the rows.
+
+        Parameters
+        ----------
+        batch_size: rows of a batch; the last one may have fewer.
+        columns: to return, all by default.
+        filter: SQL text, or a pyarrow expression.
+        batch_readahead: a hint how much to read ahead.
+        with_row_id: return a column ``_rowid`` too.
+        """
+
+
+class FullScanSampler(Sampler):
+    """All rows, in the order of the dataset.
+
+    >>> from trilake.lance import write_dataset
+    >>> ds = write_dataset(pa.table({"a": range(5)}), "memory://doc-sampler", mode="overwrite")
+    >>> [b.num_rows for b in FullScanSampler()(ds, batch_size=2)]
+    [2, 2, 1]
+    """
+
+    def __call__(
+        self,
+        dataset: LanceDataset,
+        *,
+        batch_size: int = 1024,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        batch_readahead: int | None = None,
+        with_row_id: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """All batches; parameters are those of :meth:`Sampler.__call__`."""
+        found = dataset.to_batches(
+            columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id
+        )
+        yield from rebatched(found, batch_size)
+
+
+class _ShardedSampler(Sampler):
+    """A share of the rows.
+
+    Parameters
+    ----------
+    rank, world_size: of the reader, and the number of all.
+    randomize: whether the parts of the share come in random order.
+    seed: of that order, which is another one each time.
+
+    Raises ``InvalidArgumentError`` for a rank that there is not.
+    """
+
+    def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
+        if not 0 <= rank < world_size:
+            raise InvalidArgumentError(f"reader {rank} of {world_size} cannot be", help="ranks count from 0")
+        self.rank, self.world_size, self.randomize, self.seed = rank, world_size, randomize, seed
+        self._pass = 0
+
+    def share(self, count: int) -> list[int]:
+        """The numbers of this reader's parts, of ``count`` parts."""
+        mine = np.arange(self.rank, count, self.world_size)
+        if self.randomize:
+            mine = np.random.default_rng([self.seed, self._pass]).permutation(mine)
+        self._pass += 1
+        return [int(i) for i in mine]
+
+
+class ShardedFragmentSampler(_ShardedSampler):
+    """The rows of every ``world_size``-th fragment: quick to read, and uneven where fragments are."""
+
+    def __call__(
+        self,
+        dataset: LanceDataset,
+        *,
+        batch_size: int = 1024,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        batch_readahead: int | None = None,
+        with_row_id: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of this reader's fragments; parameters are those of :meth:`Sampler.__call__`."""
+        fragments = dataset.get_fragments()
+        mine = [fragments[i] for i in self.share(len(fragments))]
+        found = dataset.to_batches(
+            columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id, fragments=mine
+        )
+        yield from rebatched(found, batch_size)
+
+
+class ShardedBatchSampler(_ShardedSampler):
+    """Every ``world_size``-th batch of rows: shares are even; with a filter, each reader reads all rows."""
+
+    def __call__(
+        self,
+        dataset: LanceDataset,
+        *,
+        batch_size: int = 1024,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        batch_readahead: int | None = None,
+        with_row_id: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """This reader's batches; parameters are those of :meth:`Sampler.__call__`.
+
+        Raises ``InvalidArgumentError`` for a random order of filtered rows, whose number is not known.
+        """
+        if filter is not None:
+            if self.randomize:
+                raise InvalidArgumentError(
+                    "batches of filtered rows have no random order", help="use ShardedFragmentSampler, or no filter"
+                )
+            whole = FullScanSampler()(
+                dataset,
+                batch_size=batch_size,
+                columns=columns,
+                filter=filter,
+                batch_readahead=batch_readahead,
+                with_row_id=with_row_id,
+            )
+            yield from islice(whole, self.rank, None, self.world_size)
+            return
+        total = dataset.count_rows()
+        for number in self.share(-(-total // batch_size)):
+            places = np.arange(number * batch_size, min((number + 1) * batch_size, total))
+            yield one_batch(dataset.take(places, columns, with_row_id=with_row_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,25 +14,23 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance import scan, search
 from trilake.lance.errors import WrongTypeError
 from trilake.lance.fragment_reader import FragmentReader
+from trilake.lance.open_dataset import OpenDataset
 from trilake.lance.scan import ScanPlan
 from trilake.lance.search import Nearest
 from trilake.table import FilterLike
-
-if TYPE_CHECKING:
-    from trilake.lance.fragment import LanceFragment
-    from trilake.lance.lance_dataset import LanceDataset
 
 
 @dataclass
 class ScannerBuilder:
     """Describes a scan; see :meth:`trilake.lance.lance_dataset.LanceDataset.scanner` for what it may be."""
 
-    ds: LanceDataset
+    ds: OpenDataset
     _columns: list[str] | None = None
     _filter: FilterLike | None = None
     _limit: int | None = None
     _offset: int = 0
     _nearest: Nearest | None = None
+    _has_k: bool = True
     _batch_size: int | None = None
     _readahead: int | None = None
     _readers: tuple[FragmentReader, ...] | None = None
@@ -97,7 +95,7 @@ class ScannerBuilder:
         self._use_stats = use_stats
         return self
 
-    def with_fragments(self, fragments: Iterable[LanceFragment] | None) -> ScannerBuilder:
+    def with_fragments(self, fragments: Iterable[Any] | None) -> ScannerBuilder:
         """Scan only these fragments, in this order."""
         if fragments is None:
             self._readers = None
@@ -119,7 +117,8 @@ class ScannerBuilder:
         refine_factor: int | None = None,
         use_index: bool = True,
     ) -> ScannerBuilder:
-        """Return the rows nearest to a vector."""
+        """Return the rows nearest to a vector: ``k``, or as many as the limit, or 10."""
+        self._has_k = k is not None
         self._nearest = Nearest.of(
             self.ds.snapshot, column, q, k, metric, nprobes=nprobes, refine_factor=refine_factor, use_index=use_index
         )
@@ -131,6 +130,9 @@ class ScannerBuilder:
         columns = self._columns
         if columns is not None and self._nearest is not None and search.DISTANCE not in snapshot.schema.names:
             columns = [c for c in columns if c != search.DISTANCE]  # it comes last, asked for or not
+        nearest = self._nearest
+        if nearest is not None and not self._has_k and self._limit is not None:
+            nearest = replace(nearest, k=max(self._limit + self._offset, 1))
         plan = ScanPlan(
             snapshot.view,
             snapshot.view.columns(columns),
@@ -141,7 +143,7 @@ class ScannerBuilder:
             self._with_row_id,
             self._use_stats,
         )
-        return LanceScanner(self.ds, plan, self._readers, self._nearest, self._prefilter, self._readahead)
+        return LanceScanner(self.ds, plan, self._readers, nearest, self._prefilter, self._readahead)
 
 
 def _count(name: str, value: Any, *, least: int = 0) -> int:
@@ -155,7 +157,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def __init__(
         self,
-        dataset: LanceDataset,
+        dataset: OpenDataset,
         plan: ScanPlan,
         readers: tuple[FragmentReader, ...] | None = None,
         nearest: Nearest | None = None,
@@ -193,10 +195,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
         """The batches, each with the fragment that it is of."""
-        from trilake.lance.fragment import LanceFragment  # the two name each other
-
         for reader in self._readers:
-            fragment = LanceFragment(self._ds, None, fragment=reader)
+            fragment = self._ds.get_fragment(reader.fragment.id)
             for batch in scan.scan(self._ds.snapshot.indexed(self._plan), [reader], threads=self._threads):
                 yield pa.dataset.TaggedRecordBatch(batch, fragment)
 

@@ -34,20 +34,21 @@ from trilake.table import FilterLike
 class Snapshot:
     """The rows of one version.  May be used by several threads."""
 
-    def __init__(self, store: Store, manifest: Manifest) -> None:
+    def __init__(self, store: Store, manifest: Manifest, index_cache_size: int | None = None) -> None:
         self.store, self.manifest = store, manifest
         self.view = View(manifest.schema)
         #: Indices that are open, of this and other versions.
-        self.indices = OpenIndices(store)
+        self.indices = OpenIndices(store, index_cache_size)
         self._answered: tuple[Filter, dict[int, Rows] | None] | None = None
 
     @classmethod
-    def open(cls, store: Store, version: int | None = None) -> Snapshot:
+    def open(cls, store: Store, version: int | None = None, index_cache_size: int | None = None) -> Snapshot:
         """A version of the dataset at the root of ``store``, or its newest.
 
+        ``index_cache_size`` is that of :class:`~trilake.lance.open_indices.OpenIndices`.
         Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
         """
-        return cls(store, transaction.load(store, version))
+        return cls(store, transaction.load(store, version), index_cache_size)
 
     def at(self, manifest: Manifest) -> Snapshot:
         """Another version, which keeps open what both have."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
 from trilake.lance import indices
+from trilake.lance.open_dataset import OpenDataset
 
-if TYPE_CHECKING:
-    from trilake.lance.lance_dataset import LanceDataset
+
+class DatasetStats(TypedDict):
+    """Numbers about a dataset."""
+
+    num_deleted_rows: int
+    num_fragments: int
+    num_small_files: int
 
 
 class LanceStats:
     """Numbers about one dataset at its version."""
 
-    def __init__(self, dataset: LanceDataset) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
-    def dataset_stats(self, max_rows_per_group: int = 1024) -> dict[str, int]:
+    def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
         """``num_deleted_rows``, ``num_fragments``, and ``num_small_files``: fragments with fewer rows than a group."""
         readers = self._dataset.snapshot.readers
         return {

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trilake.lance import versions
+from trilake.lance.open_dataset import OpenDataset
 from trilake.lance.runtime import Runtime
-
-if TYPE_CHECKING:
-    from trilake.lance.lance_dataset import LanceDataset
 
 
 class Tags:
     """The tags of a dataset, as they are in its store now."""
 
-    def __init__(self, dataset: LanceDataset) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._store = dataset.snapshot.store
 
     def list(self) -> dict[str, dict[str, Any]]:

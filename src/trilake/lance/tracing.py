@@ -43,7 +43,7 @@ class _Recorder(logging.Handler):
         )
 
 
-class Guard:
+class TraceGuard:
     """A trace under way; :meth:`finish_tracing` writes it, once."""
 
     def __init__(self, file: str, recorder: _Recorder) -> None:
@@ -58,7 +58,7 @@ class Guard:
                 json.dump(self._recorder.events, out)
 
 
-def trace_to_chrome(*, file: str | None = None, level: str | None = None) -> Guard:
+def trace_to_chrome(*, file: str | None = None, level: str | None = None) -> TraceGuard:
     """Begin a trace, which is written when the process ends.
 
     Parameters
@@ -73,6 +73,6 @@ def trace_to_chrome(*, file: str | None = None, level: str | None = None) -> Gua
         raise InvalidArgumentError(f"level {level!r} is unknown", help=f"levels are {', '.join(_LEVELS)}")
     recorder = _Recorder(chosen)
     logging.getLogger("trilake").addHandler(recorder)
-    guard = Guard(file or f"./trace-{time.time_ns() // 1000}.json", recorder)
+    guard = TraceGuard(file or f"./trace-{time.time_ns() // 1000}.json", recorder)
     atexit.register(guard.finish_tracing)
     return guard

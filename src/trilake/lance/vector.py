@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.errors import NothingToWriteError
+from trilake.lance.fragment import write_fragments
+from trilake.lance.fragment_reader import ROW_ID
+from trilake.lance.lance_dataset import LanceDataset
+from trilake.lance.search import storage, vector_type, vectors_of
 
 
 def vec_to_table(
@@ -58,3 +63,35 @@ def _vectors(rows: Any, ndim: int | None, check: bool) -> pa.FixedSizeListArray:
             raise InvalidArgumentError(f"Expected {ndim} dimensions but got {len(wrong)} for {wrong}")
     values = np.array(rows, np.float32).ravel()
     return pa.FixedSizeListArray.from_arrays(pa.array(values), ndim)
+
+
+#: Columns of the file that :func:`compute_partitions` writes.
+_PARTITIONS = pa.schema([pa.field("row_id", pa.uint64()), pa.field("partition", pa.uint32())])
+
+
+def compute_partitions(dataset: LanceDataset, column: str, kmeans: Any, batch_size: int = 1024) -> str:
+    """Write the partition of each row's vector into a data file of its own, and return the name of the file.
+
+    Parameters
+    ----------
+    column: of vectors.
+    kmeans: has learned: a :class:`~trilake.lance.util.KMeans`, or what else has its ``predict``.
+    batch_size: vectors at once.
+
+    The file has the columns ``row_id`` and ``partition``, and is of no version: a clean-up removes it when it is old.
+    Raises ``UnknownColumnError``, ``WrongTypeError`` and ``NothingToWriteError``.
+    """
+    size = vector_type(dataset.snapshot, column).list_size
+    rows = dataset.count_rows()
+    if not rows:
+        raise NothingToWriteError("there are no vectors whose partitions could be computed", file=dataset.uri)
+
+    def partitions() -> Iterator[pa.RecordBatch]:
+        for batch in dataset.to_batches(columns=[column], batch_size=batch_size, with_row_id=True):
+            vectors = vectors_of(storage(batch.column(0)), size)
+            found = pa.array(np.asarray(kmeans.predict(np.ascontiguousarray(vectors))), pa.uint32())
+            yield pa.RecordBatch.from_arrays([batch.column(ROW_ID), found], schema=_PARTITIONS)
+
+    reader = pa.RecordBatchReader.from_batches(_PARTITIONS, partitions())
+    (fragment,) = write_fragments(reader, dataset.uri, max_rows_per_file=rows)
+    return fragment.data_files()[0].path()

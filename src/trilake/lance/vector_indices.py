@@ -318,10 +318,12 @@ def _words(given: Any, pieces: int, size: int) -> Floats:
     return found
 
 
-def checked_options(options: Mapping[str, Any], accelerator: Any = None) -> dict[str, Any]:
+def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator: Any = None) -> dict[str, Any]:
     """What else may be said of an index, without what is only known elsewhere and changes nothing here.
 
-    Raises ``InvalidArgumentError`` for an unknown option or accelerator, and where OPQ is asked for.
+    ``metric_type`` is another name of ``metric``; ``num_bits``, of a code, are 8.  Raises ``InvalidArgumentError`` for
+    an unknown option or accelerator and for two metrics, and ``UnsupportedIndexError`` for OPQ and codes of other
+    sizes.
     """
     if isinstance(accelerator, str) and not re.fullmatch(r"cpu|mps|cuda(:\d+)?", accelerator):
         raise InvalidArgumentError(
@@ -329,9 +331,17 @@ def checked_options(options: Mapping[str, Any], accelerator: Any = None) -> dict
         )
     if options.get("use_opq"):
         raise UnsupportedIndexError("OPQ is not supported", help="make the index without use_opq")
+    bits = options.get("num_bits", 8)
+    if isinstance(bits, bool) or not isinstance(bits, int | np.integer):
+        raise WrongTypeError(f"num_bits must be int, got {type(bits)}")
+    if bits != 8:
+        raise UnsupportedIndexError(f"codes of {bits} bits are not supported", help="make the index with num_bits=8")
+    other = options.get("metric_type", metric)
+    if metric_name(metric) not in ("l2", metric_name(other)):
+        raise InvalidArgumentError(f"two metrics are given, {metric!r} and {other!r}", help="pass metric alone")
     known = {"seed", "pq_codebook"}
-    ignored = {"use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
+    ignored = {"num_bits", "metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
     unknown = set(options) - known - ignored
     if unknown:
         raise InvalidArgumentError(f"an index has no option {min(unknown)!r}")
-    return {name: value for name, value in options.items() if name in known}
+    return {"metric": other, **{name: value for name, value in options.items() if name in known}}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 from zlib import crc32
@@ -34,7 +34,7 @@ from trilake.lance.index.ivf_pq import (
     model_checksum,
     write_partitions,
 )
-from trilake.lance.pages_source import MappedSource, Source
+from trilake.lance.pages_source import Source
 from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store
 
@@ -43,8 +43,53 @@ Allowed = Callable[[RowIds], npt.NDArray[np.bool_]]
 
 REMAKE = "make the index anew: create_index(..., replace=True)"
 
-#: Partitions of a file that is far away which are kept.
+#: Partitions that are kept where nobody says how many.
 _KEPT = 256
+
+
+class PartitionCache:
+    """Partitions of indices that were read, those asked for last.  May be used by several threads.
+
+    Parameters
+    ----------
+    size: how many are kept.
+    """
+
+    def __init__(self, size: int = _KEPT) -> None:
+        self._size = size
+        self._kept: OrderedDict[tuple[str, int], tuple[Codes, RowIds]] = OrderedDict()
+        self._lock = threading.Lock()
+        #: Partitions that were asked for, and those among them that were here.
+        self.asked = self.hits = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def resize(self, size: int) -> None:
+        """Keep so many from now on."""
+        with self._lock:
+            self._size = size
+            self._shrink()
+
+    def find(self, file: str, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
+        """Those partitions of a file that are here."""
+        with self._lock:
+            found = {i: self._kept[file, i] for i in numbers if (file, i) in self._kept}
+            self.asked += len(numbers)
+            self.hits += len(found)
+            for i in found:
+                self._kept.move_to_end((file, i))
+            return found
+
+    def add(self, file: str, partitions: Mapping[int, tuple[Codes, RowIds]]) -> None:
+        """Keep these."""
+        with self._lock:
+            self._kept.update(((file, i), partition) for i, partition in partitions.items())
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while len(self._kept) > self._size:
+            self._kept.popitem(last=False)
 
 
 class VectorIndex:
@@ -53,8 +98,8 @@ class VectorIndex:
     def __init__(self, source: Source, model: Model, message: index_pb2.Index, offsets: Any, lengths: Any) -> None:
         self._source = source
         self._offsets, self._lengths = offsets, lengths
-        self._kept: OrderedDict[int, tuple[Codes, RowIds]] = OrderedDict()
-        self._lock = threading.Lock()
+        #: Where partitions that were read are kept; several indices may share one.
+        self.partitions = PartitionCache()
         self._checksums = list(message.checksums.partitions)
         self._checked: set[int] = set()
         #: What the index was made with.
@@ -146,20 +191,13 @@ class VectorIndex:
         return self._partitions([number])[0]
 
     def _partitions(self, numbers: Sequence[int]) -> list[tuple[Codes, RowIds]]:
-        if isinstance(self._source, MappedSource):
-            return [self._decoded(self._source, i) for i in numbers]
-        with self._lock:
-            found = {i: self._kept[i] for i in numbers if i in self._kept}
+        found = self.partitions.find(self._source.file, numbers)
         ranges = [self._range(i) for i in numbers if i not in found]
         if ranges:
             source = self._source.window(ranges)  # one round of requests for all of them
-            found |= {i: self._decoded(source, i) for i in numbers if i not in found}
-        with self._lock:
-            for i in numbers:
-                self._kept[i] = found[i]
-                self._kept.move_to_end(i)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            read = {i: self._decoded(source, i) for i in numbers if i not in found}
+            self.partitions.add(self._source.file, read)
+            found |= read
         return [found[i] for i in numbers]
 
     def _range(self, number: int) -> tuple[int, int]:

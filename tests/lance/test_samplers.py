@@ -1,0 +1,122 @@
+"""Samplers, batches of one size and arrays of numbers: what loaders of tensors are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError
+from trilake.lance import LanceDataset
+from trilake.lance.sampler import FullScanSampler, Sampler, ShardedBatchSampler, ShardedFragmentSampler
+from trilake.lance.tensors import batch_to_numpy, rebatched
+
+SHARDED = [ShardedFragmentSampler, ShardedBatchSampler]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LanceDataset:
+    ds = lance.write_dataset(
+        pa.table({"a": range(230), "b": range(230)}), tmp_path / "t", max_rows_per_file=50, max_rows_per_group=10
+    )
+    ds.delete("a % 7 = 0")
+    return ds
+
+
+def values(sampler: Sampler, ds: LanceDataset, **how: object) -> list[list[int]]:
+    return [b.column(0).to_pylist() for b in sampler(ds, columns=["a"], **how)]  # type: ignore[arg-type]
+
+
+def test_a_full_scan_has_all_rows_in_batches_of_one_size(made: LanceDataset) -> None:
+    found = values(FullScanSampler(), made, batch_size=30)
+    assert [len(b) for b in found] == [30] * 6 + [17]
+    assert [v for b in found for v in b] == made.to_table()["a"].to_pylist()
+    assert values(FullScanSampler(), made, filter="a < 10")[0] == [1, 2, 3, 4, 5, 6, 8, 9]
+
+
+@pytest.mark.parametrize("kind", SHARDED)
+@pytest.mark.parametrize("randomize", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 11])
+def test_readers_get_every_row_once(
+    made: LanceDataset, kind: Callable[..., Sampler], randomize: bool, size: int
+) -> None:
+    shares = [values(kind(rank, size, randomize=randomize, seed=5), made, batch_size=8) for rank in range(size)]
+    assert sorted(v for share in shares for batch in share for v in batch) == made.to_table()["a"].to_pylist()
+    if kind is ShardedBatchSampler:
+        counts = [len(share) for share in shares]
+        assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("kind", SHARDED)
+def test_readers_of_filtered_rows_get_each_once(made: LanceDataset, kind: Callable[..., Sampler]) -> None:
+    shares = [values(kind(rank, 3), made, batch_size=8, filter="a > 100") for rank in range(3)]
+    found = sorted(v for share in shares for batch in share for v in batch)
+    assert found == made.to_table(filter="a > 100")["a"].to_pylist()
+
+
+def test_a_random_order_is_another_one_each_time_and_comes_again_with_its_seed(made: LanceDataset) -> None:
+    sampler = ShardedBatchSampler(0, 1, randomize=True, seed=3)
+    first, second = values(sampler, made, batch_size=8), values(sampler, made, batch_size=8)
+    assert first != second
+    assert values(ShardedBatchSampler(0, 1, randomize=True, seed=3), made, batch_size=8) == first
+    with pytest.raises(InvalidArgumentError, match="filter"):
+        values(ShardedBatchSampler(0, 1, randomize=True), made, filter="a > 3")
+
+
+def test_row_ids_come_with_a_share(made: LanceDataset) -> None:
+    (batch, *_) = ShardedBatchSampler(0, 2)(made, batch_size=8, columns=["b"], with_row_id=True)
+    assert batch.schema.names == ["b", "_rowid"]
+
+
+@pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_rank_that_there_is_not(rank: int, size: int) -> None:
+    for kind in SHARDED:
+        with pytest.raises(InvalidArgumentError, match="ranks count from 0"):
+            kind(rank, size)
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 12))
+def test_rows_stay_in_order_when_batches_are_cut_anew(sizes: list[int], size: int) -> None:
+    starts = np.cumsum([0, *sizes])
+    batches = [pa.record_batch({"a": np.arange(s, s + n)}) for s, n in zip(starts, sizes, strict=False)]
+    found = list(rebatched(batches, size))
+    assert [v for b in found for v in b.column(0).to_pylist()] == list(range(sum(sizes)))
+    assert all(b.num_rows == size for b in found[:-1])
+
+
+def test_columns_become_arrays() -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(6), pa.float16()), 2)
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12, dtype=np.float32).reshape(3, 2, 2))
+    batch = pa.record_batch(
+        {"u": pa.array([1, 2, 3], pa.uint64()), "v": vectors, "t": tensors, "b": [True, False, True]}
+    )
+    found = batch_to_numpy(batch)
+    assert {name: (str(a.dtype), a.shape) for name, a in found.items()} == {
+        "u": ("int64", (3,)),
+        "v": ("float16", (3, 2)),
+        "t": ("float32", (3, 2, 2)),
+        "b": ("bool", (3,)),
+    }
+    assert found["v"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert batch_to_numpy(batch.slice(1), uint64_as_int64=False)["u"].dtype == np.uint64
+    assert batch_to_numpy(batch.slice(1, 1))["v"].tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array(["x"]), TypeError),
+        (pa.array([1, None]), ValueError),
+        (pa.array([2**63], pa.uint64()), ValueError),
+        (pa.array([[1.0, None]], pa.list_(pa.float32(), 2)), ValueError),
+    ],
+)
+def test_what_cannot_be_an_array(column: pa.Array, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="c"):
+        batch_to_numpy(pa.record_batch({"c": column}))
