@@ -219,6 +219,8 @@ def write(
     data_format: str | None = None,
     optimize_write: bool | None = None,
     allow_foreign_files: bool = False,
+    max_records_per_file: int | None = None,
+    compression: str | None = None,
 ) -> WriteResult:
     """Write rows into a table as one commit.
 
@@ -254,6 +256,9 @@ def write(
         files; as the table's ``delta.autoOptimize.optimizeWrite`` says by default.
     allow_foreign_files: make a new Delta table or Lance dataset although files lie in the folder that are of no table.
         Its readers do not see them.  A folder of Trevni files can never hold others.
+    max_records_per_file: most rows of a data file of this write; no limit but the files' size by default.
+    compression: of this write's Parquet files: ``"snappy"`` by default, ``"zstd"``, ``"gzip"``, ``"lz4"``,
+        ``"brotli"`` or ``"none"``.
 
     Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
     is ever visible.
@@ -275,11 +280,12 @@ def write(
     parsed = parse_mode(mode)
     options = _allowing(storage_options, allow_foreign_files)
     if _format(format).name != "delta":
-        log_only = (replace_where, schema_mode, txn, isolation, user_metadata, data_format, optimize_write)
+        log_only: tuple[object, ...] = (replace_where, schema_mode, txn, isolation, user_metadata, data_format)
+        log_only += (optimize_write, max_records_per_file, compression)
         if partition_overwrite == "dynamic" or any(value is not None for value in log_only):
             raise InvalidArgumentError(
-                "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata, data_format and"
-                " optimize_write need a table with a log",
+                "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata, data_format,"
+                " optimize_write, max_records_per_file and compression need a table with a log",
                 help='leave them out, or write format="delta"',
             )
         if _format(format).name == "lance":
@@ -297,6 +303,8 @@ def write(
         "user_metadata": user_metadata,
         "data_format": data_format,
         "optimize_write": optimize_write,
+        "max_records_per_file": max_records_per_file,
+        "compression": compression,
     }
     if is_dataframe(data):
         from trilake.spark.delta.write import write_dataframe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.errors import InvalidArgumentError, TableExistsError
+from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
 from trilake.spark.delta.catalogue import known_location
 from trilake.spark.session.analysis_errors import analysis_error
 
@@ -125,6 +126,81 @@ def test_write_to_a_table(session: SparkSession) -> None:
             df.writeTo("writer_missing").using("delta").replace()
     finally:
         session.sql("DROP TABLE IF EXISTS writer_v2")
+
+
+def test_replace_replaces_the_properties_too(session: SparkSession) -> None:
+    df = _frame(session)
+    try:
+        writer = df.writeTo("writer_props").using("delta").partitionedBy("key")
+        writer.tableProperty("owner", "me").tableProperty("delta.appendOnly", "false").create()
+        df.writeTo("writer_props").using("delta").tableProperty("delta.enableChangeDataFeed", "true").replace()
+        table = DeltaTable.forName(session, "writer_props")
+        found = table._open().metadata
+        assert found.configuration == {"delta.enableChangeDataFeed": "true"}
+        assert found.partition_columns == ()
+        df.select("key").writeTo("writer_props").using("delta").tableProperty("owner", "you").createOrReplace()
+        found = table._open().metadata
+        assert found.configuration == {"owner": "you"}
+        assert session.table("writer_props").columns == ["key"]
+        assert table.history(1).collect()[0]["operation"] == "REPLACE TABLE AS SELECT"
+    finally:
+        session.sql("DROP TABLE IF EXISTS writer_props")
+
+
+def test_merge_into_a_name(session: SparkSession) -> None:
+    try:
+        _frame(session).write.format("delta").saveAsTable("writer_merged")
+        source = session.createDataFrame([("a", 10), ("c", 30)], "key string, value int").alias("s")
+        (
+            source.mergeInto("writer_merged", F.expr("writer_merged.key = s.key"))
+            .whenMatched(F.col("s.value") == 10)
+            .update({"value": F.col("s.value") + F.col("writer_merged.value")})
+            .whenNotMatched()
+            .insertAll()
+            .whenNotMatchedBySource(F.col("writer_merged.key") == "b")
+            .delete()
+            .merge()
+        )
+        assert sorted(session.table("writer_merged").collect()) == [("a", 11), ("c", 30)]
+    finally:
+        session.sql("DROP TABLE IF EXISTS writer_merged")
+
+
+def test_files_have_no_more_records_than_the_write_says(session: SparkSession, tmp_path: Path) -> None:
+    df = session.range(0, 25, 1, 1).withColumn("p", F.lit("x"))
+    ways = {
+        "native": df.select("id", "p", F.rand(1).alias("r")),
+        "arrow": df.select("id", "p", F.rand(1).alias("r")),
+        "driver": session.createDataFrame([(i, "x", 0.5) for i in range(25)], "id long, p string, r double"),
+    }
+    for name, frame in ways.items():
+        writer = frame.write.format("delta").option("maxRecordsPerFile", 10).option("compression", "zstd")
+        if name == "arrow":
+            writer = writer.partitionBy("p")
+        writer.save(str(tmp_path / name))
+        files = trilake.open(str(tmp_path / name)).snapshot.adds  # type: ignore[attr-defined]
+        footers = [pq.read_metadata(tmp_path / name / p) for p in files["path"].to_pylist()]
+        assert sum(f.num_rows for f in footers) == 25
+        assert max(f.num_rows for f in footers) <= 10, name
+        assert {f.row_group(0).column(0).compression for f in footers} == {"ZSTD"}, name
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("delta", {"maxRecordsPerFile": "0"}),
+        ("delta", {"compression": "lzma"}),
+        ("lance", {"compression": "zstd"}),
+        ("lance", {"maxRecordsPerFile": "5"}),
+        ("trevni", {"maxRecordsPerFile": "5"}),
+    ],
+)
+def test_a_limit_or_compression_that_is_not_done_is_refused_by_name(
+    session: SparkSession, tmp_path: Path, format: str, options: dict[str, str]
+) -> None:
+    with pytest.raises(TrilakeError, match=next(iter(options))):
+        _frame(session).write.format(format).options(**options).save(str(tmp_path / "t"))
+    assert not (tmp_path / "t").exists()
 
 
 def test_other_formats_stay_with_spark(session: SparkSession, tmp_path: Path) -> None:

@@ -25,6 +25,26 @@ _TARGET_SIZE = 256 << 20
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 
 
+#: How Parquet files can be compressed, by the names that Spark's writers know, and what Arrow calls it.
+COMPRESSIONS: Mapping[str, str] = {
+    **{name: name for name in ("none", "snappy", "gzip", "zstd", "lz4", "brotli")},
+    "uncompressed": "none",
+    "lz4_raw": "lz4",
+}
+
+
+def parse_compression(text: str) -> str:
+    """The compression of a name.  Raises ``InvalidArgumentError`` for one that is not known.
+
+    >>> parse_compression("ZSTD"), parse_compression("uncompressed")
+    ('zstd', 'none')
+    """
+    known = COMPRESSIONS.get(text.lower())
+    if known is None:
+        raise InvalidArgumentError(f"compression is {text!r}", help=f"it is one of {', '.join(sorted(COMPRESSIONS))}")
+    return known
+
+
 @dataclass(frozen=True)
 class FilePlan:
     """How to write files of a table: what a Spark task needs besides the rows.
@@ -55,12 +75,21 @@ class FilePlan:
     action: Literal["add", "cdc"] = "add"
     #: Columns of the files that are none of the table's, such as ``_change_type``.
     extra: tuple[pa.Field, ...] = ()
+    #: Most rows of a file, ``None`` for no limit but the size.
+    max_records: int | None = None
 
     @cached_property
     def target_size(self) -> int:
         """The size in bytes at which a file is closed."""
         text = self.configuration.get("delta.targetFileSize")
         return _TARGET_SIZE if text is None else size_bytes(text)
+
+    @property
+    def ending(self) -> str:
+        """How names of the files end, which tells people the format and the compression."""
+        if self.provider != "parquet":
+            return self.provider
+        return "parquet" if self.compression == "none" else f"{self.compression}.parquet"
 
     @property
     def format(self) -> FileFormat:

@@ -83,6 +83,8 @@ class TaskWriter:
         self.open: OrderedDict[tuple[str | None, ...], ParquetFile | OtherFile] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
+        #: Rows of the files that are open.
+        self.records: dict[tuple[str | None, ...], int] = {}
         self.unsplit: list[pa.RecordBatch] = []
         self.unsplit_size = 0
         self.attempt = runtime.new_id()[:8]  # a task may be tried twice, and both tries may be alive
@@ -166,13 +168,26 @@ class TaskWriter:
     def _flush(self, values: tuple[str | None, ...]) -> None:
         table = to_physical(pa.concat_tables(self.waiting.pop(values)), self.inside, self.plan.mode)
         del self.sizes[values]
+        most = self.plan.max_records
+        while most is not None and self.records.get(values, 0) + table.num_rows >= most:
+            room = most - self.records.get(values, 0)
+            self._put(values, table.slice(0, room))
+            if values in self.open:
+                self._finish(values)
+            table = table.slice(room)
+        if table.num_rows:
+            self._put(values, table)
+
+    def _put(self, values: tuple[str | None, ...], table: pa.Table) -> None:
+        """Write rows to the file that is open, or to a new one where it takes no more of them."""
         writer = self.open.pop(values, None)
         if writer is not None and not writer.accepts(table):
-            self.adds.append(writer.close(self.runtime.clock_ms()))
+            self._close(values, writer)
             writer = None
         writer = writer or self._start(values, table)
         self.open[values] = writer
         writer.write(table)
+        self.records[values] = self.records.get(values, 0) + table.num_rows
         if writer.size >= self.plan.target_size:
             self._finish(values)
         elif len(self.open) > self.plan.open_partitions:
@@ -182,18 +197,20 @@ class TaskWriter:
         names = [f.physical_name for f in self.partition_fields]
         by_name = dict(zip(names, values, strict=True))
         number = len(self.keys)
-        provider = self.plan.provider
-        end = f"{self.plan.compression}.parquet" if provider == "parquet" else provider
         kind = "cdc" if self.plan.action == "cdc" else "part"
-        file = f"{kind}-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{end}"
+        file = f"{kind}-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{self.plan.ending}"
         key = "/".join(part for part in (self.plan.folder, hive_directory(by_name), file) if part)
         self.keys.append(key)
-        if provider != "parquet":
+        if self.plan.provider != "parquet":
             return OtherFile(self.store, key, by_name, self.file_schema, self.plan)
         return ParquetFile(self.store.open_output(key), key, by_name, self.file_schema, self.plan, first)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
-        self.adds.append(self.open.pop(values).close(self.runtime.clock_ms()))
+        self._close(values, self.open.pop(values))
+
+    def _close(self, values: tuple[str | None, ...], writer: ParquetFile | OtherFile) -> None:
+        self.adds.append(writer.close(self.runtime.clock_ms()))
+        self.records.pop(values, None)
 
     def close(self) -> list[dict[str, Any]]:
         """Finish all files; their actions."""

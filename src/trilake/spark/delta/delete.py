@@ -8,15 +8,23 @@ from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, candidates
 from trilake.delta.commands.write.delete import Deletion, every_row
 from trilake.delta.table import ArrowDeltaTable
+from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import addressed_rows
 from trilake.spark.native.columns import read_condition
 from trilake.spark.session.runner import SparkRunner
 
 
 def delete_rows(
-    spark: SparkSession, table: ArrowDeltaTable, condition: str | Column | None, *, alias: str | None = None
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    condition: str | Column | None,
+    *,
+    alias: str | None = None,
+    frames: FrameColumns | None = None,
 ) -> ChangeResult:
     """Delete the rows of an open table for which ``condition`` is true; all rows without one.
+
+    ``frames`` knows the frames whose columns the condition may name.
 
     Raises as :func:`trilake.delta.commands.write.delete.delete_rows` does, and what Spark raises for the condition.
     """
@@ -25,7 +33,8 @@ def delete_rows(
         command = Deletion(table.log, snapshot, "true", None)
         command.check()
         return command.finish(every_row(snapshot), SparkRunner(spark))
-    read = read_condition(spark, condition, snapshot.schema, alias=alias)
+    frames = frames or FrameColumns()
+    read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
     command = Deletion(table.log, snapshot, read.text, read.filter)
     command.check()
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
@@ -36,5 +45,5 @@ def delete_rows(
         columns = None if read.filter is None else sorted(read.filter.columns)
         found = addressed_rows(spark, table, maybe, columns=columns)
         named = found.frame if alias is None else found.frame.alias(alias)
-        rows = found.collect(named.where(read.column))
+        rows = found.collect(frames.added(named, [read.column]).where(read.column))
     return command.finish(FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole]))), SparkRunner(spark))

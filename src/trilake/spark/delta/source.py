@@ -73,6 +73,8 @@ WRITE_OPTIONS = (
     "userMetadata",
     "dataFormat",
     "optimizeWrite",
+    "maxRecordsPerFile",
+    "compression",
 )
 _CHANGE_COLUMNS = T.StructType(
     [
@@ -174,6 +176,8 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         user_metadata=options.get("userMetadata"),
         data_format=options.get("dataFormat"),
         optimize_write=None if options.get("optimizeWrite") is None else options.flag("optimizeWrite"),
+        max_records_per_file=options.positive("maxRecordsPerFile", "rows"),
+        compression=options.get("compression"),
     )
 
 

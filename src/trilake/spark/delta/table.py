@@ -16,6 +16,7 @@ from trilake.spark.delta.catalogue import known_location
 from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.delete import delete_rows
+from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import (
     check_int,
     check_text,
@@ -50,9 +51,19 @@ class DeltaTable:
     The names are delta-spark's, so that existing code runs after changing its import.
     """
 
-    def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str], *, alias: str | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        options: Mapping[str, str],
+        *,
+        alias: str | None = None,
+        frames: FrameColumns | None = None,
+    ) -> None:
         self._spark, self._path, self._alias = spark, path, alias
         self._options = session_options(spark, path, options)
+        #: The frames that were given away, whose columns conditions and values may name.
+        self._frames = frames or FrameColumns()
 
     @classmethod
     def forPath(cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] | None = None) -> DeltaTable:
@@ -158,6 +169,7 @@ class DeltaTable:
     def toDF(self) -> DataFrame:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
         df: DataFrame = read_dataframe(self._spark, self._open(), options=self._options)
+        self._frames.note(df)
         return df if self._alias is None else df.alias(self._alias)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -170,7 +182,7 @@ class DeltaTable:
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under an alias, which its DataFrame carries."""
-        return DeltaTable(self._spark, self._path, self._options, alias=aliasName)
+        return DeltaTable(self._spark, self._path, self._options, alias=aliasName, frames=self._frames)
 
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which ``condition``, a SQL text or a column, is true; all rows without one.
@@ -180,7 +192,8 @@ class DeltaTable:
 
         Raises ``TypeError`` for anything else, and a ``ConflictError`` where another commit excludes this one.
         """
-        delete_rows(self._spark, self._open_to_change(), checked_condition(condition), alias=self._alias)
+        table = self._open_to_change()
+        delete_rows(self._spark, table, checked_condition(condition), alias=self._alias, frames=self._frames)
 
     def update(self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None) -> None:
         """Give the rows for which ``condition`` is true new values; all rows without one.
@@ -195,7 +208,8 @@ class DeltaTable:
         for a job that failed and a ``ConflictError`` where another commit excludes this one.
         """
         values = assignment_columns(set)
-        update_rows(self._spark, self._open_to_change(), values, checked_condition(condition), alias=self._alias)
+        asked, table = checked_condition(condition), self._open_to_change()
+        update_rows(self._spark, table, values, asked, alias=self._alias, frames=self._frames)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The commits, newest first, at most ``limit`` of them."""
@@ -300,7 +314,9 @@ class DeltaTable:
 
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
         """
-        return DeltaMergeBuilder(self._spark, self._open_to_change, merge_request(source, condition, self._alias))
+        return DeltaMergeBuilder(
+            self._spark, self._open_to_change, merge_request(source, condition, self._alias, self._frames)
+        )
 
     def optimize(self) -> DeltaOptimizeBuilder:
         """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it."""

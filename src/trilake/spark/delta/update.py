@@ -34,6 +34,7 @@ from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
+from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows, bitmaps
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import read_condition, without_qualifier
@@ -55,14 +56,20 @@ def update_rows(
     condition: str | Column | None,
     *,
     alias: str | None = None,
+    frames: FrameColumns | None = None,
 ) -> ChangeResult:
     """Give the rows of an open table for which ``condition`` is true new values; all rows without one.
+
+    ``frames`` knows the frames whose columns condition and values may name.
 
     Raises as :func:`trilake.delta.commands.write.update.update_rows` does, what Spark raises for expressions that
     cannot be resolved, and ``WriteFailedError`` where Spark's job failed: then nothing was committed.
     """
     snapshot = table.snapshot
-    read = None if condition is None else read_condition(spark, condition, snapshot.schema, alias=alias)
+    frames = frames or FrameColumns()
+    read = None
+    if condition is not None:
+        read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
     text = "true" if read is None else read.text
     command = Update(table.log, snapshot, text, None if read is None else read.filter)
     command.check()
@@ -76,6 +83,7 @@ def update_rows(
         return command.finish(files, [])
     found = addressed_rows(spark, table, files, row_ids=True)
     frame = found.frame if alias is None else found.frame.alias(alias)
+    frame = frames.added(frame, [condition, *values.values()])
     if read is not None:
         frame = frame.where(read.column)
     given = given_columns(snapshot.schema, assigned)

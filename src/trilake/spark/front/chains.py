@@ -23,6 +23,7 @@ _CLASSES = {
         "pyspark.sql.streaming.readwriter:DataStreamWriter",
         "pyspark.sql.connect.streaming.readwriter:DataStreamWriter",
     ),
+    "frame": ("pyspark.sql.classic.dataframe:DataFrame", "pyspark.sql.connect.dataframe:DataFrame"),
     "session": ("pyspark.sql.session:SparkSession", "pyspark.sql.connect.session:SparkSession"),
 }
 
@@ -201,5 +202,6 @@ _NOTES: dict[str, dict[str, Callable[..., None]]] = {
         "foreach": _function,
         "foreachBatch": _function,
     },
+    "frame": {},
     "session": {},
 }

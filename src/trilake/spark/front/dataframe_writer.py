@@ -52,6 +52,8 @@ class SaveRequest:
     cluster_by: tuple[str, ...] | None = None
     #: What ``bucketBy`` and ``sortBy`` said, which none of our formats do.
     buckets: str | None = None
+    #: Whether an existing table is to be what this makes of it, properties included, and nothing else.
+    replaces: bool = False
 
 
 class Saver(Protocol):

@@ -49,6 +49,8 @@ _OPTION_FIELDS = (
     "user_metadata",
     "data_format",
     "optimize_write",
+    "max_records_per_file",
+    "compression",
 )
 #: How often a merge that meets conflicts is tried.
 _ATTEMPTS = 5

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trilake.delta.commands.write.write import parse_mode
+from trilake.delta.commands.write.create import TableDescription
+from trilake.delta.commands.write.write import WriteRequest, parse_mode
 from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.settings import default_properties
 from trilake.spark.delta.source import WRITE_OPTIONS, write_request
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS, Saver, SaveRequest, take_over
+from trilake.spark.front.merge_writer import take_over_merges
 from trilake.spark.front.table_writer import take_over_tables
 from trilake.spark.session.options import Options
 from trilake.spark.trevni import source as trevni_source
@@ -46,7 +49,33 @@ def save_delta(request: SaveRequest, path: str) -> None:
         properties={**(asked.properties or {}), **request.properties} or None,
         cluster_by=request.cluster_by,
     )
+    if request.replaces:
+        asked = _in_place(request, asked)
     write_dataframe(request.df, path, options.store, asked, decided=options.values)
+
+
+def _in_place(request: SaveRequest, asked: WriteRequest) -> WriteRequest:
+    """The write that makes an existing table what the frame and the chain of calls say, as REPLACE TABLE AS SELECT."""
+    table = TableDescription(
+        asked.schema,
+        asked.partition_by or (),
+        {**default_properties(request.df.sparkSession), **(asked.properties or {})},
+        cluster_by=asked.cluster_by or (),
+        data_format=asked.data_format,
+    )
+    return replace(
+        asked,
+        schema_mode="overwrite",
+        properties=None,
+        data_format=None,
+        operation="REPLACE TABLE AS SELECT",
+        parameters={
+            "partitionBy": list(table.partition_by),
+            "clusterBy": [str(c) for c in table.cluster_by],
+            "properties": dict(asked.properties or {}),
+        },
+        description=table,
+    )
 
 
 def save_lance(request: SaveRequest, path: str) -> None:
@@ -93,3 +122,4 @@ def install(registered: Iterable[str]) -> None:
             NAMED.add(name)
     take_over()
     take_over_tables()
+    take_over_merges()

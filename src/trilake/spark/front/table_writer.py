@@ -85,7 +85,7 @@ def _create(request: _Request) -> None:
 
 
 def _replace(request: _Request) -> None:
-    _save(request, _known(request), "overwrite", overwriteSchema="true", partitionOverwriteMode="static")
+    _save(request, _known(request), "overwrite", replaces=True, partitionOverwriteMode="static")
 
 
 def _create_or_replace(request: _Request) -> None:
@@ -131,10 +131,12 @@ def _known(request: _Request) -> str:
     return request.place
 
 
-def _save(request: _Request, place: str, mode: str, **more: str) -> None:
+def _save(request: _Request, place: str, mode: str, *, replaces: bool = False, **more: str) -> None:
     record = request.record
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
     options = {**record.options, **more}
-    asked = SaveRequest(request.df, "delta", mode, options, columns, record.properties, record.cluster_by)
+    asked = SaveRequest(
+        request.df, "delta", mode, options, columns, record.properties, record.cluster_by, replaces=replaces
+    )
     SAVERS["delta"](asked, place)
     rename(request.df.sparkSession, request.table, place, record.options)

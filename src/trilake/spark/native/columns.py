@@ -7,7 +7,7 @@ known, nothing is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.protocol.schema import StructType
@@ -27,6 +27,8 @@ from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
 
+#: Adds the columns to a frame that expressions name besides its own.
+Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
 #: Where Spark's own expressions are; what is elsewhere is somebody's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 #: What may have another value when Spark evaluates it a little later.
@@ -95,15 +97,22 @@ class Condition:
 
 
 def read_condition(
-    spark: SparkSession, condition: str | Column, schema: StructType, *, alias: str | None = None
+    spark: SparkSession,
+    condition: str | Column,
+    schema: StructType,
+    *,
+    alias: str | None = None,
+    extend: Extend | None = None,
 ) -> Condition:
     """A condition over the columns of a table of this ``schema``, under the name ``alias`` if there is one.
+
+    ``extend`` gives a frame of the table the columns that the condition names besides.
 
     Raises what Spark raises where it cannot be resolved; on Spark Connect, that may come later.
     """
     column = as_column(condition)
     plain = isinstance(condition, str) and alias is None
-    text = condition if plain else _analysed(spark, column, schema, alias)
+    text = condition if plain else _analysed(spark, column, schema, alias, extend)
     assert text is None or isinstance(text, str)
     shown = condition if isinstance(condition, str) else text or column_sql(condition) or str(condition)
     return Condition(column, shown, None if text is None else _certain_filter(spark, text, schema))
@@ -136,7 +145,9 @@ def _depends_on_zone(filter: Filter) -> bool:
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 
 
-def _analysed(spark: SparkSession, column: Column, schema: StructType, alias: str | None) -> str | None:
+def _analysed(
+    spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None
+) -> str | None:
     """The text of a condition as Spark resolves it, which its parser reads again; classic sessions only.
 
     Raises what Spark raises for a condition that cannot be resolved over the table.
@@ -145,6 +156,8 @@ def _analysed(spark: SparkSession, column: Column, schema: StructType, alias: st
         return None
     frame = empty_frame(spark, schema)
     named = frame if alias is None else frame.alias(alias)
+    if extend is not None:
+        named = extend(named, [column])
     plan = query_execution(named.where(column)).analyzed()
     try:
         expression = plan.condition()

@@ -54,6 +54,8 @@ _OPTIONS = {
 _READERS = 8
 #: Types that Spark's Parquet writer refuses, or would write otherwise.
 _NOT_FOR_SPARK = {"variant", "void"}
+#: Compressions that mean the same to every release of Spark and to Arrow, and need no library that may be lacking.
+_COMPRESSIONS = {"none", "snappy", "gzip", "zstd"}
 _DATA_FILE = re.compile(r"part-.*\.parquet")
 
 
@@ -70,6 +72,8 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
         return f"the files are {plan.provider}"
     if plan.action != "add" or plan.extra or plan.required is not None:
         return "the files are to hold more than the rows, or only rows of some kind"
+    if plan.compression not in _COMPRESSIONS:
+        return f"releases of Spark differ in what they write for the compression {plan.compression}"
     if plan.partition_columns:
         return "the table is partitioned"
     if plan.rules is None or not plan.rules.plain:
@@ -111,6 +115,8 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
     assert folder is not None, "it was asked whether files can be staged"
     with folder, held(df.sparkSession, _SETTINGS):
         writer = _physical(df, plan).write.options(**_OPTIONS)
+        if plan.max_records is not None:
+            writer = writer.option("maxRecordsPerFile", plan.max_records)
         writer.option("compression", plan.compression).parquet(f"file://{folder.path}")
         return _publish(folder, store, plan, runtime or plan.engine.runtime)
 
@@ -140,9 +146,7 @@ def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) ->
     for name, footer in full.items():
         _check_nulls(f"{folder.path}/{name}", footer, plan)
     attempt = runtime.new_id()[:8]
-    keys = {
-        name: f"part-{i:05d}-{plan.job_id}-{attempt}.c000.{plan.compression}.parquet" for i, name in enumerate(full)
-    }
+    keys = {name: f"part-{i:05d}-{plan.job_id}-{attempt}.c000.{plan.ending}" for i, name in enumerate(full)}
     sizes = {name: folder.size(name) for name in full}
     folder.publish(keys)
     now = runtime.clock_ms()

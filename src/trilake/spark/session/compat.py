@@ -20,6 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -126,3 +128,17 @@ def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:
     package = session._jvm.org.apache.spark.sql
     dataset = package.classic.Dataset if RELEASE >= (4, 0) else package.Dataset
     return DataFrame(dataset.ofRows(session._jsparkSession, plan), spark)
+
+
+def column_text(column: Any) -> str | None:
+    """A column as Spark's plans write it, with the numbers of its attributes; ``None`` where that is not known."""
+    java = getattr(column, "_jc", None)
+    if java is None:
+        return None
+    try:
+        if RELEASE < (4, 0):
+            return str(java.expr().toString())
+        jvm: Any = SparkContext._jvm
+        return str(jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(java).toString())
+    except Py4JError:
+        return None

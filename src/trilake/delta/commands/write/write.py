@@ -20,7 +20,7 @@ from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
-from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider, parse_compression
 from trilake.delta.files.place import check_place
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
@@ -98,6 +98,10 @@ class WriteRequest:
     prefer_dynamic: bool = False
     #: Whether rows are brought together by partition first, for fewer and larger files; ``None``: as the table says.
     optimize_write: bool | None = None
+    #: Most rows of a data file; ``None`` for no limit but the size.
+    max_records_per_file: int | None = None
+    #: How Parquet files are compressed, see :func:`~trilake.delta.files.file_plan.parse_compression`; ``None``: snappy.
+    compression: str | None = None
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -118,6 +122,22 @@ class WriteRequest:
                 " partition_overwrite='dynamic'",
                 help="use schema_mode='merge' to add columns",
             )
+
+    def files_limits(self, provider: str) -> dict[str, Any]:
+        """What the request says of single files, as fields of their plan.  Raises ``InvalidArgumentError``."""
+        if self.max_records_per_file is not None and self.max_records_per_file < 1:
+            raise InvalidArgumentError(
+                f"maxRecordsPerFile is {self.max_records_per_file}", help="it must be a number of rows above 0"
+            )
+        found: dict[str, Any] = {"max_records": self.max_records_per_file}
+        if self.compression is not None:
+            if provider != "parquet":
+                raise InvalidArgumentError(
+                    f"compression is said for Parquet files, and the table's files are {provider}",
+                    help="leave compression out",
+                )
+            found["compression"] = parse_compression(self.compression)
+        return found
 
     def optimizes(self, configuration: Mapping[str, str]) -> bool:
         """Whether rows are brought together by partition before they are written to a table with these properties."""
@@ -250,6 +270,7 @@ def plan_write(
         rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark),
         required=_required(request, metadata),
         open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
+        **request.files_limits(metadata.provider.lower()),
     )
     return WritePlan(request, files, metadata, protocol, base, domains=domains)
 

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError
+from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.merge.run import SparkMerge, merge_dataframe
 from trilake.spark.native.columns import assignment_columns, checked_condition
 from trilake.spark.session.analysis_errors import raises_for_spark, unsupported_error
@@ -21,8 +22,10 @@ Condition = str | Column | None
 Assigned = Mapping[str, str | Column] | None
 
 
-def merge_request(source: object, condition: object, alias: str | None) -> SparkMerge:
-    """The beginning of a merge.
+def merge_request(
+    source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
+) -> SparkMerge:
+    """The beginning of a merge; ``frames`` knows the frames of the table whose columns it may name.
 
     Raises ``ValueError`` for ``None`` and ``TypeError`` for arguments of other types.
     """
@@ -33,7 +36,9 @@ def merge_request(source: object, condition: object, alias: str | None) -> Spark
     if condition is None:
         raise ValueError("'condition' in merge cannot be None")
     checked_condition(condition)
-    return SparkMerge(cast(DataFrame, source), cast("str | Column", condition), alias=alias)
+    return SparkMerge(
+        cast(DataFrame, source), cast("str | Column", condition), alias=alias, frames=frames or FrameColumns()
+    )
 
 
 @raises_for_spark

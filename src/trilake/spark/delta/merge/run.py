@@ -16,7 +16,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
+from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.merge.frames import Expr, Sides, SparkClause, Values, new_rows, quoted
 from trilake.spark.delta.merge.prefilter import sieved
 from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
@@ -97,6 +98,14 @@ class SparkMerge:
     evolve: bool = False
     #: An application id and the version of it that the merge stands for.
     txn: tuple[str, int] | None = None
+    #: The frames of the table whose columns condition and clauses may name.
+    frames: FrameColumns = field(default_factory=FrameColumns)
+
+    @property
+    def expressions(self) -> list[object]:
+        """Condition, and conditions and values of all clauses."""
+        values = [v for c in self.clauses for v in (c.condition, *(c.values or {}).values())]
+        return [self.condition, *values]
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
@@ -196,6 +205,8 @@ class _Job:
     @cached_property
     def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
         """Columns of the target that must equal something of the source, and conditions on the target alone."""
+        if self.request.frames.asked([self.request.condition]) and self._shared_names:
+            return (), ()  # its text would not say which table a name is of
         return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
 
     def look_at_source(self) -> _SourceRows:
@@ -255,7 +266,9 @@ class _Job:
     def _filter(self, condition: Expr | None) -> Filter | None:
         if condition is None:
             return None
-        return read_condition(self.spark, condition, self.snapshot.schema, alias=self.request.alias).filter
+        return read_condition(
+            self.spark, condition, self.snapshot.schema, alias=self.request.alias, extend=self.request.frames.added
+        ).filter
 
     # --- the pass ----------------------------------------------------------------------------------------------------
 
@@ -342,7 +355,8 @@ class _Job:
     # --- rows of the target ------------------------------------------------------------------------------------------
 
     def _named(self, found: AddressedRows) -> DataFrame:
-        return found.frame if self.request.alias is None else found.frame.alias(self.request.alias)
+        named = found.frame if self.request.alias is None else found.frame.alias(self.request.alias)
+        return self.request.frames.added(named, self.request.expressions, besides=self.request.source)
 
     def _joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
         small = count * _row_bytes(self.source) <= _BROADCAST_BYTES

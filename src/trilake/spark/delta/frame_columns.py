@@ -1,0 +1,109 @@
+"""Columns of a frame that ``DeltaTable.toDF`` gave, in conditions and values of DELETE, UPDATE and MERGE.
+
+Spark resolves ``dt.toDF()["x"]`` to an attribute of that one frame, by a number.  Commands read the table by frames of
+their own, so these get more columns: each repeats a column under the number that an expression asks for.
+
+Classic sessions only: Spark Connect names such a column by its frame, and says itself that it does not find it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from trilake.spark.session.compat import column_text, dataset_of
+from trilake.spark.session.internals import jvm, query_execution
+
+#: How the repeated columns are called.
+_NAME = "__trilake_of_frame_"
+#: Frames whose columns are known; older ones are forgotten.
+_FRAMES = 64
+_BETWEEN = "\x00"
+_NUMBER = re.compile(r"#(\d+)[^\x00]*")
+#: What Spark writes where it leaves part of an expression out of its text.
+_CUT = " more fields"
+
+
+class FrameColumns:
+    """The columns of frames that were given away, by the numbers that Spark knows them by."""
+
+    def __init__(self) -> None:
+        self._frames: deque[dict[int, str]] = deque(maxlen=_FRAMES)
+
+    def note(self, frame: DataFrame) -> None:
+        """Remember the columns of a frame."""
+        numbers = _numbers(frame)
+        if numbers:
+            self._frames.append(numbers)
+
+    def asked(self, expressions: Iterable[object]) -> dict[int, str]:
+        """The remembered columns that expressions name, by number; texts of SQL name none."""
+        known = {number: name for numbers in self._frames for number, name in numbers.items()}
+        if not known:
+            return {}
+        texts = [text for e in expressions if not isinstance(e, str) and (text := column_text(e)) is not None]
+        if any(_CUT in t for t in texts):
+            return known
+        numbers = {int(n) for t in texts for n in re.findall(r"#(\d+)", t)}
+        return {n: name for n, name in known.items() if n in numbers}
+
+    def added(self, frame: DataFrame, expressions: Iterable[object], *, besides: DataFrame | None = None) -> DataFrame:
+        """``frame`` with the columns that expressions take from remembered frames.
+
+        Parameters
+        ----------
+        frame: the table's columns, by their names.
+        expressions: conditions and values; texts of SQL, and ``None``, name no such columns.
+        besides: a frame that is joined to this one, whose own columns stay what they are.
+
+        What Spark's plans turn out not to have is left out: Spark then says which column it does not find.
+        """
+        wanted = self.asked(expressions)
+        if besides is not None:
+            wanted = {n: name for n, name in wanted.items() if n not in _numbers(besides)}
+        if not wanted:
+            return frame
+        try:
+            return _repeated(frame, wanted)
+        except Py4JError:
+            return frame
+
+
+def _numbers(frame: DataFrame) -> dict[int, str]:
+    """A frame's columns by number; none on Spark Connect."""
+    try:
+        text = str(query_execution(frame).analyzed().output().mkString(_BETWEEN))
+    except Py4JError:  # Spark Connect among others
+        return {}
+    out, at = {}, 0
+    for name in frame.columns:
+        found = _NUMBER.match(text, at + len(name)) if text.startswith(name, at) else None
+        if found is None:
+            return {}
+        out[int(found[1])] = name
+        at = found.end() + 1
+    return out
+
+
+def _repeated(frame: DataFrame, wanted: dict[int, str]) -> DataFrame:
+    spark = frame.sparkSession
+    java = jvm(spark)
+    catalyst = java.org.apache.spark.sql.catalyst
+    plan = query_execution(frame).analyzed()
+    output = [plan.output().apply(i) for i in range(plan.output().size())]
+    by_name = dict(zip(frame.columns, output, strict=True))
+    columns = list(output)
+    none = java.PythonUtils.toSeq([])
+    for i, (number, name) in enumerate(wanted.items()):
+        if name in by_name:
+            identity = catalyst.expressions.ExprId.apply(number)
+            columns.append(
+                catalyst.expressions.Alias(
+                    by_name[name], f"{_NAME}{i}", identity, none, java.scala.Option.empty(), none
+                )
+            )
+    return dataset_of(spark, catalyst.plans.logical.Project(java.PythonUtils.toSeq(columns), plan))

@@ -1,0 +1,53 @@
+"""What a write says of single data files: most rows, and how they are compressed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from trilake.errors import InvalidArgumentError
+
+
+def _footers(path: Path) -> list[pq.FileMetaData]:
+    files = trilake.open(str(path)).snapshot.adds  # type: ignore[attr-defined]
+    return [pq.read_metadata(path / p) for p in files["path"].to_pylist()]
+
+
+@pytest.mark.parametrize(("rows", "most", "sizes"), [(25, 10, [5, 10, 10]), (20, 10, [10, 10]), (3, 1, [1, 1, 1])])
+def test_files_have_no_more_records_than_the_write_says(tmp_path: Path, rows: int, most: int, sizes: list[int]) -> None:
+    data = pa.table({"n": pa.array(range(rows), pa.float64())})
+    trilake.write(data, tmp_path, max_records_per_file=most)
+    assert sorted(f.num_rows for f in _footers(tmp_path)) == sizes
+    assert sorted(trilake.open(str(tmp_path)).to_arrow()["n"].to_pylist()) == list(range(rows))
+
+
+def test_the_limit_holds_in_each_partition_and_beside_a_late_nan(tmp_path: Path) -> None:
+    data = pa.table({"p": ["a", "b"] * 15, "n": [1.0] * 28 + [float("nan")] * 2})
+    trilake.write(data.to_batches(max_chunksize=4), tmp_path, partition_by="p", max_records_per_file=6)
+    assert max(f.num_rows for f in _footers(tmp_path)) <= 6
+    assert trilake.open(str(tmp_path)).count() == 30
+
+
+@pytest.mark.parametrize(("given", "found"), [("ZSTD", "ZSTD"), ("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")])
+def test_files_are_compressed_as_the_write_says(tmp_path: Path, given: str, found: str) -> None:
+    trilake.write(pa.table({"n": [1, 2]}), tmp_path, compression=given)
+    assert {f.row_group(0).column(0).compression for f in _footers(tmp_path)} == {found}
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    data = pa.table({"n": [1]})
+    refused: list[tuple[str, dict[str, object]]] = [
+        ("maxRecordsPerFile is 0", {"max_records_per_file": 0}),
+        ("compression is 'lzma'", {"compression": "lzma"}),
+        ("the table's files are lance", {"compression": "zstd", "data_format": "lance"}),
+        ("compression need a table with a log", {"compression": "zstd", "format": "lance"}),
+        ("max_records_per_file and", {"max_records_per_file": 5, "format": "trevni"}),
+    ]
+    for message, how in refused:
+        with pytest.raises(InvalidArgumentError, match=message):
+            trilake.write(data, tmp_path / "t", **how)  # type: ignore[arg-type]
+        assert not (tmp_path / "t").exists()

@@ -1,0 +1,61 @@
+"""Columns of the frame that ``toDF`` gave, in DELETE, UPDATE and MERGE of the same table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake import DeltaTable
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> DeltaTable:
+    path = str(tmp_path / "t")
+    trilake.write(pa.table({"id": [1, 2, 3, 4], "n#1": ["a", "b", "c", "d"]}), path)
+    return DeltaTable.forPath(spark, path)
+
+
+def _rows(table: DeltaTable) -> list[tuple[int, str]]:
+    return sorted(zip(*table._open().to_arrow().to_pydict().values(), strict=True))
+
+
+def test_delete_and_update_take_columns_of_the_frame_that_toDF_gave(table: DeltaTable) -> None:
+    frame, other = table.toDF(), table.toDF()
+    table.delete((frame["id"] == 1) | (other["n#1"] == "zz"))
+    assert _rows(table) == [(2, "b"), (3, "c"), (4, "d")]
+    table.update(frame["id"] == 2, {"n#1": F.concat(frame["n#1"], F.lit("!"))})
+    assert _rows(table) == [(2, "b!"), (3, "c"), (4, "d")]
+    named = table.alias("t")
+    named.update(named.toDF()["id"] > 3, {"t.id": named.toDF()["id"] + F.col("t.id")})
+    assert _rows(table) == [(2, "b!"), (3, "c"), (8, "d")]
+    named.delete(table.toDF().alias("u")["id"] == 8)
+    assert _rows(table) == [(2, "b!"), (3, "c")]
+    with pytest.raises(AnalysisException):
+        table.delete(DeltaTable.forPath(table._spark, table._path).toDF()["id"] == 2)
+    assert _rows(table) == [(2, "b!"), (3, "c")]
+
+
+def test_merge_takes_columns_of_the_frame_that_toDF_gave(spark: SparkSession, table: DeltaTable) -> None:
+    source = spark.createDataFrame([(1, "x"), (9, "y")], ["id", "n#1"])
+    target = table.toDF()
+    (
+        table.merge(source, target["id"] == source["id"])
+        .whenMatchedUpdate(target["n#1"] == "a", {"n#1": F.concat(target["n#1"], source["n#1"])})
+        .whenNotMatchedInsertAll()
+        .whenNotMatchedBySourceDelete(target["id"] == 4)
+        .execute()
+    )
+    assert _rows(table) == [(1, "ax"), (2, "b"), (3, "c"), (9, "y")]
+
+
+def test_a_merge_of_rows_of_the_same_frame_keeps_them_apart(table: DeltaTable) -> None:
+    frame = table.toDF()
+    source = frame.where(frame["id"] > 2).select((frame["id"] - 2).alias("id"), frame["n#1"].alias("n"))
+    table.alias("t").merge(source.alias("s"), "t.id = s.id").whenMatchedUpdate(set={"`n#1`": "s.n"}).execute()
+    assert _rows(table) == [(1, "c"), (2, "d"), (3, "c"), (4, "d")]
