@@ -221,6 +221,7 @@ def write(
     allow_foreign_files: bool = False,
     max_records_per_file: int | None = None,
     compression: str | None = None,
+    round_times: bool = False,
 ) -> WriteResult:
     """Write rows into a table as one commit.
 
@@ -259,6 +260,8 @@ def write(
     max_records_per_file: most rows of a data file of this write; no limit but the files' size by default.
     compression: of this write's Parquet files: ``"snappy"`` by default, ``"zstd"``, ``"gzip"``, ``"lz4"``,
         ``"brotli"`` or ``"none"``.
+    round_times: whether times in nanoseconds, as pandas has them, are rounded down to the microseconds that a Delta
+        table has.  Without it a time that would lose something is an error.  Lance and Trevni keep nanoseconds.
 
     Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
     is ever visible.
@@ -281,11 +284,11 @@ def write(
     options = _allowing(storage_options, allow_foreign_files)
     if _format(format).name != "delta":
         log_only: tuple[object, ...] = (replace_where, schema_mode, txn, isolation, user_metadata, data_format)
-        log_only += (optimize_write, max_records_per_file, compression)
+        log_only += (optimize_write, max_records_per_file, compression, round_times or None)
         if partition_overwrite == "dynamic" or any(value is not None for value in log_only):
             raise InvalidArgumentError(
                 "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata, data_format,"
-                " optimize_write, max_records_per_file and compression need a table with a log",
+                " optimize_write, max_records_per_file, compression and round_times need a table with a log",
                 help='leave them out, or write format="delta"',
             )
         if _format(format).name == "lance":
@@ -314,6 +317,10 @@ def write(
         request = WriteRequest(schema=from_spark(data.schema), **common)
         return write_dataframe(data, fspath(uri), options, request, decided=decided)
     schema, batches = arrow_batches(data)
+    if round_times:
+        from trilake.expr.nanoseconds import rounded_down
+
+        schema, batches = rounded_down(schema, batches)
     log = DeltaLog(open_store(uri, options), standard_engine())
     return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))
 

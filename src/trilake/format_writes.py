@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any
 
+import pyarrow as pa
+
 from trilake.delta.commands.write.write import WriteResult
 from trilake.errors import InvalidArgumentError
-from trilake.frames import arrow_batches, is_dataframe, without_views
+from trilake.expr.views import stream_without_views
+from trilake.frames import arrow_batches, is_dataframe
 from trilake.storage import open_store
 
 
@@ -30,7 +33,10 @@ def write_trevni(
         done = write_dataframe(data, fspath(uri), options, mode=mode, partition_by=partition_by, options=how)
     else:
         store = open_store(uri, options)
-        schema, batches = without_views(*arrow_batches(data))
+        schema, batches = arrow_batches(data)
+        if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            # Frames have views by their nature, which most of Arrow's kernels do not take; who asks for views has them.
+            schema, batches = stream_without_views(schema, batches)
         plan = trevni.plan_table_write(store, schema, mode=mode, partition_by=partition_by, options=how)
         staged = [] if plan.nothing else trevni.write_rows(store, plan, batches)
         done = trevni.finish_table_write(store, plan, staged)
@@ -60,7 +66,7 @@ def write_lance(
         made, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how, vectors=shape)
         files, rows = len(fragments), sum(f.physical_rows for f in fragments)
     else:
-        schema, batches = without_views(*arrow_batches(data))
+        schema, batches = arrow_batches(data)
         made, files, rows = lance.write_table(open_store(uri, options), schema, batches, mode=mode, options=how)
     if made is None:
         return WriteResult(None)

@@ -114,31 +114,3 @@ def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatc
                 help="make all batches alike before writing",
             )
         yield batch
-
-
-# --- views -----------------------------------------------------------------------------------------------------------
-
-
-def without_views(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The same rows without Arrow's view types, which polars gives: for formats that have no such columns."""
-    plain = pa.schema([f.with_type(_plain(f.type)) for f in schema], schema.metadata)
-    return (schema, batches) if plain.equals(schema) else (plain, (b.cast(plain) for b in batches))
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    t = pa.types
-    if t.is_string_view(kind):
-        return pa.large_string()
-    if t.is_binary_view(kind):
-        return pa.large_binary()
-    if t.is_struct(kind):
-        return pa.struct([f.with_type(_plain(f.type)) for f in kind])
-    if t.is_map(kind):
-        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
-    if t.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)), kind.list_size)
-    if t.is_large_list(kind) or t.is_large_list_view(kind):
-        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
-    if t.is_list(kind) or t.is_list_view(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
-    return kind

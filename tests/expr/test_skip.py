@@ -529,3 +529,13 @@ def test_many_files_cost_no_loop() -> None:
     stats = FileStats.of(n, {("n",): ColumnStats(min=pa.array(low), max=pa.array(low + 1))}, pa.array(np.full(n, 5)))
     wanted = ", ".join(map(str, range(0, n, 1000)))
     assert can_match(parse_filter(f"n IN ({wanted})", SCHEMA), stats).keep.sum() == 2 * 200 - 1
+
+
+@pytest.mark.parametrize("stored", [0.0, -0.0])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_zero_has_no_sign_in_bounds_and_partition_values(kind: pa.DataType, stored: float) -> None:
+    value = pa.array([stored], kind)
+    for stats in (ColumnStats(min=value, max=value, null_count=pa.array([0])), ColumnStats(value=value)):
+        for condition in ("x = 0.0", "x = -0.0D", "x IN (-0.0, 5)", "x <=> 0", "x <= -0.0", "x >= 0.0", "NOT (x < 0)"):
+            found = can_match(parse_filter(condition, pa.schema({"x": kind})), FileStats.of(1, {("x",): stats}))
+            assert found.keep.tolist() == [True], condition

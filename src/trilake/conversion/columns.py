@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, from_arrow
-from trilake.delta.scan.conform import as_list
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnsupportedProtocolError
+from trilake.expr.views import plain_array
 from trilake.storage.memory import MemoryStore
 
 #: Key of a Delta column's metadata: the Arrow type that its values had before.
@@ -275,7 +275,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _T.is_run_end_encoded(array.type):
         return _cast(pc.run_end_decode(array), kind)
     if _T.is_list_view(array.type) or _T.is_large_list_view(array.type):
-        return as_list(array).cast(kind)
+        return plain_array(array).cast(kind)
     if _T.is_dictionary(kind) and not _T.is_dictionary(array.type):
         return array.cast(kind.value_type).dictionary_encode().cast(kind)
     return array.cast(kind)

@@ -10,6 +10,7 @@ from sqlglot import exp
 from trilake.errors import ExpressionError, FilterError
 from trilake.expr.expression import Expression
 from trilake.expr.forms import Derived, Form
+from trilake.expr.keywords import column_names
 from trilake.expr.sql.parse import parse_text
 from trilake.expr.sql.translate import is_name, plain
 from trilake.expr.terms import bind
@@ -31,7 +32,7 @@ def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = 
     if len(expression.paths) != 1 or expression.constant is not None:
         return None
     try:
-        node = plain(parse_text(expression.text))
+        node = plain(parse_text(expression.text, column_names(schema)))
         (path,) = expression.paths
         column, _ = bind.resolve(path, schema, case_sensitive=True)
         return _Reader(schema, case_sensitive).read(node, expression, column)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
+from trilake.expr.views import without_views, without_views_schema
 from trilake.lance.errors import RowsDoNotFitError, WrongTypeError
 
 #: What rows may come as; whatever else has the Arrow stream interface may, too.
@@ -21,6 +22,8 @@ ReaderLike: TypeAlias = (
 
 def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The schema and the batches of Arrow data, frames, datasets, scanners, and iterables of batches.
+
+    Views of texts, binaries and lists, which the format does not have, come as plain ones.
 
     Parameters
     ----------
@@ -56,11 +59,23 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
             f"Unknown data type {type(data)}",
             help="pass Arrow data, a frame with the Arrow stream interface, or an iterable of record batches",
         )
+    found, batches = plain(found, batches)
     if schema is None or (
         schema.equals(found, check_metadata=True) and isinstance(data, pa.Table | pa.RecordBatchReader)
     ):
         return found, batches
+    schema = without_views_schema(schema)
     return schema, _cast(batches, schema)
+
+
+def plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches with plain layouts for views."""
+    found = without_views_schema(schema)
+    return found, iter(batches) if found is schema else map(_plain, batches)
+
+
+def _plain(batch: Any) -> Any:
+    return without_views(batch) if isinstance(batch, pa.RecordBatch) else batch
 
 
 def table(data: Any, schema: pa.Schema | None = None) -> pa.Table:

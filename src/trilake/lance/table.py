@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, UnknownOptionError
-from trilake.lance import transaction
+from trilake.lance import rows_in, transaction
 from trilake.lance import write as writing
 from trilake.lance.errors import DatasetVersionNotFoundError
 from trilake.lance.manifest import Manifest, parse_manifest
@@ -253,6 +253,7 @@ def write_table(
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
     if mode == "ignore" and list_versions(store).versions:
         return None, 0, 0
+    schema, batches = rows_in.plain(schema, batches)
     plan = writing.plan_write(store, modes[mode], options)
     target = plan.target(schema)
     fragments = write_fragments(store, batches, target, plan.options)

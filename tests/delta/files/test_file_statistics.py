@@ -137,17 +137,17 @@ def test_columns_are_named_or_counted() -> None:
             "a": [1],
             "l": [[{"x": 1, "y": 2}]],
             "s": pa.array([{"t": 1, "u": {"v": 2}}]),
-            "odd, name": [3],
+            "odd.name": [3],
             "z": [4],
         }
     )
     assert list(_stats(rows, delta__dataSkippingNumIndexedCols="3")["minValues"]) == ["a", "s"]
     assert _stats(rows, delta__dataSkippingNumIndexedCols="3")["minValues"]["s"] == {"t": 1}  # a list counts as one
     assert _stats(rows, delta__dataSkippingNumIndexedCols="0")["minValues"] == {}
-    assert list(_stats(rows, delta__dataSkippingNumIndexedCols="-1")["minValues"]) == ["a", "s", "odd, name", "z"]
-    named = _stats(rows, delta__dataSkippingStatsColumns="z, s.u, `odd, name`")
-    assert named["minValues"] == {"s": {"u": {"v": 2}}, "odd, name": 3, "z": 4}
-    assert named["nullCount"] == {"s": {"u": {"v": 0}}, "odd, name": 0, "z": 0}
+    assert list(_stats(rows, delta__dataSkippingNumIndexedCols="-1")["minValues"]) == ["a", "s", "odd.name", "z"]
+    named = _stats(rows, delta__dataSkippingStatsColumns="z, s.u, `odd.name`")
+    assert named["minValues"] == {"s": {"u": {"v": 2}}, "odd.name": 3, "z": 4}
+    assert named["nullCount"] == {"s": {"u": {"v": 0}}, "odd.name": 0, "z": 0}
 
 
 def test_mapped_columns_are_counted_under_their_physical_names() -> None:

@@ -178,7 +178,6 @@ def test_an_incomplete_protocol(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"schemaString": None},
         {"schemaString": "x"},
         {"schemaString": "[]"},
         {"schemaString": '{"type":"struct"}'},

@@ -201,8 +201,10 @@ def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
     return None
 
 
-def _string_bound(value: str, up: bool) -> str:
+def _string_bound(value: str | bytes, up: bool) -> str:
     """A prefix; as an upper bound, one that no string with that prefix exceeds."""
+    if isinstance(value, bytes):  # of a column that the file says is JSON
+        value = value.decode()
     if len(value) <= STRING_PREFIX:
         return value
     end = STRING_PREFIX

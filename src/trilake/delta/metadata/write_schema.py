@@ -9,7 +9,7 @@ from trilake.delta.log.clustering import DOMAIN, FEATURE, clustering_columns, cl
 from trilake.delta.log.log import Head
 from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.column_mapping import mapped
+from trilake.delta.protocol.column_mapping import check_names, mapped
 from trilake.delta.protocol.features import protocol_for, upgrade_protocol, upgraded
 from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType, check_partition_columns
@@ -48,6 +48,7 @@ def new_table(
         created_time=runtime.clock_ms(),
     )
     metadata = mapped(prepared(None, metadata, new_id=runtime.new_id), new_id=runtime.new_id)
+    check_names(schema, metadata.column_mapping_mode)
     protocol = protocol_for(metadata, asked.features)
     if asked.reader is not None or asked.writer is not None:
         protocol = upgrade_protocol(protocol, asked.reader or 1, asked.writer or 2)
@@ -63,17 +64,22 @@ def evolved(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after rows of schema ``rows`` are written with that schema mode.
 
-    Raises ``SchemaMismatchError`` where the rows do not fit.
+    Raises ``SchemaMismatchError`` where the rows do not fit, ``InvalidArgumentError`` for names of columns that Parquet
+    files must not have.
     """
+    if mode is None:
+        return base.protocol, base.metadata
     if mode == "merge":
-        return merged_metadata(
+        made = merged_metadata(
             base.protocol, base.metadata, rows, version=base.version + 1, uri=base.uri, new_id=runtime.new_id
         )
-    if mode == "overwrite":
-        return overwritten_metadata(
+    else:
+        made = overwritten_metadata(
             base.protocol, base.metadata, rows, partition_columns=partition_by, uri=base.uri, new_id=runtime.new_id
         )
-    return base.protocol, base.metadata
+    if made[1].schema_string != base.metadata.schema_string:
+        check_names(made[1].schema, made[1].column_mapping_mode)
+    return made
 
 
 def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:

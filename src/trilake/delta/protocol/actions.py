@@ -147,7 +147,8 @@ class Metadata:
             fmt = data.get("format") or {}
             metadata = Metadata(
                 id=str(data.get("id") or ""),
-                schema_string=str(data["schemaString"]),
+                # Databricks writes a table without columns yet with no schema at all.
+                schema_string=str(data.get("schemaString") or ""),
                 partition_columns=_names(data.get("partitionColumns")),
                 configuration={str(k): str(v) for k, v in _pairs(data.get("configuration")) if v is not None},
                 name=data.get("name"),
@@ -171,7 +172,7 @@ class Metadata:
             "name": self.name,
             "description": self.description,
             "format": {"provider": self.provider, "options": dict(self.format_options)},
-            "schemaString": self.schema_string,
+            "schemaString": self.schema_string or None,
             "partitionColumns": list(self.partition_columns),
             "createdTime": self.created_time,
             "configuration": dict(self.configuration),

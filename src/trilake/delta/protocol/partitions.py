@@ -14,7 +14,10 @@ import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.errors import CorruptLogError
+from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
+#: Years before 0 and after 9999, which Arrow's parser does not take; such texts are few.
+_FAR_YEAR = r"^(?:[+-]|\d{5,}-)"
 _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 
 
@@ -65,7 +68,7 @@ def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
     if name == "timestamp_ntz":
         return parse_timestamps(texts, None)
     if name == "date":
-        return pc.utf8_slice_codeunits(texts, 0, 10).cast(target)
+        return _dates(texts)
     if name == "boolean":
         return pc.utf8_lower(texts).cast(target)
     if name.startswith("decimal") or name in ("float", "double"):
@@ -85,11 +88,32 @@ def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
 
 def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
     """Texts as timestamps; one without a zone is UTC.  Raises ``pa.ArrowInvalid`` for a text that is none."""
+    if pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
+        distinct = pc.dictionary_encode(texts)
+        return _far_timestamps(distinct.dictionary, tz).take(distinct.indices)
     zoned = pc.match_substring_regex(texts, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
     plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
     # Zoned texts are instants; Arrow's parser wants all or none of them to have a zone.
     instants = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
+
+
+def _far_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+    found = [None if t is None else _known(parse_timestamp(t, with_zone=True), t) for t in texts.to_pylist()]
+    return pa.array(found, pa.int64()).cast(pa.timestamp("us", tz))
+
+
+def _dates(texts: pa.Array) -> pa.Array:
+    if pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
+        found = [None if t is None else _known(parse_date(t), t) for t in texts.to_pylist()]
+        return pa.array(found, pa.int32()).cast(pa.date32())
+    return pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32())
+
+
+def _known(value: int | None, text: str) -> int:
+    if value is None:
+        raise ValueError(f"{text!r} is none")
+    return value
 
 
 def _binary(text: str | None) -> bytes | None:
@@ -111,8 +135,9 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     if type_.name in ("timestamp", "timestamp_ntz"):
         local = values.cast(pa.timestamp("us", "UTC") if type_.name == "timestamp" else pa.timestamp("us"))
         # Microseconds are written only where there are some, as the reference implementation does.
-        texts = pc.strftime(local.cast(pa.timestamp("us")), "%Y-%m-%d %H:%M:%S").to_pylist()
-        return [None if t is None else re.sub(r"\.?0+$", "", t) if "." in t else t for t in texts]
+        return [None if v is None else format_timestamp(v) for v in local.cast(pa.int64()).to_pylist()]
+    if type_.name == "date":
+        return [None if v is None else format_date(v) for v in values.cast(pa.int32()).to_pylist()]
     if type_.name in ("float", "double"):
         return [None if v is None else _float_text(v) for v in values.to_pylist()]
     if type_.name == "binary":

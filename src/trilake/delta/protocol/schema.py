@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
+from trilake.expr.views import without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -221,13 +222,15 @@ DataType = PrimitiveType | ArrayType | MapType | StructType
 
 
 def parse_schema(text: str, *, version: int | None = None) -> StructType:
-    """Parse ``metaData.schemaString``.
+    """Parse ``metaData.schemaString``; no text is a schema without columns.
 
     Raises ``CorruptLogError`` where the text is no schema, ``UnsupportedProtocolError`` for a type it does not know.
 
     >>> parse_schema('{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}').names
     ['a']
     """
+    if not text:
+        return StructType(())
     try:
         parsed = _parse_type(orjson.loads(text), 0)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
@@ -282,7 +285,10 @@ def _parse_type(node: Any, depth: int) -> DataType:
 
 
 def parse_primitive(name: str) -> PrimitiveType:
-    """The primitive type of that spec name.  Raises ``UnsupportedProtocolError`` for a name it does not know."""
+    """The primitive type of that spec name.
+
+    Raises ``UnsupportedProtocolError`` for a name it does not know, and for an interval, which Delta does not have.
+    """
     if m := _DECIMAL.fullmatch(name):
         precision, scale = int(m[1]), int(m[2])
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
@@ -294,6 +300,11 @@ def parse_primitive(name: str) -> PrimitiveType:
         return PrimitiveType("void")
     if name in _PRIMITIVES or _STRING_LIKE.fullmatch(name):
         return PrimitiveType(name)
+    if name.lower().startswith("interval"):
+        raise UnsupportedProtocolError(
+            f"Delta has no type for intervals, and {name[:80]!r} is one",
+            help="store a number of units (bigint), or the two ends of the interval",
+        )
     raise UnsupportedProtocolError(
         f"the schema uses the data type {name[:80]!r}, which is unknown here",
         help="a newer trilake may read this table",
@@ -327,6 +338,7 @@ def _from_arrow_field(f: pa.Field, path: str) -> StructField:
 
 def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
     ty = pa.types
+    t = without_views_type(t)
     if ty.is_dictionary(t):
         return _from_arrow_type(t.value_type, path)
     if ty.is_run_end_encoded(t):
@@ -343,7 +355,7 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
             _from_arrow_type(t.item_type, f"{path}.value"),
             t.item_field.nullable,
         )
-    if ty.is_list(t) or ty.is_large_list(t) or ty.is_fixed_size_list(t) or ty.is_list_view(t):
+    if ty.is_list(t) or ty.is_large_list(t) or ty.is_fixed_size_list(t):
         return ArrayType(_from_arrow_type(t.value_type, f"{path}.element"), t.value_field.nullable)
     if ty.is_decimal(t):
         if t.precision > 38 or t.scale < 0:
@@ -362,7 +374,6 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
 _FROM_ARROW: list[tuple[Any, str]] = [
     (pa.types.is_string, "string"),
     (pa.types.is_large_string, "string"),
-    (pa.types.is_string_view, "string"),
     (pa.types.is_int64, "long"),
     (pa.types.is_int32, "integer"),
     (pa.types.is_int16, "short"),
@@ -378,7 +389,6 @@ _FROM_ARROW: list[tuple[Any, str]] = [
     (pa.types.is_date, "date"),
     (pa.types.is_binary, "binary"),
     (pa.types.is_large_binary, "binary"),
-    (pa.types.is_binary_view, "binary"),
     (pa.types.is_fixed_size_binary, "binary"),
     (pa.types.is_null, "void"),
 ]

@@ -173,6 +173,8 @@ class _Parser:
         return out
 
     def _primitive(self, name: str) -> DataType:
+        if name == "interval":
+            return parse_primitive(" ".join(self.tokens[self.at - 1 :]))
         numbers = self._numbers()
         if name in ("decimal", "dec", "numeric") and len(numbers) <= 2:
             precision, scale = ([*numbers, 0] if len(numbers) == 1 else numbers) or [10, 0]

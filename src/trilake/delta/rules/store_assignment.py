@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 from trilake.delta.rules.constraints import verify_not_null
-from trilake.delta.scan.conform import as_list, decode_dictionary
+from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError
-from trilake.expr.terms.datatypes import normalise
+from trilake.expr.nanoseconds import exact_microseconds
+from trilake.expr.views import list_of_view, plain_array
 
 #: How the problem of a column that the table lacks ends.
 _NEW = " is not in the table"
@@ -134,6 +135,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = decode_dictionary(array)
+    array = plain_array(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
     if isinstance(target, ArrayType) and _is_list(array.type):
@@ -142,7 +144,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         return _assign_map(array, target, path)
     try:
         if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
-            return normalise(array).cast(wanted)  # finer times are rounded down
+            return exact_microseconds(array, path).cast(wanted)
         if pa.types.is_decimal(wanted) and pa.types.is_integer(array.type):
             return array.cast(pa.decimal128(38, wanted.scale)).cast(wanted)
         return array.cast(wanted)
@@ -169,15 +171,13 @@ def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
 
 def _is_list(type_: pa.DataType) -> bool:
     is_ = pa.types
-    return bool(
-        is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_) or is_.is_list_view(type_)
-    )
+    return bool(is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_))
 
 
 def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
     # Arrow's own cast would fill with nulls what it does not find by the exact name.
     plain = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
-    array = _compact(array.cast(pa.list_(array.type.value_field)) if plain else as_list(array))
+    array = _compact(array.cast(pa.list_(array.type.value_field)) if plain else list_of_view(array))
     values = assign_array(array.values, target.element, f"{path}.element")
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(array.offsets, values, type=target.arrow, mask=mask)

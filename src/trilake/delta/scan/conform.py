@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from trilake.errors import CorruptFileError
+from trilake.expr.views import list_of_view, plain_array
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -50,6 +50,8 @@ def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver:
 
     Raises ``CorruptFileError`` where the file's type cannot be read as the table's.
     """
+    if isinstance(array, pa.ExtensionArray):  # a file's Arrow schema names one, such as arrow.json
+        array = array.storage
     if isinstance(target, StructType):
         return _struct(array, source, target, resolver, path)
     if isinstance(target, ArrayType):
@@ -94,19 +96,10 @@ def _unsliced(array: pa.Array) -> pa.Array:
     return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
 
 
-def as_list(array: pa.Array) -> pa.Array:
-    """An array of another list layout, which a file's Arrow schema may ask for, as plain lists."""
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    type_ = pa.list_(array.type.value_field)
-    return pa.ListArray.from_arrays(offsets, array.flatten(), type=type_, mask=array.is_null())
-
-
 def _list(array: pa.Array, source: pa.Field, target: ArrayType, resolver: Resolver, path: str) -> pa.Array:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target.arrow)
-    if pa.types.is_fixed_size_list(array.type) or pa.types.is_list_view(array.type):
-        array = as_list(array)
+    array = plain_array(list_of_view(array) if pa.types.is_fixed_size_list(array.type) else array)
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         raise _mismatch(array, target, path)
     if array.type == target.arrow:
@@ -162,10 +155,8 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
 
 
 def decode_dictionary(array: pa.DictionaryArray) -> pa.Array:
-    """The values themselves; Arrow cannot take from views yet, so those become plain texts first."""
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    values = array.dictionary
-    return values.cast(plain.get(values.type, values.type)).take(array.indices)
+    """The values themselves; Arrow cannot take from views yet, so those become plain ones first."""
+    return plain_array(array.dictionary).take(array.indices)
 
 
 def _readable(have: pa.DataType, wanted: pa.DataType) -> bool:

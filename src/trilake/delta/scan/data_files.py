@@ -15,6 +15,7 @@ from trilake.delta.engine import FileBatches
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
+from trilake.expr.views import without_views
 from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 
@@ -35,7 +36,8 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
             version=plan.version,
         )
     try:
-        yield from provider(store, key, plan, threads)
+        for start, batch in provider(store, key, plan, threads):
+            yield start, without_views(batch)
     except DAMAGE as e:
         if isinstance(e, TrilakeError):
             raise

@@ -21,6 +21,7 @@ from trilake.delta.scan.data_files import no_columns, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
+from trilake.expr.views import without_views
 from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
 from trilake.storage.base import Store
 
@@ -167,7 +168,7 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
                 continue
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[int(group)], columns=columns, use_threads=False):
                 fields_of = [schema.field(n).with_type(c.type) for n, c in zip(batch.schema.names, batch.columns)]
-                yield at, pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields_of))
+                yield at, without_views(pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields_of)))
                 at += batch.num_rows
 
 

@@ -56,13 +56,23 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
         left, right = cast(left, "DOUBLE"), cast(right, "DOUBLE")
     elif "decimal" in families and operator is not exp.Div:
         left, right = _widened(left), _widened(right)
-    text = f"({left.text} {OPERATORS[operator]} {right.text})"
-    if operator is exp.Div and left.family != "double":
-        text = _decimal_division(left, right)
-    if operator in (exp.Div, exp.IntDiv, exp.Mod):
-        missing = "NULL" if safe else fail("division by zero")
-        text = f"(CASE WHEN {right.text} = 0 THEN {missing} ELSE {text} END)"
-    return typed(f"TRY({text})" if safe else text)
+
+    def written(left: Sql, right: Sql) -> str:
+        text = f"({left.text} {OPERATORS[operator]} {right.text})"
+        if operator is exp.Div and left.family != "double":
+            text = _decimal_division(left, right)
+        if operator in (exp.Div, exp.IntDiv, exp.Mod):
+            missing = "NULL" if safe else fail("division by zero")
+            text = f"(CASE WHEN {right.text} = 0 THEN {missing} ELSE {text} END)"
+        return f"TRY({text})" if safe else text
+
+    # The type follows from the operands' types: asked of the whole text it would take long sums time by their square.
+    return Sql(written(left, right), typed(written(example(left), example(right))).type)
+
+
+def example(value: Sql) -> Sql:
+    """A value of the same type, in few characters."""
+    return value if value.family == "void" else Sql(f"CAST(NULL AS {value.type})", value.type, value.digits)
 
 
 def _decimal_division(left: Sql, right: Sql) -> str:

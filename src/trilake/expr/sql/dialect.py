@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache, reduce
+from itertools import islice
 from typing import Any, ClassVar, cast
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.databricks import Databricks
+from sqlglot.errors import SqlglotError
 
 from trilake.errors import FilterError
+from trilake.expr.keywords import with_quoted_names
+
+#: Levels of an expression: DuckDB ends at 1,000, and Python's stack at some 5,000 calls.
+MAX_DEPTH = 300
+_CHAINS = (exp.And, exp.Or, exp.DPipe)
 
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
 
@@ -26,6 +34,8 @@ class SparkFilter(Databricks):
         """Since Spark 4 a doubled quote is a quote: ``'it''s'``."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+        #: Words such as SHOW, after which a statement would be taken as it is.
+        COMMANDS: ClassVar[set[Any]] = set()
 
     class Parser(Databricks.Parser):  # type: ignore[misc,valid-type]  # sqlglot assigns the class to a variable
         """Only the functions whose arguments have a syntax of their own are parsed as such."""
@@ -59,23 +69,58 @@ _ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
 }
 
 
-def parse(text: str) -> exp.Expression:
-    """The one expression that ``text`` is.
+@cache
+def _is_keyword(name: str) -> bool:
+    """Whether a name is a word that the parser takes for more than a name."""
+    try:
+        tokens = SparkFilter().tokenize(name)
+    except SqlglotError:
+        return False
+    return len(tokens) == 1 and (tokens[0].token_type.name not in ("VAR", "IDENTIFIER") or name in ("if", "while"))
+
+
+def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
+    """The one expression that ``text`` is; ``names`` are those of columns, in lower case.
 
     Raises sqlglot's ``SqlglotError`` for what does not parse, and :class:`FilterError` for several statements and for a
     construct with parts that the translation does not know.
     """
+    words = frozenset(filter(_is_keyword, names))
+    if words:
+        text = with_quoted_names(text, SparkFilter().tokenize(text), words)
     statements = sqlglot.parse(text, dialect=SparkFilter)
     if len(statements) != 1 or not isinstance(statements[0], exp.Expression):
         raise FilterError(
             "the filter is not one condition", help="remove the semicolon and what follows", filter=text[:200]
         )
+    _check_depth(statements[0], text)
     root: exp.Expression = _positive(statements[0])
     for node in cast(Iterator[exp.Expression], root.walk()):
         present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
         if present - _ARGUMENTS.get(type(node), _OPERANDS):
             raise refusal(root)
     return root
+
+
+def _check_depth(root: exp.Expression, text: str) -> None:
+    """Refuse what is nested more deeply than the engine can evaluate, before anything descends into it.
+
+    A chain of AND, OR or || is one level, however long it is.
+    """
+    deepest = 0
+    stack = [(root, 0)]
+    while stack:
+        node, depth = stack.pop()
+        deepest = max(deepest, depth)
+        for child in node.iter_expressions():
+            flat = isinstance(child, exp.Paren) or (isinstance(node, _CHAINS) and type(child) is type(node))
+            stack.append((child, depth if flat else depth + 1))
+    if deepest > MAX_DEPTH:
+        raise FilterError(
+            f"the filter is nested too deeply: {deepest:,} levels, where the limit is {MAX_DEPTH}",
+            help="write long chains of OR as IN, and compute long sums as columns first",
+            filter=text[:200],
+        )
 
 
 def refusal(node: exp.Expression) -> FilterError:
@@ -90,15 +135,29 @@ def refusal(node: exp.Expression) -> FilterError:
     return FilterError(f"{text} cannot be used in a filter", help="compute it in Spark, and filter there")
 
 
+#: Items of a list that are shown of it, and characters of an expression.
+_SHOWN_ITEMS, _SHOWN = 20, 200
 _LATE_NOT = re.compile(r"\bNOT ([\w.`]+) (LIKE|ILIKE|IN|BETWEEN)\b")
 _LATE_NULL = re.compile(r"\bNOT ([\w.`]+) IS NULL\b")
 
 
 def spark_text(node: exp.Expression) -> str:
     """A part of a filter as Spark SQL, for people: shortened, and with NOT where one would write it."""
-    text = node.sql(dialect="databricks", comments=False, normalize_functions=False)
+    text = _head(node).sql(dialect="databricks", comments=False, normalize_functions=False)
     text = _LATE_NULL.sub(r"\1 IS NOT NULL", _LATE_NOT.sub(r"\1 NOT \2", text))
-    return text if len(text) <= 200 else text[:197] + "..."
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _head(node: exp.Expression) -> exp.Expression:
+    """Of a long list or chain only the first parts: no more than them would be shown."""
+    if isinstance(node, exp.In) and len(node.expressions) > _SHOWN_ITEMS:
+        return exp.In(this=node.this.copy(), expressions=[e.copy() for e in node.expressions[: _SHOWN * 2]])
+    if isinstance(node, _CHAINS):
+        parts = cast(list[exp.Expression], list(islice(node.flatten(), _SHOWN + 1)))
+        if len(parts) > _SHOWN:
+            kind, (first, *rest) = type(node), (_head(p) for p in parts)
+            return reduce(lambda a, b: kind(this=a, expression=b), (p.copy() for p in rest), first.copy())
+    return node
 
 
 def _positive(root: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from trilake.errors import FilterError
-from trilake.expr.sql.arithmetic import arithmetic, positive_modulo
+from trilake.expr.sql.arithmetic import arithmetic, example, positive_modulo
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
 from trilake.expr.sql.regex import to_re2
@@ -27,7 +27,7 @@ Handler = Callable[[Call], Sql]
 
 def _abs(call: Call) -> Sql:
     call.number(0)
-    return call.translator.typed(f"abs({call.args[0].text})")
+    return Sql(f"abs({call.args[0].text})", call.translator.typed(f"abs({example(call.args[0]).text})").type)
 
 
 def _sqrt(call: Call) -> Sql:

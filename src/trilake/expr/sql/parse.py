@@ -20,6 +20,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from trilake.errors import FilterError
+from trilake.expr.keywords import column_names
 from trilake.expr.sql.dialect import parse, spark_text
 from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
 from trilake.expr.terms import bind
@@ -27,10 +28,23 @@ from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import Column
 from trilake.expr.terms.evaluate import Rows, evaluate
 from trilake.expr.terms.literals import NULL, TRUE, Kind, Literal, days_from_civil, parse_date
-from trilake.expr.terms.predicate import MIRRORED, Conjunct, Constant, IsNull, Not, Opaque, Predicate, all_of, any_of
+from trilake.expr.terms.predicate import (
+    MIRRORED,
+    Conjunct,
+    Constant,
+    IsNull,
+    Not,
+    Opaque,
+    Predicate,
+    all_of,
+    any_of,
+    joined_equalities,
+)
 
 #: A filter is read by people; a text longer than this is a mistake or an attack.
-MAX_TEXT = 4_000_000
+MAX_TEXT = 1_000_000
+#: Conditions that DuckDB computes: it looks at each of them for milliseconds before anything runs.
+MAX_OPAQUE = 2_000
 #: Calls and bytes of stack for filters that are nested more deeply than usual.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
@@ -43,13 +57,18 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
     ``now`` is what ``current_timestamp()`` and ``current_date()`` mean.  Raises :class:`FilterError`.
     """
     if len(text) > MAX_TEXT:
-        raise FilterError(f"the filter is {len(text)} characters long", help=f"the limit is {MAX_TEXT}")
+        raise FilterError(
+            f"the filter is {len(text):,} characters long, and the limit is {MAX_TEXT:,}",
+            help="a long list of values goes quicker as pyarrow: pc.field('x').isin(values); or join with them",
+        )
     if not is_unicode(text):
         raise FilterError("the filter is no valid Unicode", help="remove the lone surrogate")
 
+    names = column_names(schema)
+
     def build() -> list[Conjunct]:
         builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
-        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(parse_text(text))]
+        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(parse_text(text, names))]
 
     try:
         return build()
@@ -81,19 +100,23 @@ def with_room(build: Callable[[], Built], text: str) -> Built:
             return pool.submit(build).result()
         except RecursionError:
             raise FilterError(
-                "the filter is nested too deeply", help="write long chains of OR as IN", filter=_shorten(text)
+                f"the filter is nested too deeply: parentheses and calls end at some {_DEEP_CALLS // 25} levels",
+                help="write long chains of OR as IN, and compute parts as columns first",
+                filter=_shorten(text),
             ) from None
         finally:
             sys.setrecursionlimit(limit)
             threading.stack_size(stack)
 
 
-def parse_text(text: str) -> exp.Expression:
-    """The tree that sqlglot makes of a text.  Raises :class:`FilterError` where it makes none."""
+def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
+    """The tree that sqlglot makes of a text; ``names`` are those of columns, in lower case.
+
+    Raises :class:`FilterError` where it makes none."""
     if not text.strip():
         raise FilterError("the filter is empty", help="pass None to keep all rows")
     try:
-        return parse(text)
+        return parse(text, names)
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
         raise FilterError(
@@ -122,6 +145,7 @@ class _Builder:
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
+        self.opaque = 0
 
     def predicate(self, node: exp.Expression) -> Predicate:
         """The tree of a boolean expression."""
@@ -130,7 +154,7 @@ class _Builder:
             case exp.And():
                 return all_of([self.predicate(part) for part in operands(node)])
             case exp.Or():
-                return any_of([self.predicate(part) for part in operands(node)])
+                return any_of(joined_equalities([self.predicate(part) for part in operands(node)]))
             case exp.Not():
                 inner = self.predicate(node.this)
                 return inner.part if isinstance(inner, Not) else Not(inner)
@@ -320,6 +344,12 @@ class _Builder:
         return bind.compare(column, "=", value) if whole else bind.starts_with(column, value)
 
     def _opaque(self, node: exp.Expression) -> Predicate:
+        self.opaque += 1
+        if self.opaque > MAX_OPAQUE:
+            raise FilterError(
+                f"the filter has more than {MAX_OPAQUE:,} conditions that are computed one by one",
+                help="write comparisons of a column with constants, or IN, which are computed together",
+            )
         sql, columns = self.translator.condition(node)
         if columns:
             return Opaque(sql, columns)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
+from trilake.expr.keywords import column_names
 from trilake.expr.sql.dialect import spark_text
 from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC
 from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, with_room
@@ -62,12 +63,12 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
     """
     if not text.strip() or len(text) > MAX_TEXT or not is_unicode(text):
         raise ExpressionError(
-            "the expression is empty, longer than 4 MB or no valid Unicode",
+            "the expression is empty, longer than 1 MB or no valid Unicode",
             help='an expression is Spark SQL such as "year(day)"',
         )
 
     def build() -> Scalar:
-        root = parse_text(text)
+        root = parse_text(text, column_names(schema))
         _check(root, schema, case_sensitive)
         translator = Translator(schema, case_sensitive=case_sensitive, now=now)
         column = translator.column(root)

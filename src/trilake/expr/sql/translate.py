@@ -17,7 +17,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from trilake.errors import FilterError
-from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, shift
+from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import extract
 from trilake.expr.sql.dialect import refusal, spark_text
@@ -235,7 +235,8 @@ class Translator:
             left, right = self.render(node.this), self.render(node.expression)
             if {left.family, right.family} - {"integer", "void"}:
                 raise FilterError(f"{spark_text(node)} is of no integers")
-            return self.typed(_BITS[kind].format(left.text, right.text))
+            found = self.typed(_BITS[kind].format(example(left).text, example(right).text))
+            return Sql(_BITS[kind].format(left.text, right.text), found.type)
         match node:
             case exp.And() | exp.Or():
                 return self._connect(node)
@@ -243,9 +244,10 @@ class Translator:
                 return Sql(f"(NOT {self.boolean(node.this).text})", "BOOLEAN")
             case exp.Neg():
                 inner = self._number(node.this)
-                return self.typed(f"(-{inner.text})")
+                return Sql(f"(-{inner.text})", self.typed(f"(-{example(inner).text})").type)
             case exp.BitwiseNot():
-                return self.typed(f"(~{self.render(node.this).text})")
+                inner = self.render(node.this)
+                return Sql(f"(~{inner.text})", self.typed(f"(~{example(inner).text})").type)
             case exp.Is():
                 return self._is(node)
             case exp.In() if node.expressions:

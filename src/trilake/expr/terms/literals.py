@@ -179,7 +179,7 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
 def format_date(days: int) -> str:
     """A number of days as ``yyyy-mm-dd``; years beyond 9999 have a sign, as Spark prints them."""
     year, month, day = civil_from_days(days)
-    return f"{'+' if year > 9999 else ''}{year:04d}-{month:02d}-{day:02d}"
+    return f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
 def format_timestamp(micros: int) -> str:

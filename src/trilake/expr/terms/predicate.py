@@ -20,6 +20,10 @@ NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
+#: Comparisons of one column in a disjunction that stay as they are.
+_FEW = 16
+
+
 @dataclass(frozen=True)
 class Predicate:
     """A node of the tree.  Nodes are compared by identity of their content and never change."""
@@ -194,6 +198,27 @@ def renamed(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
     if isinstance(predicate, _Leaf) and len(predicate.path) == 1:
         return replace(predicate, path=(names[predicate.path[0]],))
     return Undecoded(str(predicate), tuple((names.get(p[0], p[0]), *p[1:]) for p in paths))
+
+
+def joined_equalities(parts: list[Predicate]) -> list[Predicate]:
+    """Parts of a disjunction with one ``In`` for many ``column = literal``: one pass over the rows for all of them.
+
+    >>> found = joined_equalities([Compare(("n",), "=", pa.scalar(i)) for i in range(100)])
+    >>> [len(part.values) for part in found]
+    [100]
+    """
+    groups: dict[tuple[Path, pa.DataType, bool], list[Compare]] = {}
+    for part in parts:
+        # Floating point numbers have values that are equal to others, or not to themselves.
+        if isinstance(part, Compare) and part.op == "=" and not pa.types.is_floating(part.literal.type):
+            groups.setdefault((part.path, part.literal.type, part.widened), []).append(part)
+    made: dict[int, Predicate] = {}
+    gone: set[int] = set()
+    for (path, type_, widened), leaves in groups.items():
+        if len(leaves) > _FEW:
+            made[id(leaves[0])] = In(path, pa.array([leaf.literal for leaf in leaves], type_), widened=widened)
+            gone.update(id(leaf) for leaf in leaves[1:])
+    return [made.get(id(part), part) for part in parts if id(part) not in gone]
 
 
 def duckdb_name(path: Path) -> str:

@@ -143,10 +143,11 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
         raise SchemaMismatchError(e.message, help=e.help, **{**e.context, "file": where}) from e
     leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
     for leaf in leaves:
-        if "nanoseconds" in str(leaf.logical_type) or str(leaf.logical_type).startswith("Float16"):
+        logical = str(leaf.logical_type)
+        if "nanoseconds" in logical or logical.startswith(("Float16", "UUID")):  # Spark reads none of them
             raise SchemaMismatchError(
-                f"column {leaf.path} is of the Parquet type {leaf.logical_type}, which no Delta table has",
-                help="write the file again with timestamps in microseconds, or with 32-bit floats",
+                f"column {leaf.path} is of the Parquet type {logical}, which no Delta table has",
+                help="write the file again with timestamps in microseconds, 32-bit floats, or UUIDs as texts",
                 column=leaf.path,
                 file=where,
             )

@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from trilake.frames import arrow_batches, without_views
+from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
+from trilake.expr.views import stream_without_views
+from trilake.frames import arrow_batches
 
 #: Bytes of a stream that are held in memory; what is larger goes into a temporary file, which is mapped.
 _IN_MEMORY = 256 << 20
@@ -18,13 +20,15 @@ _IN_MEMORY = 256 << 20
 
 @contextmanager
 def held(data: Any, limit: int = _IN_MEMORY) -> Iterator[pa.Table]:
-    """The rows of a source as a table, for the time of the block.
+    """The rows of a source as a table without views and in microseconds, for the time of the block.
 
     ``data`` is what :func:`trilake.frames.arrow_batches` takes; it raises ``InvalidArgumentError`` for anything else.
+    Raises ``SchemaMismatchError`` for times finer than a microsecond.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    schema, batches = without_views(*arrow_batches(data, "the source of a merge is a"))
+    schema, batches = stream_without_views(*arrow_batches(data, "the source of a merge is a"))
+    schema, batches = microseconds_schema(schema), map(in_microseconds, batches)
     if isinstance(data, pa.Table):
         yield pa.Table.from_batches(batches, schema)
         return

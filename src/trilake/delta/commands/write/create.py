@@ -31,6 +31,7 @@ from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType, nested_fields
 from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
+from trilake.delta.rules.identity import START as IDENTITY_START
 from trilake.delta.rules.identity import identity_columns, identity_metadata
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.generated import GENERATION_EXPRESSION, generated_columns, generation_text
@@ -269,6 +270,13 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
     """Refuse columns whose rules cannot be understood, before any row comes."""
     schema = metadata.schema
     generated_columns(schema, now)
+    for f in schema.fields:
+        if IDENTITY_START in f.metadata and str(f.type) != "long":
+            raise InvalidArgumentError(
+                f"column {f.name!r} is of type {f.type}, and only bigint columns are identity columns",
+                help="give it the type bigint",
+                column=f.name,
+            )
     identities = {c.name for c in identity_columns(schema)}
     for f in schema.fields:
         default = default_text(f)

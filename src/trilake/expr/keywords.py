@@ -1,0 +1,108 @@
+"""Columns whose names are words of SQL: ``comment = 'x' AND values > 1`` needs no backticks in Spark, and none here.
+
+In Spark's default mode hardly a word is reserved; what a word means follows from where it stands.  The parser that is
+used here reserves many, so such names are put into backticks before it sees them: a word that names a column, where
+an operand is expected and has its end behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+#: Words that are always values.
+_VALUES = frozenset(("null", "true", "false"))
+#: Words with an operand behind them, where they are no names themselves.
+_OPEN = frozenset(
+    (
+        *("and", "or", "not", "in", "like", "ilike", "rlike", "regexp", "between", "is", "when", "then"),
+        *("else", "case", "div", "escape", "from", "for", "xor", "distinct", "all", "any", "some", "both"),
+        *("leading", "trailing", "where"),
+    )
+)
+#: Words that may follow an operand.
+_AFTER = frozenset(
+    (
+        *("and", "or", "not", "in", "like", "ilike", "rlike", "regexp", "between", "is", "when", "then"),
+        *("else", "end", "div", "escape", "from", "for", "as", "xor"),
+    )
+)
+#: Marks that may follow an operand; an opening parenthesis would make the word a function.
+_MARKS = frozenset(
+    (
+        *(")", "]", "[", ",", ".", "=", "==", "<=>", "<>", "!=", "<", "<="),
+        *(">", ">=", "!<", "!>", "+", "-", "*", "/", "%", "||", "|", "&"),
+        *("^", "::", ":"),
+    )
+)
+#: Marks that end an operand.
+_ENDS = frozenset((")", "]"))
+#: Marks that begin what NOT negates.
+_UNARY = frozenset(("+", "-", "~", "["))
+
+
+def column_names(schema: pa.Schema) -> frozenset[str]:
+    """The names of the top-level columns, without regard to case."""
+    return frozenset(name.lower() for name in schema.names)
+
+
+def with_quoted_names(text: str, tokens: Sequence[Any], names: Iterable[str]) -> str:
+    """The text with backticks around words of SQL that stand for columns.
+
+    ``names`` are those of the columns, in lower case.
+
+    >>> from trilake.expr.sql.dialect import SparkFilter
+    >>> text = "values IN (case, CASE WHEN end THEN 1 END)"
+    >>> with_quoted_names(text, SparkFilter().tokenize(text), {"values", "case", "end"})
+    '`values` IN (`case`, CASE WHEN `end` THEN 1 END)'
+    """
+    names = frozenset(names)
+    quoted: list[Any] = []
+    operand = True  # whether an operand is expected
+    last = ""  # the word or mark before
+    for i, token in enumerate(tokens):
+        word = _word(token, text)
+        after = tokens[i + 1] if i + 1 < len(tokens) else None
+        if word is None:
+            operand = token.text not in _ENDS and token.token_type.name not in _VALUE_TOKENS
+            last = token.text
+        elif (last == "." and i > 1) or (operand and word in names and _is_name(word, last, after, text)):
+            quoted.append(token)
+            operand, last = False, ""
+        else:
+            operand, last = word in _OPEN, word
+    out, at = [], 0
+    for token in quoted:
+        out += [text[at : token.start], "`", text[token.start : token.end + 1], "`"]
+        at = token.end + 1
+    return "".join([*out, text[at:]])
+
+
+#: Kinds of tokens that are values or names in backticks.
+_VALUE_TOKENS = frozenset(("STRING", "NUMBER", "IDENTIFIER", "HEX_STRING", "RAW_STRING"))
+
+
+def _word(token: Any, text: str) -> str | None:
+    """The word that a token is, in lower case; ``None`` for marks, values and names in backticks."""
+    if token.token_type.name in _VALUE_TOKENS:
+        return None
+    found = text[token.start : token.end + 1]
+    return found.lower() if _WORD.fullmatch(found) else None
+
+
+def _is_name(word: str, last: str, after: Any, text: str) -> bool:
+    """Whether a word, which stands where an operand is expected and is the name of a column, stands for it."""
+    if word in _VALUES or (word == "when" and last == "case"):
+        return False
+    if after is None:
+        return True
+    following = _word(after, text)
+    if word == "not" and (after.text in _UNARY or following == "not"):
+        return False
+    if word == "case" and following == "when" and last != "case":
+        return False
+    return after.text in _MARKS if following is None else following in _AFTER

@@ -1,0 +1,111 @@
+"""Times in nanoseconds, as pandas has them, brought to the microseconds that Spark's types have.
+
+A time that is a whole number of microseconds loses nothing.  One that is not is refused, unless the caller asked for
+rounding: it then goes down to the microsecond before it, which is also what readers make of nanoseconds in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import SchemaMismatchError
+from trilake.expr.terms.datatypes import normalise
+from trilake.expr.views import rebuilt, stream_without_views
+
+_T = pa.types
+
+
+@cache
+def microseconds_type(t: pa.DataType) -> pa.DataType:
+    """The type with microseconds for nanoseconds, at every depth; ``t`` itself where it has none.
+
+    >>> microseconds_type(pa.list_(pa.timestamp("ns", "Asia/Tokyo")))
+    ListType(list<item: timestamp[us, tz=Asia/Tokyo]>)
+    """
+    made = t
+    if _T.is_timestamp(t) and t.unit == "ns":
+        made = pa.timestamp("us", t.tz)
+    elif _T.is_struct(t):
+        made = pa.struct([_field(f) for f in t])
+    elif _T.is_map(t):
+        made = pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted)
+    elif _T.is_fixed_size_list(t):
+        made = pa.list_(_field(t.value_field), t.list_size)
+    elif _T.is_list(t):
+        made = pa.list_(_field(t.value_field))
+    elif _T.is_large_list(t):
+        made = pa.large_list(_field(t.value_field))
+    return t if made == t else made
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return field.with_type(microseconds_type(field.type))
+
+
+def microseconds_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with microseconds for nanoseconds; ``schema`` itself where it has none."""
+    fields = [_field(f) for f in schema]
+    if all(f.type == g.type for f, g in zip(fields, schema, strict=True)):
+        return schema
+    return pa.schema(fields, schema.metadata)
+
+
+def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.RecordBatch:
+    """The rows with microseconds for nanoseconds; ``rows`` itself where there are none.
+
+    ``round_down`` takes the microsecond before a time that is between two of them.  Raises ``SchemaMismatchError`` for
+    such a time otherwise.
+
+    >>> rows = pa.record_batch({"t": pa.array([1_999, -1], pa.timestamp("ns"))})
+    >>> in_microseconds(rows, round_down=True).column("t").cast("int64").to_pylist()
+    [1, -1]
+    """
+    schema = microseconds_schema(rows.schema)
+    if schema is rows.schema:
+        return rows
+    columns = [_converted(c, f.type, f.name, round_down) for c, f in zip(rows.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def rounded_down(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches with microseconds for nanoseconds, rounded down."""
+    schema, plain = stream_without_views(schema, batches)
+    return microseconds_schema(schema), map(partial(in_microseconds, round_down=True), plain)
+
+
+def _converted(array: pa.Array, target: pa.DataType, path: str, round_down: bool) -> pa.Array:
+    if array.type == target:
+        return array
+    if _T.is_timestamp(target):
+        found = normalise(array) if round_down else exact_microseconds(array, path)
+        return found.cast(target)
+    return rebuilt(array, target, partial(_part, path=path, round_down=round_down))
+
+
+def _part(array: pa.Array, target: pa.DataType, *, path: str, round_down: bool) -> pa.Array:
+    return _converted(array, target, path, round_down)
+
+
+def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
+    """Timestamps of any unit in microseconds.  Raises ``SchemaMismatchError`` for one that would lose something.
+
+    ``path`` is the column, for messages.
+    """
+    found = normalise(array)
+    if array.type.unit != "ns":
+        return found
+    nanos = array.cast(pa.int64())
+    lost = pc.not_equal(pc.multiply(found.cast(pa.int64()), 1000), nanos)
+    if pc.any(lost).as_py():
+        first = nanos[pc.index(lost, pa.scalar(True)).as_py()].as_py()
+        raise SchemaMismatchError(
+            f"a time of column {path} is finer than a microsecond, which is the finest that Spark's types have: "
+            f"{first} nanoseconds since 1970-01-01",
+            help="round it down before, or write with round_times=True; Lance and Trevni keep nanoseconds",
+            column=path,
+        )
+    return found

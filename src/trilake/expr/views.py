@@ -1,0 +1,122 @@
+"""Arrow columns without view layouts: the same values as plain texts, binaries and lists.
+
+Writers such as polars say in a Parquet file that its texts are views.  Arrow reads them so, but many of its kernels do
+not take views yet (``array_take`` of release 26 for one), and its cast from list views gives an array that is not valid
+where a list is null.  So views end where rows come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_T = pa.types
+
+
+@cache
+def without_views_type(t: pa.DataType) -> pa.DataType:
+    """The type with plain layouts for views, at every depth; ``t`` itself where it has none.
+
+    >>> without_views_type(pa.list_view(pa.struct([("a", pa.string_view())])))
+    ListType(list<item: struct<a: string>>)
+    """
+    if _T.is_string_view(t):
+        return pa.string()
+    if _T.is_binary_view(t):
+        return pa.binary()
+    if _T.is_dictionary(t):
+        return _unless_same(t, pa.dictionary(t.index_type, without_views_type(t.value_type), t.ordered))
+    if _T.is_struct(t):
+        return _unless_same(t, pa.struct([_field(f) for f in t]))
+    if _T.is_map(t):
+        return _unless_same(t, pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted))
+    if _T.is_fixed_size_list(t):
+        return _unless_same(t, pa.list_(_field(t.value_field), t.list_size))
+    if _T.is_list(t) or _T.is_list_view(t):
+        return _unless_same(t, pa.list_(_field(t.value_field)))
+    if _T.is_large_list(t) or _T.is_large_list_view(t):
+        return _unless_same(t, pa.large_list(_field(t.value_field)))
+    return t
+
+
+def _unless_same(t: pa.DataType, made: pa.DataType) -> pa.DataType:
+    return t if t == made else made
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return field.with_type(without_views_type(field.type))
+
+
+def without_views_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain layouts for views; ``schema`` itself where it has none."""
+    fields = [_field(f) for f in schema]
+    if all(f.type == g.type for f, g in zip(fields, schema, strict=True)):
+        return schema
+    return pa.schema(fields, schema.metadata)
+
+
+def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with plain layouts for views; ``rows`` itself where there are none.
+
+    >>> without_views(pa.record_batch({"s": pa.array(["a", None], pa.string_view())})).schema.field("s").type
+    DataType(string)
+    """
+    schema = without_views_schema(rows.schema)
+    if schema is rows.schema:
+        return rows
+    arrays = [plain_array(c, f.type) for c, f in zip(rows.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def stream_without_views(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches with plain layouts for views."""
+    found = without_views_schema(schema)
+    return found, iter(batches) if found is schema else map(without_views, batches)
+
+
+def plain_array(array: pa.Array, target: pa.DataType | None = None) -> pa.Array:
+    """The array with plain layouts for views; ``target`` is :func:`without_views_type` of its type."""
+    target = without_views_type(array.type) if target is None else target
+    t = array.type
+    if t == target:
+        return array
+    if _T.is_string_view(t) or _T.is_binary_view(t):
+        return array.cast(target)
+    if _T.is_dictionary(t):
+        return pa.DictionaryArray.from_arrays(array.indices, plain_array(array.dictionary), ordered=t.ordered)
+    if _T.is_list_view(t) or _T.is_large_list_view(t):
+        return plain_array(list_of_view(array), target)
+    return rebuilt(array, target, plain_array)
+
+
+def rebuilt(array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
+    """A struct, map or list of type ``target``, unlike the array's below it: ``convert`` makes the parts."""
+    t = array.type
+    if _T.is_struct(t):
+        parts = [convert(array.field(i), target.field(i).type) for i in range(t.num_fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(parts, fields=list(target), mask=mask)
+    if _T.is_map(t):
+        parts = [convert(array.keys, target.key_type), convert(array.items, target.item_type)]
+        child = pa.StructArray.from_arrays(parts, fields=[target.key_field, target.item_field])
+    else:
+        child = convert(array.values, target.value_type)
+    # The children are whole and the offsets as they were, so a slice stays one.
+    buffers = array.buffers()[: 1 if _T.is_fixed_size_list(t) else 2]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [child])
+
+
+def list_of_view(array: pa.Array) -> pa.Array:
+    """An array of another list layout (views, lists of one size) as plain lists of the same values."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    large = _T.is_large_list_view(array.type)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64() if large else pa.int32())
+    field = array.type.value_field
+    kind, type_ = (pa.LargeListArray, pa.large_list(field)) if large else (pa.ListArray, pa.list_(field))
+    return kind.from_arrays(offsets, array.flatten(), type=type_, mask=array.is_null())

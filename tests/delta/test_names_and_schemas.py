@@ -1,0 +1,92 @@
+"""Names, types and schemas at the edge: what is refused says why and what to do, what is legal is read."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.delta.tables import add, lines, metadata, protocol
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "a{b", "a}b", "a(b", "a)b", "a\nb", "a\tb", "a=b"])
+def test_names_that_parquet_files_must_not_have_are_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+    """Where a table is made, and where a write adds the column; nested names too.  With column mapping all are fine."""
+    for rows in (pa.table({name: [1]}), pa.table({"s": [{name: 1}]})):
+        with pytest.raises(InvalidArgumentError, match=r"columnMapping\.mode"):
+            trilake.write(rows, str(tmp_path / "t"))
+        assert not (tmp_path / "t" / "_delta_log").exists()
+    trilake.write(pa.table({"n": [1]}), str(tmp_path / "t"))
+    for schema_mode, mode in (("merge", "append"), ("overwrite", "overwrite")):
+        with pytest.raises(InvalidArgumentError, match=r"columnMapping\.mode"):
+            trilake.write(pa.table({"n": [1], name: [2]}), str(tmp_path / "t"), mode=mode, schema_mode=schema_mode)
+    mapped = {"delta.columnMapping.mode": "name"}
+    trilake.write(pa.table({name: [1], "s": [{name: 1}]}), str(tmp_path / "m"), properties=mapped)
+    assert trilake.open(str(tmp_path / "m")).to_arrow().column_names == [name, "s"]
+
+
+@pytest.mark.parametrize("type_", ["interval", "interval day to second", "INTERVAL YEAR TO MONTH"])
+def test_delta_has_no_intervals(tmp_path: Path, type_: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="no type for intervals"):
+        trilake.create(str(tmp_path / "t"), {"n": "bigint", "i": type_})
+
+
+def test_an_identity_column_must_be_a_bigint(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="only bigint columns are identity columns"):
+        trilake.create(str(tmp_path / "t"), {"s": "string"}, identity=["s"])
+
+
+@pytest.mark.parametrize("given", ["missing", None, ""])
+def test_a_table_without_a_schema_yet_has_no_columns(tmp_path: Path, given: str | None) -> None:
+    """Databricks commits such a version before a table gets its columns."""
+    action = metadata()
+    if given == "missing":
+        del action["metaData"]["schemaString"]
+    else:
+        action["metaData"]["schemaString"] = given
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020}.json").write_bytes(lines([protocol(), action]))
+    table = trilake.open(str(tmp_path))
+    assert table.schema == pa.schema([])
+    assert table.to_arrow().num_rows == 0
+    (log / f"{1:020}.json").write_bytes(lines([metadata()]))
+    assert trilake.open(str(tmp_path)).schema.names == ["a"]
+
+
+def test_json_texts_of_a_parquet_file_are_strings(tmp_path: Path) -> None:
+    """As Spark reads them: the bounds in the log are texts, filters see texts, and rows can be changed."""
+    storage = pa.array(['{"a":1}', None, "2"])
+    for i, column in enumerate((pa.ExtensionArray.from_storage(pa.json_(), storage), storage)):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        pq.write_table(pa.table({"i": [0, 1, 2], "j": column}), folder / "f.parquet")
+        trilake.convert_to_delta(str(folder))
+        table = trilake.open(str(folder))
+        assert isinstance(table, ArrowDeltaTable)
+        assert table.to_arrow().schema.field("j").type == pa.string()
+        assert table.to_arrow(filter="j = '2'")["i"].to_pylist() == [2]
+        table.delete("i = 2")
+        assert table.refresh().to_arrow()["j"].to_pylist() == ['{"a":1}', None]
+
+
+def test_uuids_of_a_parquet_file_are_refused_as_spark_does(tmp_path: Path) -> None:
+    """The folder is left as it was; a table that has such a file all the same is read as binary."""
+    values = [uuid.uuid4().bytes, None]
+    column = pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
+    pq.write_table(pa.table({"u": column}), tmp_path / "f.parquet")
+    with pytest.raises(SchemaMismatchError, match=r"column u is of the Parquet type UUID.*texts"):
+        trilake.convert_to_delta(str(tmp_path))
+    assert not (tmp_path / "_delta_log").exists()
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    size = (tmp_path / "f.parquet").stat().st_size
+    schema = '{"type":"struct","fields":[{"name":"u","type":"binary","nullable":true,"metadata":{}}]}'
+    (log / f"{0:020}.json").write_bytes(lines([protocol(), metadata(schema), add("f.parquet", size=size)]))
+    assert trilake.open(str(tmp_path)).to_arrow()["u"].to_pylist() == values

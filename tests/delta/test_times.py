@@ -1,0 +1,107 @@
+"""Times at the edges: nanoseconds, years before 1900 and beyond 9999, and files of other writers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.expr.terms.literals import format_timestamp, parse_timestamp
+
+TEXTS = [
+    "0001-01-01 00:00:00",
+    "1582-10-04 23:00:00",
+    "1582-10-15 00:00:00",
+    "1677-01-01 00:00:00",
+    "1899-12-31 23:59:59.999999",
+    "1969-12-31 23:59:59.999999",
+    "2262-04-12 00:00:00",
+    "9999-12-31 23:59:59.999999",
+]
+FAR = [
+    *TEXTS,
+    "+10000-01-01 00:00:00",
+    "+123456-07-08 09:10:11.5",
+    "0000-01-01 00:00:00",
+    "-0005-03-01 00:00:00.000001",
+]
+
+
+def _open(uri: Path) -> ArrowDeltaTable:
+    table = trilake.open(str(uri))
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def micros(texts: list[str]) -> list[int]:
+    return [v for t in texts if (v := parse_timestamp(t, with_zone=True)) is not None]
+
+
+@pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}], ids=["micros", "int96"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_of_other_writers_come_as_they_are(tmp_path: Path, zone: str | None, options: dict[str, bool]) -> None:
+    values = micros(TEXTS)
+    data = pa.table({"i": range(len(values)), "t": pa.array(values, pa.int64()).cast(pa.timestamp("us", zone))})
+    pq.write_table(data, tmp_path / "f.parquet", row_group_size=1, **options)
+    trilake.convert_to_delta(str(tmp_path))
+    found = _open(tmp_path).to_arrow().sort_by("i")["t"]
+    assert found.cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
+    word = "TIMESTAMP" if found.type.tz else "TIMESTAMP_NTZ"
+    for i, text in enumerate(TEXTS):
+        assert _open(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]
+
+
+@pytest.mark.parametrize("partition_by", [None, "t", "d"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_years_beyond_those_of_python_are_written_and_read(
+    tmp_path: Path, zone: str | None, partition_by: str | None
+) -> None:
+    """Spark has years from before 0 to beyond 9999, in rows, statistics and partition values."""
+    values = micros(FAR)
+    assert [format_timestamp(v) for v in values] == FAR
+    days = [v // 86_400_000_000 for v in values]
+    data = pa.table(
+        {
+            "i": range(len(values)),
+            "t": pa.array(values, pa.int64()).cast(pa.timestamp("us", zone)),
+            "d": pa.array(days, pa.int32()).cast(pa.date32()),
+        }
+    )
+    trilake.write(data, str(tmp_path), partition_by=partition_by)
+    found = _open(tmp_path).to_arrow().sort_by("i")
+    assert found["t"].cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
+    assert found["d"].cast(pa.int32()).to_pylist() == days
+    word = "TIMESTAMP" if zone else "TIMESTAMP_NTZ"
+    for i, text in enumerate(FAR):
+        assert _open(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]
+        assert i in _open(tmp_path).to_arrow(filter=f"d = DATE '{text[: text.index(' ')]}'")["i"].to_pylist()
+
+
+def test_nanoseconds_are_never_lost_without_a_word(tmp_path: Path) -> None:
+    lossy = pd.DataFrame({"t": pd.to_datetime([1, 1_000, -1], unit="ns")})
+    whole = pd.DataFrame({"t": pd.to_datetime([1_000, -3_000], unit="ns")})
+    with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
+        trilake.write(lossy, str(tmp_path))
+    trilake.write(whole, str(tmp_path))
+    with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
+        trilake.write(lossy, str(tmp_path), mode="append")
+    with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
+        _open(tmp_path).merge(pa.Table.from_pandas(lossy), "target.t = source.t").when_matched_delete().execute()
+    trilake.write(lossy, str(tmp_path), mode="append", round_times=True)
+    found = _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()
+    assert sorted(found) == [-3, -1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_formats_with_nanoseconds_keep_them_and_have_nothing_to_round(tmp_path: Path, format: str) -> None:
+    data = pa.table({"t": pa.array([1, 1_000, -1], pa.timestamp("ns"))})
+    with pytest.raises(InvalidArgumentError, match="round_times"):
+        trilake.write(data, str(tmp_path / "t"), format=format, round_times=True)
+    trilake.write(data, str(tmp_path / "t"), format=format)
+    assert trilake.open(str(tmp_path / "t")).to_arrow()["t"].cast(pa.int64()).to_pylist() == [1, 1_000, -1]

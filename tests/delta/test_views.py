@@ -1,0 +1,90 @@
+"""Files that say their texts, binaries and lists are views, as polars writes them: every read and every change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.expr.test_views import ARRAYS
+from trilake.delta.table import ArrowDeltaTable
+
+
+def _open(uri: Path) -> ArrowDeltaTable:
+    table = trilake.open(str(uri))
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+@pytest.mark.parametrize("written", ["by us", "by another"])
+@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("array", [a for a in ARRAYS if not pa.types.is_dictionary(a.type)], ids=lambda a: str(a.type))
+def test_a_table_of_views_is_read_and_changed_like_any_other(
+    tmp_path: Path, array: pa.Array, vectors: str, written: str
+) -> None:
+    data = pa.table({"id": [1, 2, 3, 4], "v": array})
+    properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    if written == "by us":
+        trilake.write(data, str(tmp_path), properties=properties)
+    else:
+        pq.write_table(data, tmp_path / "f.parquet")
+        trilake.convert_to_delta(str(tmp_path))
+        trilake.alter(str(tmp_path)).set_properties(properties)
+    values = dict(zip([1, 2, 3, 4], array.to_pylist()))
+
+    def rows() -> dict[int, object]:
+        found = _open(tmp_path).to_arrow()
+        assert "view" not in str(found.schema)
+        return dict(zip(found["id"].to_pylist(), found["v"].to_pylist()))
+
+    assert rows() == values
+    _open(tmp_path).delete("id = 2")
+    del values[2]
+    assert rows() == values
+    assert _open(tmp_path).to_arrow(filter="id > 1 AND v IS NOT NULL")["id"].to_pylist() == [
+        k for k, v in values.items() if k > 1 and v is not None
+    ]
+    _open(tmp_path).update({"id": "id + 10"}, "id = 3")
+    values[13] = values.pop(3)
+    assert rows() == values
+    source = pa.table({"id": [4, 9], "v": array.slice(0, 2)})
+    if not pa.types.is_map(array.type):  # maps may not be compared, and nothing else differs
+        _open(tmp_path).merge(
+            source, "target.id = source.id"
+        ).when_matched_update_all().when_not_matched_insert_all().execute()
+        values[4], values[9] = array.to_pylist()[:2]
+        assert rows() == values
+    _open(tmp_path).optimize()
+    _open(tmp_path).purge()
+    assert rows() == values
+    changes = _open(tmp_path).changes(1)
+    assert set(changes["_change_type"].to_pylist()) >= {"delete", "update_preimage", "update_postimage"}
+
+
+def test_texts_of_views_are_compared_and_computed_with(tmp_path: Path) -> None:
+    text = pa.string_view()
+    data = pa.table({"s": pa.array(["a", "b", None], text), "l": pa.array([["x"], ["y", "z"], None], pa.list_(text))})
+    pq.write_table(data, tmp_path / "f.parquet")
+    trilake.convert_to_delta(str(tmp_path))
+    for condition in (
+        "s = 'b'",
+        "s LIKE 'b%'",
+        "upper(s) = 'B'",
+        "size(l) = 2",
+        "s = 'b' AND l[1] = 'z'",
+        "s IN ('b', 'q')",
+    ):
+        assert _open(tmp_path).to_arrow(filter=condition)["s"].to_pylist() == ["b"], condition
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.type))
+def test_trevni_keeps_the_values_of_views(tmp_path: Path, array: pa.Array) -> None:
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(pa.dictionary(array.type.index_type, pa.string()))
+    trilake.write(pa.table({"v": array}), str(tmp_path / "t"), format="trevni")
+    found = trilake.open(str(tmp_path / "t")).to_arrow()["v"]
+    assert found.to_pylist() == array.to_pylist()
+    assert found.type == array.type

@@ -1,0 +1,101 @@
+"""Long and deep filters: computed in time that grows with their length, or refused with the limit named."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from trilake.errors import FilterError
+from trilake.expr import parse_filter
+from trilake.expr.terms.predicate import In
+
+ROWS = pa.table({"n": pa.array([1, 2, None, 70_000]), "s": ["1", "b", None, ""], "x": [1.0, -0.0, None, float("nan")]})
+
+
+def test_many_ors_are_one_look_at_the_column() -> None:
+    text = " OR ".join(f"n = {i}" for i in range(3_000)) + " OR s = 'b'"
+    found = parse_filter(text, ROWS.schema)
+    assert found is not None
+    assert len(found.conjuncts) == 1
+    assert isinstance(found.predicate.children()[0], In)
+    assert len(found.predicate.children()) == 2
+    assert found.evaluate(ROWS).to_pylist() == [True, True, None, False]
+
+
+def test_ors_over_numbers_with_a_fraction_keep_spark_s_equality() -> None:
+    text = " OR ".join(f"x = {i}D" for i in range(40)) + " OR x = double('NaN')"
+    assert parse_filter(text, ROWS.schema).evaluate(ROWS).to_pylist() == [True, True, None, True]
+
+
+@pytest.mark.parametrize("value", ["0.0", "-0.0", "0", "0D", "-0D"])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_zero_has_no_sign(kind: pa.DataType, value: str) -> None:
+    rows = pa.table({"x": pa.array([0.0, -0.0, 1.0], kind)})
+    for condition in (
+        f"x = {value}",
+        f"x IN ({value}, 7)",
+        f"x <=> {value}",
+        f"NOT (x <> {value})",
+        f"x + 0 = {value}",
+    ):
+        assert parse_filter(condition, rows.schema).mask(rows).to_pylist() == [True, True, False], condition
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "&"])
+def test_a_sum_is_looked_at_once_and_not_once_for_each_part(operator: str) -> None:
+    """Its type follows from the types of two operands: asking for the type of each partial sum costs the square."""
+    from trilake.expr.terms import engine
+
+    asked: list[int] = []
+    real = engine.result_types
+
+    def counting(sql: str) -> list[str]:
+        asked.append(len(sql))
+        return real(sql)
+
+    engine.result_types = counting  # type: ignore[assignment]
+    try:
+        parse_filter("n = " + f" {operator} ".join(["n"] * 200), ROWS.schema)
+    finally:
+        engine.result_types = real
+    assert len(asked) <= 5
+    assert sum(asked) < 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n = " + " + ".join(["1"] * 20_000),
+        "n = " + " + ".join(["n"] * 20_000),
+        "(" * 5_000 + "n = 1" + ")" * 5_000,
+        "NOT " * 5_000 + "n = 1",
+        "NOT (" * 5_000 + "n = 1" + ")" * 5_000,
+        "n = " + "- " * 5_000 + "1",
+        "n = " + "abs(" * 5_000 + "n" + ")" * 5_000,
+        "CASE WHEN n = 1 THEN " * 2_000 + "true" + " END" * 2_000,
+    ],
+    ids=["constants", "columns", "parentheses", "NOT", "NOT()", "minus", "calls", "CASE"],
+)
+def test_what_is_too_deep_is_refused_with_the_limit(text: str) -> None:
+    with pytest.raises(FilterError, match=r"nested too deeply: .*\d+ levels") as refused:
+        parse_filter(text, ROWS.schema)
+    assert len(str(refused.value)) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        (f"n IN ({','.join(map(str, range(200_000)))})", "limit is 1,000,000"),
+        (" OR ".join(f"n + 1 = {i}" for i in range(2_100)), "more than 2,000 conditions"),
+    ],
+)
+def test_what_is_too_long_is_refused_with_the_limit(text: str, limit: str) -> None:
+    with pytest.raises(FilterError, match=limit):
+        parse_filter(text, ROWS.schema)
+
+
+@pytest.mark.parametrize("levels", [1, 30, 100])
+def test_what_people_write_is_not_too_deep(levels: int) -> None:
+    assert parse_filter("(" * levels + "n = 1" + ")" * levels, ROWS.schema).mask(ROWS).to_pylist()[0]
+    assert parse_filter("NOT NOT " * levels + "n = 1", ROWS.schema).mask(ROWS).to_pylist()[0]
+    assert parse_filter("n = " + " + ".join(["1"] * levels) + f" - {levels - 1}", ROWS.schema).mask(ROWS).to_pylist()[0]

@@ -1,0 +1,48 @@
+"""Nanoseconds become microseconds only where nothing is lost, or where the caller asked for rounding."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from trilake.errors import SchemaMismatchError
+from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
+
+NS = pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    ("type_", "wrap"),
+    [
+        (NS, lambda v: v),
+        (pa.timestamp("ns", "Asia/Tokyo"), lambda v: v),
+        (pa.list_(NS), lambda v: [v]),
+        (pa.large_list(NS), lambda v: [v]),
+        (pa.list_(NS, 1), lambda v: [v]),
+        (pa.struct({"a": NS, "b": "i4"}), lambda v: {"a": v, "b": 1}),
+        (pa.map_("string", NS), lambda v: [("k", v)]),
+        (pa.list_(pa.struct({"a": pa.list_(NS)})), lambda v: [{"a": [v]}]),
+    ],
+    ids=str,
+)
+def test_a_time_is_kept_or_refused_or_rounded_down(type_: pa.DataType, wrap: object) -> None:
+    assert callable(wrap)
+    fine = [5_000, -3_000, None]
+    rows = pa.record_batch({"t": pa.array([wrap(v) for v in fine] + [None], type_)})
+    for part in (rows, rows.slice(1)):
+        kept = in_microseconds(part)
+        kept.validate(full=True)
+        assert "[ns" not in str(kept.schema)
+        assert kept.column("t").cast(rows.schema.field("t").type).equals(part.column("t"))
+    lossy = pa.record_batch({"t": pa.array([wrap(v) for v in (5_001, -1)], type_)})
+    with pytest.raises(SchemaMismatchError, match="finer than a microsecond") as refused:
+        in_microseconds(lossy)
+    assert refused.value.context["column"] == "t"
+    expected = pa.record_batch({"t": pa.array([wrap(v) for v in (5_000, -1_000)], type_)})
+    assert in_microseconds(lossy, round_down=True).column("t").cast(type_).equals(expected.column("t"))
+
+
+def test_other_units_are_not_touched() -> None:
+    rows = pa.record_batch({"t": pa.array([1], pa.timestamp("ms")), "n": [1]})
+    assert in_microseconds(rows) is rows
+    assert microseconds_schema(rows.schema) is rows.schema
