@@ -20,7 +20,7 @@ from trilake.errors import (
     MissingFileError,
     SchemaMismatchError,
 )
-from trilake.lance.data_file import DataFile
+from trilake.lance.file.data_file import DataFile
 from trilake.storage import open_store
 
 UTC = dt.UTC

@@ -75,7 +75,7 @@ def _open_trevni(store: Store, version: int | None, timestamp: TimestampLike | N
 
 
 def _is_lance(store: Store) -> bool:
-    from trilake.lance.versions import exists  # late: its messages take time to load
+    from trilake.lance.versions.versions import exists  # late: its messages take time to load
 
     return exists(store)
 

@@ -52,7 +52,7 @@ def write_lance(
     options: Mapping[str, str],
 ) -> WriteResult:
     """Write a version of a Lance dataset from any rows; see :func:`trilake.write`."""
-    from trilake.lance import table as lance  # late: its messages take time to load
+    from trilake.lance import table as lance
 
     if partition_by:
         raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop import dialogue
 from trilake import lance as ours
-from trilake.lance.versions import list_versions
+from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
 
 SIDES: dict[str, Any] = {"trilake": ours, "pylance": pylance}

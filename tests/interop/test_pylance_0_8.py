@@ -16,7 +16,7 @@ import pytest
 
 from tests.interop import dialogue
 from trilake import lance as ours
-from trilake.lance.versions import list_versions
+from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
 
 PYTHON = os.environ.get("TRILAKE_PYLANCE_0_8", "")

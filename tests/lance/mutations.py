@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from trilake.errors import TrilakeError
-from trilake.lance import framing
+from trilake.lance.file import framing
 
 T = TypeVar("T")
 _M = TypeVar("_M", bound=Message)

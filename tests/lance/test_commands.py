@@ -20,7 +20,8 @@ from trilake.errors import (
     TableExistsError,
     VersionNotFoundError,
 )
-from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation, update
+from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation
+from trilake.lance.commands import update
 from trilake.lance.optimize import CompactionTask, RewriteResult
 
 ROWS = pa.table({"id": pa.array(range(300), pa.int64()), "t": [f"t{i % 7}" for i in range(300)]})

@@ -16,10 +16,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from trilake import lance
 from trilake.errors import StorageError, TrilakeError, UnknownOutcomeError
-from trilake.lance import LanceDataset, cleanup, columns, compaction, delete, update
-from trilake.lance.snapshot import Snapshot
-from trilake.lance.write import write
-from trilake.lance.writing import WriteOptions
+from trilake.lance import LanceDataset, cleanup
+from trilake.lance.commands import columns, compaction, delete, update
+from trilake.lance.commands.write import write
+from trilake.lance.commands.writing import WriteOptions
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore

@@ -11,18 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap
+from tests.lance.test_data_file import use
 
 from tests.lance import corpus
 from tests.lance.mutations import attack, mutated, with_message
-from tests.lance.test_data_file import use
 from trilake import lance
 from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorError, InvalidArgumentError, TrilakeError
-from trilake.lance import deletions, effects, framing, transaction
-from trilake.lance import operations as op
+from trilake.lance.file import framing
+from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.btree import Bound, ScalarIndex, train
 from trilake.lance.index.ivf_pq_index import VectorIndex
-from trilake.lance.manifest import (
+from trilake.lance.proto import format_pb2
+from trilake.lance.versions import deletions, effects, transaction
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import (
     ARROW_ARRAY,
     BITMAP,
     DataFile,
@@ -32,8 +35,6 @@ from trilake.lance.manifest import (
     parse_manifest,
     serialise_manifest,
 )
-from trilake.lance.proto import format_pb2
-from trilake.lance.schema import LanceSchema
 from trilake.storage.memory import MemoryStore
 
 #: Damaged files for each kind.
@@ -222,7 +223,7 @@ def test_rows_that_no_file_has() -> None:
     for fragment in (Fragment(0, (), None, 1 << 30), Fragment(0, (DataFile("x", (0,)),), None, 1 << 40)):
         store = MemoryStore()
         store.put("_versions/1.manifest", serialise_manifest(Manifest(1, schema, (fragment,))))
-        from trilake.lance.snapshot import Snapshot
+        from trilake.lance.scan.snapshot import Snapshot
 
         with pytest.raises((CorruptFileError, CorruptLogError), match="claims"):
             list(Snapshot.open(store).readers[0].read_batches(schema))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from trilake.errors import InvalidArgumentError, MissingFileError, TrilakeError, UnsupportedProtocolError
-from trilake.lance import framing
+from trilake.lance.file import framing
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq import Floats
 from trilake.lance.index.ivf_pq_index import VectorIndex

@@ -771,7 +771,7 @@ def test_a_plan_of_a_compaction_goes_to_other_processes_as_json(uri: Path) -> No
 
 
 def test_partitions_of_vectors_in_a_file_of_their_own(indexed: LanceDataset) -> None:
-    from trilake.lance.data_file import DataFile
+    from trilake.lance.file.data_file import DataFile
     from trilake.lance.util import KMeans
     from trilake.lance.vector import compute_partitions
 

@@ -29,7 +29,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.lance import LanceDataset
-from trilake.lance.snapshot import Snapshot
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
@@ -216,13 +216,13 @@ def test_wrong_filters(ds: LanceDataset) -> None:
 
 def test_statistics_spare_row_groups() -> None:
     store = FaultStore(MemoryStore())
-    from trilake.lance.write import write
-    from trilake.lance.writing import WriteOptions
+    from trilake.lance.commands.write import write
+    from trilake.lance.commands.writing import WriteOptions
 
     write(store, ROWS.schema, ROWS.to_batches(), options=WriteOptions(512, 64))
     snapshot = Snapshot.open(store)
     plan = lambda text: snapshot.plan(["id"], text)  # noqa: E731
-    from trilake.lance.scan import chunks
+    from trilake.lance.scan.scan import chunks
 
     def looked_at(text: str) -> int:
         return sum(c.stop - c.start for c in chunks(plan(text), snapshot.readers))
@@ -237,7 +237,7 @@ def test_statistics_spare_row_groups() -> None:
 
 def test_a_take_reads_few_bytes() -> None:
     inner = MemoryStore()
-    from trilake.lance.write import write
+    from trilake.lance.commands.write import write
 
     rows = pa.table({"id": range(200_000), "t": [f"text {i}" for i in range(200_000)]})
     write(inner, rows.schema, rows.to_batches())

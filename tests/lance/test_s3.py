@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from trilake import lance
 from trilake.errors import TrilakeError
-from trilake.lance.snapshot import Snapshot
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 

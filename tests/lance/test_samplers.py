@@ -15,7 +15,7 @@ from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance import LanceDataset
 from trilake.lance.sampler import FullScanSampler, Sampler, ShardedBatchSampler, ShardedFragmentSampler
-from trilake.lance.tensors import batch_to_numpy, rebatched
+from trilake.lance.scan.tensors import batch_to_numpy, rebatched
 
 SHARDED = [ShardedFragmentSampler, ShardedBatchSampler]
 

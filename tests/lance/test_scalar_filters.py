@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from trilake import lance
 from trilake.errors import TrilakeError
-from trilake.lance import LanceDataset, scalar_search
+from trilake.lance import LanceDataset
+from trilake.lance.scan import scalar_search
 from trilake.lance.vector import vec_to_table
 from trilake.storage import open_store
 

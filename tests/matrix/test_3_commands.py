@@ -114,7 +114,7 @@ def test_clone(lake: Lake) -> None:
 
 def test_lance_jobs(lake: Lake) -> None:
     """Lance in Spark's tasks: delete, update, compact, merge, vector index"""
-    from trilake.lance.merge_insert import MergeInsert
+    from trilake.lance.commands.merge_insert import MergeInsert
     from trilake.spark.lance import index_jobs, jobs, merge_job
 
     place = lake.path("lance-jobs")

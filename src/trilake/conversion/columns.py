@@ -165,7 +165,7 @@ def for_lance(schema: pa.Schema, *, dictionaries: bool) -> pa.Schema:
 
     Raises ``SchemaMismatchError`` for a type that Lance does not have.
     """
-    from trilake.lance.schema import LanceSchema  # late: its messages take time to load
+    from trilake.lance.file.schema import LanceSchema  # late: its messages take time to load
 
     fields = [one.with_type(_lance_type(one.type, dictionaries)) for one in schema]
     found = pa.schema(fields, schema.metadata)

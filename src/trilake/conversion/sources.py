@@ -24,8 +24,8 @@ from trilake.table import FilterLike, Table
 from trilake.timestamps import TimestampLike
 
 if TYPE_CHECKING:
-    from trilake.lance.manifest import Fragment
-    from trilake.lance.schema import LanceSchema
+    from trilake.lance.file.schema import LanceSchema
+    from trilake.lance.versions.manifest import Fragment
     from trilake.trevni.tables.dataset import DataFile, Split
 
 PARQUET = "parquet"
@@ -178,10 +178,10 @@ class LancePiece:
     filter: Filter | None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from trilake.lance.fragment_reader import FragmentReader
-        from trilake.lance.scan import ScanPlan, scan
-        from trilake.lance.schema import LanceSchema
-        from trilake.lance.view import View
+        from trilake.lance.file.schema import LanceSchema
+        from trilake.lance.file.view import View
+        from trilake.lance.scan.fragment_reader import FragmentReader
+        from trilake.lance.scan.scan import ScanPlan, scan
 
         view = View(self.stored)
         by_name = {f.name: f for f in view.schema.fields}

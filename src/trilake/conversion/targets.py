@@ -31,9 +31,9 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 
 if TYPE_CHECKING:
-    from trilake.lance.manifest import Fragment
-    from trilake.lance.schema import LanceSchema
-    from trilake.lance.writing import WriteOptions as LanceOptions
+    from trilake.lance.commands.writing import WriteOptions as LanceOptions
+    from trilake.lance.file.schema import LanceSchema
+    from trilake.lance.versions.manifest import Fragment
     from trilake.trevni.tables.row_groups import StagedFile
     from trilake.trevni.tables.table_write import TableWritePlan
 
@@ -200,8 +200,8 @@ class LanceRows:
     names: tuple[str, ...]
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
-        from trilake.lance.writing import Target as Stored
-        from trilake.lance.writing import write_fragments
+        from trilake.lance.commands.writing import Target as Stored
+        from trilake.lance.commands.writing import write_fragments
 
         target = Stored(self.schema, nulls=self.options.nulls, extend=self.extend)
         exact = self.options.nulls != "zero"
@@ -267,7 +267,7 @@ class LanceTarget:
     """A Lance dataset: one version."""
 
     def __init__(self, store: Store, mode: str, options: LanceOptions, schema: pa.Schema, *, distributed: bool) -> None:
-        from trilake.lance.write import plan_write as plan_dataset
+        from trilake.lance.commands.write import plan_write as plan_dataset
 
         self.store = store
         self.plan = plan_dataset(store, {"error": "create"}.get(mode, mode), options)  # type: ignore[arg-type]
@@ -285,8 +285,8 @@ class LanceTarget:
         self.rows = LanceRows(store, target.schema, schema, options, extend, tuple(schema.names))
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
-        from trilake.lance.write import commit_write
-        from trilake.lance.writing import Target as Stored
+        from trilake.lance.commands.write import commit_write
+        from trilake.lance.commands.writing import Target as Stored
 
         fragments = [f for some, _ in written for f in some]
         # With the dictionaries of the one task that may have added to them.
@@ -297,7 +297,7 @@ class LanceTarget:
         return Done(snapshot.version, sum(len(f.files) for f in fragments), size)
 
     def discard(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> None:
-        from trilake.lance.writing import discard
+        from trilake.lance.commands.writing import discard
 
         for fragments, _ in written:
             discard(self.store, fragments)

@@ -18,9 +18,9 @@ _GROUP = 1 << 14
 
 
 def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    from trilake.lance.data_file import DataFile  # late: its messages take time to load
-    from trilake.lance.schema import LanceSchema
-    from trilake.lance.view import View
+    from trilake.lance.file.data_file import DataFile  # late: its messages take time to load
+    from trilake.lance.file.schema import LanceSchema
+    from trilake.lance.file.view import View
 
     file = DataFile.open(store, key)
     view = View(file.schema)
@@ -36,7 +36,7 @@ def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBa
 
 
 def _check_lance(schema: pa.Schema) -> None:
-    from trilake.lance.schema import LanceSchema
+    from trilake.lance.file.schema import LanceSchema
 
     try:
         LanceSchema.from_arrow(schema)
@@ -61,10 +61,10 @@ class _LanceFile:
     """
 
     def __init__(self, store: Store, key: str, schema: pa.Schema) -> None:
-        from trilake.lance.data_file_writer import DataFileWriter
-        from trilake.lance.null_masks import masked_schema
-        from trilake.lance.schema import LanceSchema
-        from trilake.lance.writing import Target
+        from trilake.lance.commands.writing import Target
+        from trilake.lance.file.data_file_writer import DataFileWriter
+        from trilake.lance.file.null_masks import masked_schema
+        from trilake.lance.file.schema import LanceSchema
 
         self.target = Target.new(schema, nulls="mask")
         self.strict = LanceSchema.from_arrow(pa.schema([f.with_type(_without_nulls(f.type)) for f in schema]))
@@ -78,8 +78,8 @@ class _LanceFile:
 
     def write(self, batch: pa.Table) -> None:
         """Add rows.  Raises ``SchemaMismatchError`` for a null inside of a list or struct."""
-        from trilake.lance.null_masks import unfold
-        from trilake.lance.writing import regroup
+        from trilake.lance.commands.writing import regroup
+        from trilake.lance.file.null_masks import unfold
 
         for group in regroup(batch.to_batches(), _GROUP):
             rows = self.target.conform(group)
@@ -87,7 +87,7 @@ class _LanceFile:
             self.writer.write(unfold(rows, self.target.schema, "zero"))
 
     def _check(self, rows: pa.RecordBatch) -> None:
-        from trilake.lance.null_masks import lost_null
+        from trilake.lance.file.null_masks import lost_null
 
         for field, array in zip(self.strict.fields, rows.columns, strict=True):
             if pa.types.is_nested(array.type):

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trilake.lance.commit import CommitLock
+    from trilake.lance.file.schema_json import json_to_schema, schema_to_json
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
-    from trilake.lance.functions import dataset, write_dataset
-    from trilake.lance.lance_dataset import LanceDataset
-    from trilake.lance.operation import LanceOperation
     from trilake.lance.optimize import Compaction
-    from trilake.lance.scanner import LanceScanner
-    from trilake.lance.schema_json import json_to_schema, schema_to_json
+    from trilake.lance.pylance.functions import dataset, write_dataset
+    from trilake.lance.pylance.lance_dataset import LanceDataset
+    from trilake.lance.pylance.operation import LanceOperation
+    from trilake.lance.pylance.scanner import LanceScanner
     from trilake.lance.util import sanitize_ts
     from trilake.version import __version__
 
@@ -29,15 +29,15 @@ _HOMES = {
     "CommitLock": "commit",
     "Compaction": "optimize",
     "FragmentMetadata": "fragment",
-    "LanceDataset": "lance_dataset",
+    "LanceDataset": "pylance.lance_dataset",
     "LanceFragment": "fragment",
-    "LanceOperation": "operation",
-    "LanceScanner": "scanner",
-    "dataset": "functions",
-    "json_to_schema": "schema_json",
+    "LanceOperation": "pylance.operation",
+    "LanceScanner": "pylance.scanner",
+    "dataset": "pylance.functions",
+    "json_to_schema": "file.schema_json",
     "sanitize_ts": "util",
-    "schema_to_json": "schema_json",
-    "write_dataset": "functions",
+    "schema_to_json": "file.schema_json",
+    "write_dataset": "pylance.functions",
     "write_fragments": "fragment",
 }
 

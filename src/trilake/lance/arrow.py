@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from trilake.lance.arrow_types import BFloat16, BFloat16Array, BFloat16Scalar, BFloat16Type, bfloat16_array
-from trilake.lance.images import (
+from trilake.lance.pylance.arrow_types import BFloat16, BFloat16Array, BFloat16Scalar, BFloat16Type, bfloat16_array
+from trilake.lance.pylance.images import (
     EncodedImageArray,
     EncodedImageType,
     FixedShapeImageTensorArray,
@@ -25,7 +25,7 @@ from trilake.lance.images import (
 )
 
 if TYPE_CHECKING:
-    from trilake.lance.arrow_pandas import PandasBFloat16Array, PandasBFloat16Type
+    from trilake.lance.pylance.arrow_pandas import PandasBFloat16Array, PandasBFloat16Type
 
 __all__ = [
     "BFloat16",
@@ -50,7 +50,7 @@ for _type in (BFloat16Type(), ImageURIType(), EncodedImageType(), FixedShapeImag
 
 _pandas: ModuleType | None = None
 with suppress(ImportError):  # pandas is optional; it learns of the type by its name
-    _pandas = import_module("trilake.lance.arrow_pandas")
+    _pandas = import_module("trilake.lance.pylance.arrow_pandas")
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
-from trilake.lance.manifest import Manifest, parse_manifest
-from trilake.lance.runtime import Runtime
-from trilake.lance.versions import list_versions, read_tags
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.versions.manifest import Manifest, parse_manifest
+from trilake.lance.versions.versions import list_versions, read_tags
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import agreed_time, old_temporaries, own_keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.lance.errors import CommitConflictError
-from trilake.lance.runtime import CommitLock
+from trilake.lance.file.errors import CommitConflictError
+from trilake.lance.file.runtime import CommitLock
 
 __all__ = ["CommitConflictError", "CommitLock"]

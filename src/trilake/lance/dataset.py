@@ -10,17 +10,17 @@ from types import ModuleType
 from typing import Any
 
 from trilake.lance.cleanup import CleanupStats
+from trilake.lance.commands.compaction import CompactionMetrics
+from trilake.lance.commands.rows_in import ReaderLike
 from trilake.lance.commit import CommitLock
-from trilake.lance.compaction import CompactionMetrics
 from trilake.lance.fragment import FragmentMetadata, LanceFragment
-from trilake.lance.functions import dataset, write_dataset
-from trilake.lance.lance_dataset import LanceDataset
-from trilake.lance.operation import LanceOperation
 from trilake.lance.optimize import Compaction, DatasetOptimizer
 from trilake.lance.progress import FragmentWriteProgress
-from trilake.lance.rows_in import ReaderLike
-from trilake.lance.scanner import LanceScanner, ScannerBuilder
-from trilake.lance.stats import DatasetStats, LanceStats
+from trilake.lance.pylance.functions import dataset, write_dataset
+from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
+from trilake.lance.pylance.stats import DatasetStats, LanceStats
 from trilake.lance.util import sanitize_ts, td_to_micros
 from trilake.version import __version__
 

@@ -1,7 +1,7 @@
 """``LanceFragment``: one fragment of an open dataset.
 
 A distributed write makes fragments wherever the rows are (:meth:`LanceFragment.create`), sends their metadata as JSON,
-and commits them at one place with a :class:`~trilake.lance.operation.LanceOperation`.
+and commits them at one place with a :class:`~trilake.lance.pylance.operation.LanceOperation`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance import columns as commands
-from trilake.lance.delete import condition_of, mark
-from trilake.lance.errors import NothingToWriteError
-from trilake.lance.fragment_metadata import DataFileInfo, FragmentMetadata
-from trilake.lance.fragment_reader import FragmentReader
-from trilake.lance.manifest import DataFile, Fragment
-from trilake.lance.open_dataset import OpenDataset
+from trilake.lance.commands import columns as commands
+from trilake.lance.commands.delete import condition_of, mark
+from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.commands.rows_in import stream
+from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions
+from trilake.lance.commands.writing import write_fragments as write_files
+from trilake.lance.file.errors import NothingToWriteError
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.file.schema import LanceSchema
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
-from trilake.lance.rows_in import stream
-from trilake.lance.runtime import Runtime
-from trilake.lance.scan import ScanPlan
-from trilake.lance.scanner import LanceScanner
-from trilake.lance.schema import LanceSchema
-from trilake.lance.versions import list_versions
-from trilake.lance.writing import NullPolicy, Target, WriteOptions
-from trilake.lance.writing import write_fragments as write_files
+from trilake.lance.pylance.scanner import LanceScanner
+from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
+from trilake.lance.versions.manifest import DataFile, Fragment
+from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -166,7 +166,8 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         **more: Any,
     ) -> LanceScanner:
         """A scanner over the rows of this fragment; a limit of 0 is none.  See :meth:`LanceDataset.scanner`."""
-        return self._ds.scanner(columns, filter, limit or None, offset, fragments=[self], **more)
+        scanner: LanceScanner = self._ds.scanner(columns, filter, limit or None, offset, fragments=[self], **more)
+        return scanner
 
     def to_table(
         self,
@@ -270,7 +271,7 @@ def _create(
     progress: Reporter,
     storage_options: Mapping[str, str] | None,
 ) -> list[Fragment]:
-    from trilake.lance.snapshot import Snapshot
+    from trilake.lance.scan.snapshot import Snapshot
 
     store = open_store(uri, dict(storage_options or {}))
     found, batches = stream(data, schema)
@@ -300,11 +301,11 @@ def write_fragments(
 
     Parameters
     ----------
-    data: see :func:`trilake.lance.rows_in.stream`.
+    data: see :func:`trilake.lance.commands.rows_in.stream`.
     dataset_uri: the dataset, which need not exist.
     schema: of the rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
-        :class:`~trilake.lance.writing.WriteOptions`.
+        :class:`~trilake.lance.commands.writing.WriteOptions`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
     """
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)

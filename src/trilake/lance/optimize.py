@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance import compaction, indices
-from trilake.lance.compaction import CompactionMetrics, CompactionOptions
-from trilake.lance.fragment_metadata import FragmentMetadata
-from trilake.lance.manifest import Fragment
-from trilake.lance.open_dataset import OpenDataset
+from trilake.lance.commands import compaction, indices
+from trilake.lance.commands.compaction import CompactionMetrics, CompactionOptions
+from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.versions.fragment_metadata import FragmentMetadata
+from trilake.lance.versions.manifest import Fragment
 
 
 class DatasetOptimizer:
@@ -31,7 +31,7 @@ class DatasetOptimizer:
     ) -> CompactionMetrics:
         """Join small fragments, and write those with many deleted rows anew.
 
-        Parameters are those of :class:`~trilake.lance.compaction.CompactionOptions`.
+        Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`.
         """
         options = CompactionOptions(
             target_rows_per_fragment,

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow.fs as fs
 
 from trilake.lance.cleanup import cleanup_partial_writes
-from trilake.lance.fragment_metadata import FragmentMetadata
-from trilake.lance.manifest import Fragment
+from trilake.lance.versions.fragment_metadata import FragmentMetadata
+from trilake.lance.versions.manifest import Fragment
 
 
 class FragmentWriteProgress(ABC):

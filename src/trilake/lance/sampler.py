@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.fragment_reader import Rows
-from trilake.lance.functions import dataset as open_dataset
-from trilake.lance.lance_dataset import LanceDataset
-from trilake.lance.scan import one_batch
-from trilake.lance.tensors import rebatched
+from trilake.lance.pylance.functions import dataset as open_dataset
+from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.scan.fragment_reader import Rows
+from trilake.lance.scan.scan import one_batch
+from trilake.lance.scan.tensors import rebatched
 from trilake.table import FilterLike
 
 T = TypeVar("T")

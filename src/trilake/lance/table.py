@@ -11,15 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, UnknownOptionError
-from trilake.lance import rows_in, transaction
-from trilake.lance import write as writing
-from trilake.lance.errors import DatasetVersionNotFoundError
-from trilake.lance.manifest import Manifest, parse_manifest
-from trilake.lance.schema import LanceSchema
-from trilake.lance.skipping import kept_groups
-from trilake.lance.snapshot import Snapshot
-from trilake.lance.versions import Listing, list_versions
-from trilake.lance.writing import NullPolicy, WriteOptions, write_fragments
+from trilake.lance.commands import rows_in
+from trilake.lance.commands import write as writing
+from trilake.lance.commands.writing import NullPolicy, WriteOptions, write_fragments
+from trilake.lance.file.errors import DatasetVersionNotFoundError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.scan.skipping import kept_groups
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Manifest, parse_manifest
+from trilake.lance.versions.versions import Listing, list_versions
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.errors import WrongTypeError
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.index import ivf_pq
 
 Floats = npt.NDArray[np.float32]

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.errors import NothingToWriteError
+from trilake.lance.file.errors import NothingToWriteError
 from trilake.lance.fragment import write_fragments
-from trilake.lance.fragment_reader import ROW_ID
-from trilake.lance.lance_dataset import LanceDataset
-from trilake.lance.search import storage, vector_type, vectors_of
+from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.search import storage, vector_type, vectors_of
 
 
 def vec_to_table(

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import lance
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.lance.errors import IndexExistsError
-from trilake.lance.merge_insert import MergeInsert
+from trilake.lance.commands.merge_insert import MergeInsert
+from trilake.lance.file.errors import IndexExistsError
 from trilake.spark.lance import index_jobs as lance_index_jobs
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.merge_job import merge_insert
@@ -59,7 +59,7 @@ def source(session: SparkSession, first: int, last: int) -> DataFrame:
     ids=["upsert", "conditional", "delete"],
 )
 def test_merging_is_the_same_with_and_without_spark(session: SparkSession, uri: str, what: MergeInsert) -> None:
-    from trilake.lance.merge_insert import merge_insert as here
+    from trilake.lance.commands.merge_insert import merge_insert as here
 
     rows = source(session, 90, 110)
     start = lance.dataset(uri)

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
-from trilake.lance import types
-from trilake.lance.data_file import DataFile
-from trilake.lance.data_file_writer import DataFileWriter
-from trilake.lance.encode import encode_flat
-from trilake.lance.schema import LanceSchema
+from trilake.lance.file import types
+from trilake.lance.file.data_file import DataFile
+from trilake.lance.file.data_file_writer import DataFileWriter
+from trilake.lance.file.encode import encode_flat
+from trilake.lance.file.schema import LanceSchema
 from trilake.storage.base import Store
 
 RowIds = npt.NDArray[np.uint64]

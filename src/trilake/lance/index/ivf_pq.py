@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance import framing
+from trilake.lance.file import framing
 from trilake.lance.index import kernels
 from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store

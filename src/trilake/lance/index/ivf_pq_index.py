@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, UnsupportedProtocolError
-from trilake.lance import framing
-from trilake.lance.data_file import open_source, read_message
-from trilake.lance.framing import FOOTER
+from trilake.lance.file import framing
+from trilake.lance.file.data_file import open_source, read_message
+from trilake.lance.file.framing import FOOTER
+from trilake.lance.file.pages_source import Source
 from trilake.lance.index import kernels
 from trilake.lance.index.ivf_pq import (
     FILE,
@@ -34,7 +35,6 @@ from trilake.lance.index.ivf_pq import (
     model_checksum,
     write_partitions,
 )
-from trilake.lance.pages_source import Source
 from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store
 

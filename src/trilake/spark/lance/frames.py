@@ -13,13 +13,13 @@ from pyspark.sql import types as T
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr import parse_filter
-from trilake.lance.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.commands.write import Mode
+from trilake.lance.commands.writing import WriteOptions
 from trilake.lance.proto import format_pb2 as pb
-from trilake.lance.snapshot import Snapshot
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
-from trilake.lance.versions import list_versions
-from trilake.lance.write import Mode
-from trilake.lance.writing import WriteOptions
+from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.versions.versions import list_versions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
@@ -95,7 +95,8 @@ def write_dataframe(
     """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
 
     Returns the version (``None`` where ``ignore`` found a dataset) and the fragments added.  Raises as
-    :func:`trilake.lance.write.write` does, and ``WriteFailedError`` where a task failed: then nothing was written.
+    :func:`trilake.lance.commands.write.write` does, and ``WriteFailedError`` where a task failed: then nothing was
+    written.
     """
     store = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store)

@@ -21,13 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import SparkSession
 
-from trilake.lance import operations as op
-from trilake.lance.delete import replanned
-from trilake.lance.index import ivf_pq
-from trilake.lance.index.ivf_pq_index import VectorIndex
-from trilake.lance.runtime import Runtime
-from trilake.lance.snapshot import Snapshot
-from trilake.lance.vector_indices import (
+from trilake.lance.commands.delete import replanned
+from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,
     encoded_rows,
     index_entry,
@@ -35,6 +30,11 @@ from trilake.lance.vector_indices import (
     sample_part,
     sample_ranks,
 )
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.index import ivf_pq
+from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
 from trilake.spark.lance.jobs import Place, run_tasks
 from trilake.spark.session.storage import session_store
 
@@ -66,8 +66,8 @@ def create_index(
 ) -> Snapshot:
     """Index the live rows of a column of vectors, and return the version that has the index.
 
-    Parameters and errors are those of :func:`trilake.lance.vector_indices.create_vector_index`; with the same seed the
-    index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
+    Parameters and errors are those of :func:`trilake.lance.commands.vector_indices.create_vector_index`; with the same
+    seed the index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
     """
     start = Snapshot.open(session_store(spark, uri, storage_options))
     what = plan_index(

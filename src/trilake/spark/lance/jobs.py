@@ -15,9 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from trilake.errors import TrilakeError, UnknownOutcomeError
-from trilake.lance import operations as op
-from trilake.lance import update as updating
-from trilake.lance.compaction import (
+from trilake.lance.commands import update as updating
+from trilake.lance.commands.compaction import (
     CompactionMetrics,
     CompactionOptions,
     CompactionTask,
@@ -26,12 +25,13 @@ from trilake.lance.compaction import (
     plan_compaction,
     rewrite,
 )
-from trilake.lance.delete import mark, replanned
-from trilake.lance.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.commands.delete import mark, replanned
+from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.file.runtime import Runtime
 from trilake.lance.proto import format_pb2 as pb
-from trilake.lance.runtime import Runtime
-from trilake.lance.snapshot import Snapshot
-from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.storage import session_store
 from trilake.storage import open_store

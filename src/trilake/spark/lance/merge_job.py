@@ -17,14 +17,14 @@ from pyspark.sql import functions as F
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
 from trilake.expr import parse_filter
-from trilake.lance import operations as op
-from trilake.lance.delete import mark, replanned
-from trilake.lance.fragment_reader import ROW_ID
-from trilake.lance.manifest import Fragment
-from trilake.lance.merge_insert import MergeInsert, MergeStats, pair_schema
-from trilake.lance.runtime import Runtime
-from trilake.lance.snapshot import Snapshot
-from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.delete import mark, replanned
+from trilake.lance.commands.merge_insert import MergeInsert, MergeStats, pair_schema
+from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.jobs import Place, collected, fragment_of, text_of
 from trilake.spark.lance.source import TrilakeLanceDataSource

@@ -14,19 +14,20 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from trilake.errors import SchemaMismatchError, TrilakeError
-from trilake.lance import scalar_search, transaction
-from trilake.lance.fragment_reader import ROW_ID, FragmentReader
-from trilake.lance.manifest import Fragment, Manifest
-from trilake.lance.scan import ScanPlan, scan
-from trilake.lance.schema import LanceSchema
-from trilake.lance.skipping import kept_groups
-from trilake.lance.snapshot import Snapshot
-from trilake.lance.stream import parse_options
+from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write
+from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.view import View
+from trilake.lance.scan import scalar_search
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.scan.scan import ScanPlan, scan
+from trilake.lance.scan.skipping import kept_groups
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import OPTIONS, version_at, write_options
-from trilake.lance.versions import read_tag
-from trilake.lance.view import View
-from trilake.lance.write import Mode, WritePlan, commit_write, plan_write
-from trilake.lance.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.stream import parse_options
+from trilake.lance.versions.versions import read_tag
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
 from trilake.spark.lance.vectors import Vectors, with_vectors

@@ -11,16 +11,16 @@ from pyspark.sql import types as T
 
 from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError
-from trilake.lance import transaction
-from trilake.lance.fragment_reader import FragmentReader
-from trilake.lance.manifest import Fragment, Manifest
-from trilake.lance.scan import ScanPlan, scan
-from trilake.lance.schema import LanceSchema
-from trilake.lance.stream import LanceOffset, LanceStream, LanceStreamOptions
-from trilake.lance.stream_sink import LanceBatch, commit_batch
-from trilake.lance.view import View
-from trilake.lance.write import Mode, WritePlan
-from trilake.lance.writing import Target, WriteOptions
+from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.write import Mode, WritePlan
+from trilake.lance.commands.writing import Target, WriteOptions
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.view import View
+from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.scan import ScanPlan, scan
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamOptions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.options import Options
 from trilake.spark.session.rows import as_declared

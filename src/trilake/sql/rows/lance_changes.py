@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.merge_insert import MergeInsert
+from trilake.lance.commands.merge_insert import MergeInsert
 from trilake.lance.table import LanceTable
 from trilake.spark.lance import jobs as lance_jobs
 from trilake.spark.lance.merge_job import merge_insert

@@ -1,0 +1,1 @@
+"""What changes a dataset: rows, columns, indices, compaction."""

@@ -1,0 +1,437 @@
+"""Columns: added, joined, dropped and altered, without writing the others again.
+
+A new column is a data file of its own in every fragment, cut into the same row groups as the files beside it.  It has
+values for deleted rows too, which nobody reads: whatever is computed is computed for rows that live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.expr import evaluate_all, parse_expression
+from trilake.lance.commands import rows_in
+from trilake.lance.commands.delete import REPLANS, replanned
+from trilake.lance.commands.writing import NullPolicy, Target, discard, write_columns
+from trilake.lance.file.errors import UnknownColumnError
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.scan import one_array
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import Fragment, Manifest
+
+#: From the live rows of a row group to the new columns of these rows.
+Values = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def next_field_id(manifest: Manifest) -> int:
+    """The first id that no field has had, dropped ones included as far as files tell."""
+    used = [id for f in manifest.fragments for file in f.files for id in file.fields]
+    return max([manifest.schema.max_field_id, *used]) + 1
+
+
+def widen(
+    reader: FragmentReader, snapshot: Snapshot, target: Target, read: LanceSchema, values: Values, runtime: Runtime
+) -> Fragment:
+    """The fragment with one more data file, which holds what ``values`` makes of the columns ``read``."""
+    stored = snapshot.view.stored(read)
+    position = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal position
+        for batch in reader.read_batches(stored):
+            start, position = position, position + batch.num_rows
+            mask = reader.live_mask(start, position)
+            live = int(mask.sum()) if mask is not None else batch.num_rows
+            if not live:
+                yield target.blank(batch.num_rows)
+                continue
+            shown = snapshot.view.show(batch, read)
+            found = values(shown if mask is None else shown.filter(pa.array(mask)))
+            if not isinstance(found, pa.RecordBatch):
+                raise InvalidArgumentError(f"the new columns must be a RecordBatch, not a {type(found).__name__}")
+            if found.num_rows != live:
+                raise SchemaMismatchError(
+                    f"{live} rows got {found.num_rows} new values", help="return one value for each row"
+                )
+            if mask is not None:
+                at = np.maximum(np.cumsum(mask) - 1, 0)
+                found = found.take(pa.array(at))
+            yield target.stored(found)
+
+    def check(rows: int) -> None:
+        if rows != reader.physical_rows:
+            raise SchemaMismatchError(f"{reader.physical_rows} rows got {rows} new values")
+
+    entry = write_columns(reader.store, batches(), target, runtime, check)
+    return replace(reader.fragment, files=(*reader.fragment.files, entry), physical_rows=reader.physical_rows)
+
+
+def _merged(snapshot: Snapshot, added: LanceSchema) -> LanceSchema:
+    whole = snapshot.manifest.schema
+    both = set(whole.names) & set(added.names)
+    if both:
+        raise InvalidArgumentError(
+            f"there is a column {min(both)!r} already",
+            help="rename the new column, or drop the old one",
+            column=min(both),
+        )
+    schema = LanceSchema((*whole.fields, *added.fields), whole.metadata)
+    return schema.with_dictionaries({**whole.dictionaries, **added.dictionaries})
+
+
+def _commit(
+    snapshot: Snapshot,
+    make: Callable[[Snapshot, list[Fragment]], op.Operation],
+    runtime: Runtime,
+    replans: int = REPLANS,
+) -> Snapshot:
+    """Commit an operation that ``make`` writes new files for, which it lists; they go where the commit fails."""
+    written: list[Fragment] = []
+
+    def plan(current: Snapshot) -> op.Operation:
+        discard(current.store, written)
+        written.clear()
+        return make(current, written)
+
+    try:
+        return replanned(snapshot, plan, runtime, replans=replans)
+    except UnknownOutcomeError:
+        raise  # the files may be those of a version
+    except TrilakeError:
+        discard(snapshot.store, written)
+        raise
+
+
+def add_columns(
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    read: Sequence[str] | None,
+    values: Callable[[], Values],
+    *,
+    nulls: NullPolicy = "error",
+    runtime: Runtime | None = None,
+    repeatable: bool = True,
+) -> Snapshot:
+    """Add columns that are computed from others.
+
+    Parameters
+    ----------
+    schema: of the new columns.
+    read: names of the columns that the values are made of; ``None`` for all.
+    values: begins the computation over all rows in their order; called again after a conflict.
+    repeatable: whether it can be.
+
+    Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
+    """
+    runtime = runtime or Runtime()
+
+    def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
+        target = Target.new(schema, nulls=nulls, first_id=next_field_id(current.manifest))
+        _merged(current, target.view.whole)
+        columns = current.view.columns(read)
+        compute = values()
+        fragments = []
+        for reader in current.readers:
+            fragment = widen(reader, current, target, columns, compute, runtime)
+            written.append(replace(fragment, files=fragment.files[-1:]))
+            fragments.append(fragment)
+        return op.Merge(tuple(fragments), _merged(current, target.schema))
+
+    return _commit(snapshot, make, runtime, REPLANS if repeatable else 0)
+
+
+def add_expressions(
+    snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error", runtime: Runtime | None = None
+) -> Snapshot:
+    """Add columns that are SQL expressions of others."""
+    bound = {name: parse_expression(text, snapshot.schema) for name, text in expressions.items()}
+    schema = pa.schema([pa.field(name, e.type) for name, e in bound.items()])
+    read = sorted({c for e in bound.values() for c in e.columns})
+
+    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = evaluate_all(list(bound.values()), batch)
+        return pa.RecordBatch.from_arrays([one_array(v) for v in found], schema=schema)
+
+    return add_columns(snapshot, schema, read, lambda: values, nulls=nulls, runtime=runtime)
+
+
+def add_null_columns(snapshot: Snapshot, schema: pa.Schema, *, runtime: Runtime | None = None) -> Snapshot:
+    """Add columns without any value: no file is written, their rows are null because no file has them."""
+
+    def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
+        if not all(f.nullable for f in schema):
+            raise InvalidArgumentError("a column without values must be nullable")
+        added = LanceSchema.from_arrow(schema, next_field_id(current.manifest))
+        return op.Merge(current.manifest.fragments, _merged(current, added))
+
+    return _commit(snapshot, make, runtime or Runtime())
+
+
+def add_rows(
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    nulls: NullPolicy = "error",
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """Add columns whose values come in the order of the rows."""
+    source = _Feed(schema, iter(batches))
+    return add_columns(
+        snapshot, schema, snapshot.schema.names[:1], lambda: source, nulls=nulls, runtime=runtime, repeatable=False
+    )
+
+
+class _Feed:
+    """Hands out rows of a stream, as many as are asked for."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self._schema, self._batches = schema, batches
+        self._held: pa.Table = schema.empty_table()
+
+    def __call__(self, asked: pa.RecordBatch) -> pa.RecordBatch:
+        while self._held.num_rows < asked.num_rows:
+            batch = next(self._batches, None)
+            if batch is None:
+                raise SchemaMismatchError("there are fewer new values than rows")
+            self._held = pa.concat_tables([self._held, pa.Table.from_batches([batch])])
+        part, self._held = self._held.slice(0, asked.num_rows), self._held.slice(asked.num_rows)
+        return pa.RecordBatch.from_arrays([one_array(c) for c in part.columns], schema=part.schema)
+
+
+def merge(
+    snapshot: Snapshot,
+    data: pa.Table,
+    left_on: str,
+    right_on: str | None = None,
+    *,
+    nulls: NullPolicy = "error",
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """Add the columns of ``data`` to the rows that have the same key; the others get nulls.
+
+    Of several rows of ``data`` with one key, the first counts.  A null key equals none.
+
+    Raises ``InvalidArgumentError`` where a key column is missing, ``SchemaMismatchError`` where the keys differ in type
+    or a null would be lost.
+    """
+    values, schema = join_values(snapshot, data, left_on, right_on)
+    return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls, runtime=runtime)
+
+
+def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
+    """What finds the row of ``data`` for each key in ``left_on``, and the schema of what it finds."""
+    right_on = right_on or left_on
+    for name, names in ((left_on, snapshot.schema.names), (right_on, data.schema.names)):
+        if name not in names:
+            raise UnknownColumnError(f"there is no column {name!r} to join on", help=f"there are {', '.join(names)}")
+    kind = snapshot.schema.field(left_on).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    try:
+        keys = one_array(data.column(right_on).cast(kind))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise SchemaMismatchError(f"the keys are not of type {kind}: {e}", column=right_on) from e
+    rest = data.drop_columns([right_on]).combine_chunks()
+    if not rest.num_columns:
+        raise InvalidArgumentError("the data to merge has no column besides its key")
+
+    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+        mine = batch.column(0)
+        mine = mine.cast(kind) if mine.type != kind else mine
+        at = pc.index_in(mine, value_set=keys, skip_nulls=True)
+        found = rest.take(at)
+        return pa.RecordBatch.from_arrays([one_array(c) for c in found.columns], schema=found.schema)
+
+    return values, pa.schema([f.with_nullable(True) for f in rest.schema])
+
+
+# --- without new values ----------------------------------------------------------------------------------------------
+
+
+def drop_columns(snapshot: Snapshot, columns: Sequence[str], *, runtime: Runtime | None = None) -> Snapshot:
+    """Drop columns, or fields of structs.  Files keep them until they are compacted.
+
+    Raises ``InvalidArgumentError`` for one that is not there, and where none would be left.
+    """
+
+    def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
+        view = current.view
+        gone = {id for c in columns for id in (f.id for f in view.schema.field(c).walk())}
+        # A column takes its companion with it.
+        masks = {m.field_id: m.mask_id for m in view.masked}
+        gone |= {masks[id] for id in gone if id in masks}
+        kept = tuple(f for f in (_without(f, gone) for f in current.manifest.schema.fields) if f is not None)
+        if not {f.id for f in kept} - set(masks.values()):
+            raise InvalidArgumentError("a dataset must keep a column")
+        schema = LanceSchema(kept, current.manifest.schema.metadata)
+        return op.Merge(_needed(current.manifest.fragments, schema), _with_values(current, schema))
+
+    if not columns:
+        raise InvalidArgumentError("there is no column to drop")
+    return _commit(snapshot, make, runtime or Runtime())
+
+
+def _with_values(snapshot: Snapshot, schema: LanceSchema) -> LanceSchema:
+    ids = set(schema.field_ids)
+    values = snapshot.manifest.schema.dictionaries
+    return schema.with_dictionaries({id: a for id, a in values.items() if id in ids})
+
+
+def _without(field: Field, ids: set[int]) -> Field | None:
+    if field.id in ids:
+        return None
+    if not field.children:
+        return field
+    children = tuple(c for c in (_without(c, ids) for c in field.children) if c is not None)
+    return replace(field, children=children) if children else None
+
+
+def _needed(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
+    """The fragments without data files of which nothing is left in the schema; each keeps one, to be rows at all."""
+    ids = set(schema.field_ids)
+    found = []
+    for fragment in fragments:
+        files = tuple(f for f in fragment.files if ids.intersection(f.fields)) or fragment.files[:1]
+        found.append(replace(fragment, files=files))
+    return tuple(found)
+
+
+def alter_columns(
+    snapshot: Snapshot,
+    alterations: Sequence[Mapping[str, object]],
+    *,
+    nulls: NullPolicy = "error",
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """Rename columns, change whether they are nullable, or cast them.
+
+    Each alteration has a ``path`` and any of ``name``, ``nullable`` and ``data_type``.  A column that is cast is
+    written again, and loses its indices.  Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
+    """
+    runtime = runtime or Runtime()
+
+    def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
+        fields = {f.id: f for f in current.manifest.schema.fields}
+        casts: dict[int, Field] = {}
+        for alteration in alterations:
+            target, top = _altered(current, fields, alteration)
+            new_type = alteration.get("data_type")
+            if new_type is not None:
+                if target.id != top.id or current.view.has_mask(top.name) or target.is_dictionary:
+                    raise InvalidArgumentError("only whole columns can be cast", column=str(alteration["path"]))
+                casts[top.id] = top
+        readers, schema = list(current.readers), current.manifest.schema
+        fragments = list(current.manifest.fragments)
+        kept = tuple(fields.values())
+        added: dict[int, Field] = {}
+        first = next_field_id(current.manifest)
+        for id, top in casts.items():
+            kind = next(a["data_type"] for a in alterations if current.view.schema.field(str(a["path"])).id == id)
+            new = pa.schema([pa.field(fields[id].name, kind, fields[id].nullable)])
+            column = Target.new(new, nulls=nulls, first_id=first)
+            first = column.view.whole.max_field_id + 1
+            read = LanceSchema((top,), {})
+            for i, reader in enumerate(readers):
+                wide = widen(reader, current, column, read, _caster(new), runtime)
+                written.append(replace(wide, files=wide.files[-1:]))
+                fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))
+            added[id] = column.view.whole.fields[0]
+        kept = tuple(added.get(f.id, f) for f in kept)
+        schema = LanceSchema(kept, schema.metadata)
+        if len(set(schema.names)) < len(kept):
+            raise InvalidArgumentError("two columns would have the same name")
+        return op.Merge(_needed(fragments, schema), _with_values(current, schema))
+
+    return _commit(snapshot, make, runtime)
+
+
+def _caster(schema: pa.Schema) -> Values:
+    def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return pa.RecordBatch.from_arrays([batch.column(0).cast(schema.field(0).type)], schema=schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise SchemaMismatchError(f"the column cannot be cast: {e}", column=schema.names[0]) from e
+
+    return cast
+
+
+def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[str, object]) -> tuple[Field, Field]:
+    unknown = set(alteration) - {"path", "name", "nullable", "data_type"}
+    path = alteration.get("path")
+    if unknown or not isinstance(path, str):
+        raise InvalidArgumentError(
+            f"an alteration has {sorted(alteration)}", help="it has a path, and any of name, nullable and data_type"
+        )
+    found = snapshot.view.schema.field(path)
+    top = next(f for f in snapshot.view.schema.fields if any(c.id == found.id for c in f.walk()))
+    name, nullable = alteration.get("name"), alteration.get("nullable")
+    if name is not None and snapshot.view.has_mask(top.name):
+        raise InvalidArgumentError("a column whose nulls have a companion cannot be renamed", column=path)
+    harder = nullable is False and found.nullable
+    if harder and (found.id != top.id or snapshot.count(pc.field(top.name).is_null())):
+        raise InvalidArgumentError("the column has nulls, or may have", column=path)
+    changed = replace(
+        found,
+        name=found.name if name is None else str(name),
+        nullable=found.nullable if nullable is None else bool(nullable),
+    )
+    fields[top.id] = _replaced(fields[top.id], changed)
+    return found, top
+
+
+def _replaced(field: Field, changed: Field) -> Field:
+    if field.id == changed.id:
+        return replace(field, name=changed.name, nullable=changed.nullable)
+    return replace(field, children=tuple(_replaced(c, changed) for c in field.children))
+
+
+# --- any way to say what is added ------------------------------------------------------------------------------------
+
+
+def add(
+    snapshot: Snapshot,
+    transforms: Any,
+    read: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
+    *,
+    nulls: NullPolicy = "error",
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """Add columns in the way that ``transforms`` asks for.
+
+    These are SQL expressions by name; a field, fields or a schema of columns without values; a function from record
+    batches of ``read`` to record batches; or rows in the order of the dataset's.
+    """
+    if isinstance(transforms, Mapping):
+        if not transforms:
+            raise InvalidArgumentError("there is no column to add")
+        return add_expressions(snapshot, transforms, nulls=nulls, runtime=runtime)
+    if isinstance(transforms, pa.Field):
+        transforms = [transforms]
+    if isinstance(transforms, list) and transforms and all(isinstance(f, pa.Field) for f in transforms):
+        transforms = pa.schema(transforms)
+    if isinstance(transforms, pa.Schema):
+        return add_null_columns(snapshot, transforms, runtime=runtime)
+    if callable(transforms):
+        made = getattr(transforms, "output_schema", None) or schema
+        if made is None:
+            rows = snapshot.take(np.arange(min(1, snapshot.count())), snapshot.view.columns(read))
+            first = rows.combine_chunks().to_batches()
+            if not first:
+                raise InvalidArgumentError("without rows, the function's result does not tell the new columns")
+            result = transforms(first[0])
+            if not isinstance(result, pa.RecordBatch):
+                raise InvalidArgumentError(f"the function must return a RecordBatch, not a {type(result).__name__}")
+            made = result.schema
+        return add_columns(snapshot, made, read, lambda: transforms, nulls=nulls, runtime=runtime)
+    found, batches = rows_in.stream(transforms, schema)
+    return add_rows(snapshot, found, batches, nulls=nulls, runtime=runtime)

@@ -1,0 +1,325 @@
+"""Compaction: small fragments, and those with many deleted rows, become fewer and larger ones.
+
+Two commits, as other writers of the format do it: the first reserves ids for the new fragments, so that their row ids
+are known and indices can be moved, the second puts them in the place of the old ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, UnknownOutcomeError
+from trilake.lance.commands import indices
+from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.view import View
+from trilake.lance.proto import format_pb2 as pb
+from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
+from trilake.lance.scan.scan import ScanPlan, scan
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
+
+
+@dataclass(frozen=True)
+class CompactionOptions:
+    """Which fragments are compacted, and into what.
+
+    Parameters
+    ----------
+    target_rows_per_fragment: fragments with fewer rows are joined with their neighbours.
+    max_rows_per_group: rows of a row group of new files.
+    materialize_deletions: whether fragments with deleted rows are written again without them.
+    materialize_deletions_threshold: from which part of deleted rows on.
+    num_threads: a hint.
+    """
+
+    target_rows_per_fragment: int = 1 << 20
+    max_rows_per_group: int = 1024
+    materialize_deletions: bool = True
+    materialize_deletions_threshold: float = 0.1
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("target_rows_per_fragment", "max_rows_per_group"):
+            if getattr(self, name) <= 0:
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)}", help="it must be above 0")
+
+
+@dataclass
+class CompactionMetrics:
+    """What a compaction has done."""
+
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    files_removed: int = 0
+    files_added: int = 0
+
+
+@dataclass(frozen=True)
+class CompactionTask:
+    """Fragments that become others; may run in another process."""
+
+    fragments: tuple[Fragment, ...]
+    read_version: int
+    options: CompactionOptions = CompactionOptions()
+
+    def execute(self, dataset: Any) -> RewriteResult:
+        """Write the new files; nothing is committed."""
+        snapshot = dataset.snapshot
+        if snapshot.version != self.read_version:
+            snapshot = Snapshot.open(snapshot.store, self.read_version)
+        return rewrite(snapshot, self, Runtime())
+
+    def json(self) -> str:
+        """The task as text, for another process."""
+        return json.dumps(
+            {"fragments": _texts(self.fragments), "read_version": self.read_version, "options": asdict(self.options)}
+        )
+
+    @staticmethod
+    def from_json(text: str) -> CompactionTask:
+        """The task in a text.  Raises ``InvalidArgumentError``."""
+        found = _parsed(text, "fragments", "read_version", "options")
+        try:
+            options = CompactionOptions(**found["options"])
+        except TypeError as e:
+            raise InvalidArgumentError(f"these are no options of a compaction: {e}") from e
+        return CompactionTask(_fragments(found["fragments"]), found["read_version"], options)
+
+
+@dataclass(frozen=True)
+class RewriteResult:
+    """The old and new fragments of a task that has run."""
+
+    original_fragments: tuple[Fragment, ...]
+    new_fragments: tuple[Fragment, ...]
+    read_version: int
+
+    @property
+    def metrics(self) -> CompactionMetrics:
+        """What the task has done."""
+        old, new = self.original_fragments, self.new_fragments
+        return CompactionMetrics(
+            len(old),
+            len(new),
+            sum(len(f.files) + (f.deletion_file is not None) for f in old),
+            sum(len(f.files) for f in new),
+        )
+
+    def json(self) -> str:
+        """The result as text, for another process."""
+        return json.dumps(
+            {
+                "original_fragments": _texts(self.original_fragments),
+                "new_fragments": _texts(self.new_fragments),
+                "read_version": self.read_version,
+            }
+        )
+
+    @staticmethod
+    def from_json(text: str) -> RewriteResult:
+        """The result in a text.  Raises ``InvalidArgumentError``."""
+        found = _parsed(text, "original_fragments", "new_fragments", "read_version")
+        old, new = _fragments(found["original_fragments"]), _fragments(found["new_fragments"])
+        return RewriteResult(old, new, found["read_version"])
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """The tasks of a compaction."""
+
+    tasks: tuple[CompactionTask, ...]
+    read_version: int
+
+    def num_tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.tasks)
+
+    def json(self) -> str:
+        """The plan as text, for another process."""
+        return json.dumps({"tasks": [task.json() for task in self.tasks], "read_version": self.read_version})
+
+    @staticmethod
+    def from_json(text: str) -> CompactionPlan:
+        """The plan in a text.  Raises ``InvalidArgumentError``."""
+        found = _parsed(text, "tasks", "read_version")
+        if not isinstance(found["tasks"], list):
+            raise InvalidArgumentError("this is no plan of a compaction")
+        return CompactionPlan(tuple(map(CompactionTask.from_json, found["tasks"])), found["read_version"])
+
+
+def _texts(fragments: Sequence[Fragment]) -> list[str]:
+    return [fragment_message(f).SerializeToString(deterministic=True).hex() for f in fragments]
+
+
+def _fragments(texts: Sequence[str]) -> tuple[Fragment, ...]:
+    try:
+        return tuple(parse_fragment(pb.DataFragment.FromString(bytes.fromhex(t))) for t in texts)
+    except (ValueError, TypeError, DecodeError, CorruptLogError) as e:
+        raise InvalidArgumentError(f"this is no fragment of a compaction: {e}") from e
+
+
+def _parsed(text: str, *keys: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError) as e:
+        raise InvalidArgumentError(f"this is no part of a compaction: {e}") from e
+    if not isinstance(found, dict) or set(found) != set(keys):
+        raise InvalidArgumentError("this is no part of a compaction", help=f"it must have {', '.join(keys)}")
+    version = found["read_version"]
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InvalidArgumentError(f"a compaction does not read version {version!r}")
+    return found
+
+
+# --- planning --------------------------------------------------------------------------------------------------------
+
+
+def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None) -> CompactionPlan:
+    """The runs of neighbouring fragments that are worth to be written again.
+
+    Rows keep their order, so a small fragment between two large ones stays.  A run does not mix fragments that an
+    index covers with others that it does not, or fragments whose files have different columns.
+    """
+    options = options or CompactionOptions()
+    tasks: list[CompactionTask] = []
+    run: list[FragmentReader] = []
+    rows = 0
+    coverage: object = None
+
+    def close() -> None:
+        nonlocal run, rows
+        if len(run) > 1 or (run and _has_many_deleted(run[0], options)):
+            tasks.append(CompactionTask(tuple(r.fragment for r in run), snapshot.version, options))
+        run, rows = [], 0
+
+    for reader in snapshot.readers:
+        columns = present(snapshot, reader).field_ids
+        covers = (
+            columns,
+            *sorted(
+                i.uuid
+                for i in snapshot.manifest.indices
+                if i.fragment_bitmap is not None and reader.fragment.id in i.fragment_bitmap
+            ),
+        )
+        small = reader.num_rows < options.target_rows_per_fragment
+        if not columns or (not small and not _has_many_deleted(reader, options)):
+            close()
+            continue
+        if covers != coverage or rows >= options.target_rows_per_fragment:
+            close()
+        coverage = covers
+        run.append(reader)
+        rows += reader.num_rows
+    close()
+    return CompactionPlan(tuple(tasks), snapshot.version)
+
+
+def _has_many_deleted(reader: FragmentReader, options: CompactionOptions) -> bool:
+    deleted = reader.num_deleted
+    return options.materialize_deletions and deleted > options.materialize_deletions_threshold * reader.physical_rows
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def rewrite(snapshot: Snapshot, task: CompactionTask, runtime: Runtime) -> RewriteResult:
+    """Write the live rows of a task's fragments into new files."""
+    readers = [snapshot.reader(f) for f in task.fragments]
+    schema = present(snapshot, readers[0])
+    # As they are stored: companions are columns like others here, and what no file has stays so.
+    rows = scan(ScanPlan(View(schema, folded=False), schema), readers)
+    options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
+    target = Target(schema, folded=False)
+    return RewriteResult(
+        task.fragments, tuple(write_fragments(snapshot.store, rows, target, options, runtime)), task.read_version
+    )
+
+
+def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
+    """The stored columns that a fragment's files have."""
+    whole = snapshot.manifest.schema
+    missing = {f.id for f in reader.missing(whole)}
+    return LanceSchema(tuple(f for f in whole.fields if f.id not in missing), whole.metadata, whole.dictionaries)
+
+
+def _moved_indices(
+    snapshot: Snapshot, groups: Sequence[op.RewriteGroup], runtime: Runtime
+) -> tuple[op.RewrittenIndex, ...]:
+    """Write the indices anew for the row ids that live rows get: new files hold them in the order of the old ones."""
+    if not snapshot.manifest.indices:
+        return ()
+    before, after = [], []
+    for group in groups:
+        for fragment in group.old:
+            reader = snapshot.reader(fragment)
+            live = reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64))
+            before.append(row_ids(fragment.id, live))
+        after += [row_ids(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new]
+    rewritten = {f.id for group in groups for f in group.old}
+    return indices.remap(snapshot, np.concatenate(before), np.concatenate(after), rewritten, runtime)
+
+
+def commit_compaction(
+    snapshot: Snapshot, results: Sequence[RewriteResult], runtime: Runtime | None = None
+) -> tuple[Snapshot, CompactionMetrics]:
+    """Put the new fragments of tasks that have run in the place of the old ones.
+
+    Raises ``ConflictError`` where somebody changed the old fragments meanwhile.
+    """
+    runtime = runtime or Runtime()
+    metrics = CompactionMetrics()
+    results = [r for r in results if r.original_fragments]
+    if not results:
+        return snapshot, metrics
+    for r in results:
+        for name in ("fragments_removed", "fragments_added", "files_removed", "files_added"):
+            setattr(metrics, name, getattr(metrics, name) + getattr(r.metrics, name))
+    read_version = min(r.read_version for r in results)
+    count = sum(len(r.new_fragments) for r in results)
+    written = [f for r in results for f in r.new_fragments]
+    try:
+        reserve = transaction.begin(read_version, op.ReserveFragments(count), runtime)
+        reserved = transaction.commit(snapshot.store, reserve, runtime)
+        next_id = reserved.max_fragment_id - count + 1
+        base = snapshot if snapshot.version == read_version else Snapshot.open(snapshot.store, read_version)
+        groups = []
+        for r in results:
+            new = tuple(replace(f, id=next_id + i) for i, f in enumerate(r.new_fragments))
+            next_id += len(new)
+            groups.append(op.RewriteGroup(r.original_fragments, new))
+        moved = _moved_indices(base, groups, runtime)
+        begun = transaction.begin(read_version, op.Rewrite(tuple(groups), moved), runtime)
+        return snapshot.at(transaction.commit(snapshot.store, begun, runtime)), metrics
+    except UnknownOutcomeError:
+        raise  # the files may be those of a version
+    except TrilakeError:
+        discard(snapshot.store, written)
+        raise
+
+
+def compact(
+    snapshot: Snapshot, options: CompactionOptions | None = None, runtime: Runtime | None = None
+) -> tuple[Snapshot, CompactionMetrics]:
+    """Plan, run and commit a compaction; nothing is committed where nothing is worth it."""
+    runtime = runtime or Runtime()
+    snapshot.manifest.check_writable(snapshot.store.uri)
+    plan = plan_compaction(snapshot, options)
+    results: list[RewriteResult] = []
+    try:
+        for task in plan.tasks:
+            results.append(rewrite(snapshot, task, runtime))  # noqa: PERF401 - those before a failure are removed
+    except BaseException:
+        discard(snapshot.store, [f for r in results for f in r.new_fragments])
+        raise
+    return commit_compaction(snapshot, results, runtime)

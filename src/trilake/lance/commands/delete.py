@@ -1,0 +1,109 @@
+"""Delete: rows that match a condition are marked in deletion files.
+
+A delete that loses against another writer is planned again on the newest version: it removes what matches there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyroaring import BitMap
+
+from trilake.errors import ConflictError, FilterError
+from trilake.expr import Filter
+from trilake.lance.file.errors import DeletePredicateError
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.scan.fragment_reader import FragmentReader, Rows
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import deletions, transaction
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import Fragment
+from trilake.table import FilterLike
+
+#: Times that a change is planned anew after others have changed the same rows.
+REPLANS = 10
+
+
+def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runtime) -> Fragment | None:
+    """The fragment with more rows deleted, whose deletion file is written; ``None`` where no row is left."""
+    deleted = reader.deleted_set | BitMap(rows.astype("uint32"))
+    if len(deleted) >= reader.physical_rows:
+        return None
+    entry = deletions.write(
+        reader.store, reader.fragment.id, deleted, read_version=read_version, id=runtime.new_number()
+    )
+    return replace(reader.fragment, deletion_file=entry, physical_rows=reader.physical_rows)
+
+
+def mark_all(
+    snapshot: Snapshot, found: dict[int, Rows], runtime: Runtime
+) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
+    """Mark rows of several fragments, by id: the fragments that are left, and the ids of those that are not."""
+    updated: list[Fragment] = []
+    removed: list[int] = []
+    for fragment_id, rows in found.items():
+        reader = snapshot.reader_of(fragment_id)
+        assert reader is not None
+        if not len(rows):
+            continue
+        fragment = mark(reader, rows, read_version=snapshot.version, runtime=runtime)
+        if fragment is None:
+            removed.append(fragment_id)
+        else:
+            updated.append(fragment)
+    return tuple(updated), tuple(removed)
+
+
+def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
+    """The live rows that a condition is true for, by fragment id; fragments without any are left out."""
+    found = {}
+    for reader in snapshot.readers:
+        rows = snapshot.matching(condition, reader)
+        if len(rows):
+            found[reader.fragment.id] = rows
+    return found
+
+
+def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
+    """The condition of a delete.  Raises ``DeletePredicateError``, a ``FilterError``."""
+    try:
+        return snapshot.filter(predicate)
+    except FilterError as e:
+        raise DeletePredicateError(e.message, help=e.help, **e.context) from e
+
+
+def delete(snapshot: Snapshot, predicate: FilterLike, runtime: Runtime | None = None) -> Snapshot:
+    """Delete the rows for which ``predicate`` is true, and return the version after that.
+
+    A version is committed even where no row matches, as other writers of the format do.
+
+    Raises ``FilterError``, ``ConflictError``, ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
+    """
+    runtime = runtime or Runtime()
+
+    def plan(current: Snapshot) -> op.Operation:
+        updated, removed = mark_all(current, matching(current, condition_of(current, predicate)), runtime)
+        return op.Delete(updated, removed, str(predicate))
+
+    return replanned(snapshot, plan, runtime)
+
+
+def replanned(
+    snapshot: Snapshot, plan: Callable[[Snapshot], op.Operation], runtime: Runtime, *, replans: int = REPLANS
+) -> Snapshot:
+    """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one."""
+    snapshot.manifest.check_writable(snapshot.store.uri)
+    for attempt in range(replans + 1):
+        operation = plan(snapshot)
+        try:
+            manifest = transaction.commit(
+                snapshot.store, transaction.begin(snapshot.version, operation, runtime), runtime
+            )
+            return snapshot.at(manifest)
+        except ConflictError:
+            if attempt == replans:
+                raise
+            snapshot = snapshot.at(transaction.load(snapshot.store))
+            snapshot.manifest.check_writable(snapshot.store.uri)
+    raise AssertionError("not reached")

@@ -1,0 +1,224 @@
+"""Indices of a dataset: listed, created, brought up to date, and moved by a compaction.
+
+An index is a folder of files and an entry in the manifest that says which fragments it covers.  Rows of other fragments
+are looked at one by one, deleted rows are left out, so an index never needs to be complete.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import FrozenBitMap
+
+from trilake.lance.commands import vector_indices
+from trilake.lance.commands.delete import replanned
+from trilake.lance.file.errors import (
+    IndexExistsError,
+    UnknownColumnError,
+    UnknownIndexError,
+    UnsupportedIndexError,
+    WrongTypeError,
+)
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.file.schema import NO_PARENT, Field
+from trilake.lance.index.btree import train
+from trilake.lance.index.ivf_pq import RowIds
+from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
+
+
+def find(snapshot: Snapshot, name: str) -> IndexMetadata:
+    """The index of a name.  Raises ``UnknownIndexError`` where there is none."""
+    for index in snapshot.manifest.indices:
+        if index.name == name:
+            return index
+    names = ", ".join(i.name for i in snapshot.manifest.indices)
+    raise UnknownIndexError(f'Index "{name}" not found', help=f"there are {names or 'none'}", file=snapshot.store.uri)
+
+
+def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The indices of a version, as dictionaries."""
+    found = []
+    for index in snapshot.manifest.indices:
+        fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
+        found.append(
+            {
+                "name": index.name,
+                "type": "Vector" if _is_of_vectors(snapshot, index) else "Scalar",
+                "uuid": str(index.uuid),
+                "fields": [f.name for f in fields if f is not None],
+                "version": index.dataset_version,
+                "fragment_ids": set(index.fragment_bitmap or ()),
+            }
+        )
+    return found
+
+
+def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """What an index says of itself, and which rows it covers.
+
+    ``uuid``, ``num_indexed_rows`` and ``num_unindexed_rows``, and for IVF_PQ ``metric_type``, ``num_partitions``,
+    ``sub_index`` and ``partitions``.  Raises ``UnknownIndexError``.
+    """
+    index = find(snapshot, name)
+    opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
+    own = {} if opened is None else opened.statistics()  # an index of a newer writer says nothing here
+    covered = index.fragment_bitmap or ()
+    counts = {True: 0, False: 0}
+    for reader in snapshot.readers:
+        counts[reader.fragment.id in covered] += reader.num_rows
+    return {**own, "uuid": str(index.uuid), "num_indexed_rows": counts[True], "num_unindexed_rows": counts[False]}
+
+
+def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """As :func:`statistics`, without the rows it covers."""
+    rows = ("num_indexed_rows", "num_unindexed_rows")
+    return {key: value for key, value in statistics(snapshot, name).items() if key not in rows}
+
+
+# --- making ----------------------------------------------------------------------------------------------------------
+
+
+def create_scalar_index(
+    snapshot: Snapshot,
+    column: str,
+    index_type: str = "BTREE",
+    name: str | None = None,
+    *,
+    replace: bool = True,
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """Index the live rows of a column of numbers, booleans or texts, and return the version that has the index.
+
+    Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
+    replaced.
+    """
+    runtime = runtime or Runtime()
+    if index_type.upper() != "BTREE":
+        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
+    called = name or f"{column}_idx"
+    _indexable(snapshot, column)
+
+    def plan(current: Snapshot) -> op.Operation:
+        if not replace and any(i.name == called for i in current.manifest.indices):
+            raise IndexExistsError(f"there is an index {called!r} already", help="pass replace=True")
+        return op.CreateIndex((_trained(current, column, called, runtime),))
+
+    return replanned(snapshot, plan, runtime)
+
+
+def _trained(snapshot: Snapshot, column: str, name: str, runtime: Runtime) -> IndexMetadata:
+    field = _indexable(snapshot, column)
+    kind = field.arrow_type
+    rows = pa.Table.from_batches(snapshot.scan(snapshot.plan([column], with_row_id=True))) if snapshot.count() else None
+    uuid = UUID(runtime.new_id())
+    empty = pa.table({column: pa.array([], kind), ROW_ID: pa.array([], pa.uint64())})
+    train(snapshot.store, f"_indices/{uuid}", empty if rows is None else rows)
+    covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
+    return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
+
+
+def _indexable(snapshot: Snapshot, column: str) -> Field:
+    """A column that a scalar index can be made of.  Raises ``UnknownColumnError`` and ``WrongTypeError``."""
+    field = snapshot.view.schema.find(column)
+    if field is None or field.parent_id != NO_PARENT:
+        raise UnknownColumnError(f"{column} not found in schema", help=f"there are {', '.join(snapshot.schema.names)}")
+    kind = field.arrow_type
+    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string, pa.types.is_temporal)
+    if not any(is_(kind) for is_ in known):
+        raise WrongTypeError(
+            f"the column is of type {kind}", help="index numbers, booleans, texts, dates or times", column=column
+        )
+    return field
+
+
+def optimize(snapshot: Snapshot, runtime: Runtime | None = None) -> Snapshot:
+    """Bring indices up to date that do not cover all fragments, as one commit.
+
+    Scalar indices are made anew.  Into those of vectors the new rows are put with the partitions and words that there
+    are, which is quick, and less exact the more the new vectors differ from those it was learned from.  Nothing is
+    committed where all are complete; kinds that are not known stay as they are.
+    """
+    runtime = runtime or Runtime()
+
+    def stale(current: Snapshot) -> list[tuple[str, IndexMetadata]]:
+        ids = {f.id for f in current.manifest.fragments}
+        found = []
+        for index in current.manifest.indices:
+            fields = [current.manifest.schema.by_id(id) for id in index.fields]
+            field = fields[0] if len(fields) == 1 else None
+            known = current.indices.vector(index) or current.indices.scalar(index)
+            if field is not None and known is not None and ids - set(index.fragment_bitmap or ()):
+                found.append((field.name, index))
+        return found
+
+    def plan(current: Snapshot) -> op.Operation:
+        old = stale(current)
+        new = tuple(_renewed(current, column, index, runtime) for column, index in old)
+        return op.CreateIndex(new, tuple(index for _, index in old))
+
+    return replanned(snapshot, plan, runtime) if stale(snapshot) else snapshot
+
+
+def _renewed(snapshot: Snapshot, column: str, index: IndexMetadata, runtime: Runtime) -> IndexMetadata:
+    opened = snapshot.indices.vector(index)
+    if opened is None:
+        return _trained(snapshot, column, index.name, runtime)
+    return vector_indices.extended(snapshot, column, index, opened, runtime)
+
+
+def _is_of_vectors(snapshot: Snapshot, index: IndexMetadata) -> bool:
+    """Whether an index is one of vectors: by what its writer says, or by its column."""
+    if index.details is not None:
+        return index.details.type_url.endswith("VectorIndexDetails")
+    fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
+    return any(f is not None and pa.types.is_fixed_size_list(f.arrow_type) for f in fields)
+
+
+# --- moving ----------------------------------------------------------------------------------------------------------
+
+
+def remap(
+    snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int], runtime: Runtime
+) -> tuple[op.RewrittenIndex, ...]:
+    """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
+
+    Rows of the fragments ``rewritten`` that are not among them are gone.  Returns what a transaction says of each index
+    that was written; those that cannot be are given up by the commit.
+    """
+    order = np.argsort(before)
+    before, after = before[order], after[order]
+    gone = np.array(sorted(rewritten), np.uint64)
+
+    def move(ids: RowIds) -> tuple[RowIds, npt.NDArray[np.bool_]]:
+        snapshot.check_indexed(ids)
+        at = np.minimum(np.searchsorted(before, ids), max(len(before) - 1, 0))
+        hit = before[at] == ids if len(before) else np.zeros(len(ids), bool)
+        moved = np.where(hit, after[at], ids) if len(before) else ids
+        return moved, hit | ~np.isin(ids >> np.uint64(32), gone)
+
+    found = []
+    for index in snapshot.manifest.indices:
+        if index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
+            continue
+        uuid = UUID(runtime.new_id())
+        new = f"_indices/{uuid}"
+        scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
+        if scalar is not None:
+            details = BTREE_DETAILS
+            rows = scalar.read()
+            ids, keep = move(rows["row_ids"].to_numpy())
+            train(snapshot.store, new, rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep)))
+        elif vector is not None:
+            details = VECTOR_DETAILS
+            vector.write_with(snapshot.store, new, move=move)
+        else:
+            continue
+        found.append(op.RewrittenIndex(index.uuid, uuid, index.details or details))
+    return tuple(found)

@@ -1,0 +1,275 @@
+"""Merge insert: rows of a source matched with rows of the dataset by key columns, and what becomes of either.
+
+The source is held in memory; of the dataset, only the key columns are, one fragment at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.expr import Filter, parse_filter
+from trilake.expr.terms.engine import query
+from trilake.lance.commands import rows_in
+from trilake.lance.commands.delete import REPLANS, mark_all, replanned
+from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions, discard, write_fragments
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.scan.fragment_reader import ROW_ID, Rows
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import Fragment
+
+
+@dataclass(frozen=True)
+class MergeInsert:
+    """What a merge insert does.
+
+    Parameters
+    ----------
+    on: key columns.
+    update: whether matched rows are replaced by those of the source; ``update_if`` says which, as a condition over
+        ``source.<column>`` and ``target.<column>``.
+    delete_matched: whether matched rows of the dataset are deleted.
+    fail_matched: whether a match is an error.
+    insert: whether rows of the source without a match are added.
+    delete_unmatched: whether rows of the dataset without a match are deleted; ``delete_if`` says which.
+    """
+
+    on: tuple[str, ...]
+    update: bool = False
+    update_if: str | None = None
+    delete_matched: bool = False
+    fail_matched: bool = False
+    insert: bool = False
+    delete_unmatched: bool = False
+    delete_if: str | None = None
+
+
+@dataclass
+class MergeStats:
+    """Numbers of rows."""
+
+    num_inserted_rows: int = 0
+    num_updated_rows: int = 0
+    num_deleted_rows: int = 0
+
+
+@dataclass
+class _Found:
+    """What the match has found: rows of the dataset to delete, and rows of the source to write."""
+
+    deleted: dict[int, Rows] = field(default_factory=dict)
+    updates: list[Rows] = field(default_factory=list)
+    matched: Rows = field(default_factory=lambda: np.array([], np.int64))
+
+
+def merge_insert(
+    snapshot: Snapshot,
+    what: MergeInsert,
+    source: pa.Table,
+    *,
+    nulls: NullPolicy = "error",
+    runtime: Runtime | None = None,
+    replans: int = REPLANS,
+) -> tuple[Snapshot, MergeStats]:
+    """Run a merge insert as one commit.
+
+    A null in a key column matches nothing.  Two rows of the source with one key may not both replace a row.
+
+    Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
+    """
+    runtime = runtime or Runtime()
+    stats = MergeStats()
+    written: list[Fragment] = []
+
+    def plan(current: Snapshot) -> op.Operation:
+        nonlocal stats
+        discard(current.store, written)
+        written.clear()
+        rows = _conformed(current, source)
+        found = _match(current, what, rows)
+        new = np.setdiff1d(np.arange(rows.num_rows), found.matched) if what.insert else np.array([], np.int64)
+        changed = np.concatenate([*found.updates, np.array([], np.int64)])
+        target = Target(current.manifest.schema, nulls=nulls)
+        parts = [rows.take(pa.array(part)) for part in (changed, new) if len(part)]
+        batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
+        written.extend(write_fragments(current.store, batches, target, WriteOptions(nulls=nulls), runtime))
+        updated, removed = mark_all(current, found.deleted, runtime)
+        deleted = sum(map(len, found.deleted.values())) - len(changed)
+        stats = MergeStats(len(new), len(changed), deleted)
+        return op.Update(removed, updated, tuple(written))
+
+    try:
+        return replanned(snapshot, plan, runtime, replans=replans), stats
+    except UnknownOutcomeError:
+        raise  # the files may be those of a version
+    except TrilakeError:
+        discard(snapshot.store, written)
+        raise
+
+
+def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:
+    """The source in the dataset's columns."""
+    names = snapshot.schema.names
+    if sorted(source.schema.names) != sorted(names):
+        raise SchemaMismatchError(
+            f"the source has the columns {', '.join(source.schema.names)}, the dataset {', '.join(names)}",
+            help="give the source all columns of the dataset",
+        )
+    try:
+        return source.select(names).cast(pa.schema([f.with_nullable(True) for f in snapshot.schema]))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
+        raise SchemaMismatchError(f"the source does not fit the dataset: {e}", help="cast its columns") from e
+
+
+def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Found:
+    keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
+    condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
+    update_if = None if what.update_if is None else parse_filter(what.update_if, pair_schema(snapshot.schema))
+    needs = set(what.on)
+    if condition is not None:
+        needs |= condition.columns
+    if update_if is not None:
+        needs |= {name for name in snapshot.schema.names if ("target", name) in update_if.paths}
+        needs |= set(snapshot.schema.names) if ("target",) in update_if.paths else set()
+    read = [name for name in snapshot.schema.names if name in needs]
+    on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
+    found = _Found()
+    seen: list[Rows] = []
+    for reader in snapshot.readers:
+        batches = list(snapshot.scan(snapshot.plan(read, with_row_id=True), [reader]))
+        if not batches:
+            continue
+        mine = pa.Table.from_batches(batches)
+        at = pa.array(np.arange(mine.num_rows))
+        left = _keys(mine.select(list(what.on))).append_column("target_row", at)
+        pairs = query(f"SELECT s.source_row, t.target_row FROM s JOIN t ON {on} ORDER BY 2, 1", s=keys, t=left)
+        sources, targets = (pairs.column(i).to_numpy() for i in range(2))
+        seen.append(sources)
+        offsets = (mine.column(ROW_ID).to_numpy() & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        gone: list[Rows] = []
+        if len(targets) and what.fail_matched:
+            raise InvalidArgumentError(f"{len(targets)} rows match, which this merge insert forbids")
+        if what.delete_matched:
+            gone.append(np.unique(targets))
+        elif what.update and len(targets):
+            if update_if is not None:
+                mask = _updatable(update_if, mine, rows, sources, targets)
+                sources, targets = sources[mask], targets[mask]
+            if len(np.unique(targets)) < len(targets):
+                raise InvalidArgumentError(
+                    "several rows of the source match one row of the dataset", help="remove all but one from the source"
+                )
+            gone.append(targets)
+            found.updates.append(sources)
+        if what.delete_unmatched:
+            gone.append(_unmatched(condition, mine, pairs.column(1).to_numpy()))
+        if gone:
+            found.deleted[reader.fragment.id] = offsets[np.unique(np.concatenate(gone))]
+    found.matched = np.unique(np.concatenate(seen)) if seen else found.matched
+    return found
+
+
+def _keys(table: pa.Table) -> pa.Table:
+    columns = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in table.columns]
+    return pa.table(columns, names=[f"k{i}" for i in range(len(columns))])
+
+
+def _unmatched(condition: Filter | None, mine: pa.Table, matched: Rows) -> Rows:
+    rest = np.setdiff1d(np.arange(mine.num_rows), matched)
+    if condition is None or not len(rest):
+        return rest
+    mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(mine.take(pa.array(rest))))
+    kept: Rows = rest[mask]
+    return kept
+
+
+def pair_schema(schema: pa.Schema) -> pa.Schema:
+    """What a condition over ``source`` and ``target`` names."""
+    return pa.schema([pa.field(side, pa.struct(list(schema))) for side in ("source", "target")])
+
+
+def _updatable(condition: Filter, mine: pa.Table, rows: pa.Table, sources: Rows, targets: Rows) -> Any:
+    source, target = rows.take(pa.array(sources)), mine.drop_columns([ROW_ID]).take(pa.array(targets))
+    pairs = pa.table({"source": _struct(source), "target": _struct(target)})
+    return np.asarray(condition.mask(pairs))
+
+
+def _struct(table: pa.Table) -> pa.Array:
+    return pc.make_struct(*table.combine_chunks().columns, field_names=table.schema.names).combine_chunks()
+
+
+class MergeInsertBuilder:
+    """Describes a merge insert step by step; :meth:`execute` runs it."""
+
+    def __init__(self, dataset: OpenDataset, on: str | Iterable[str]) -> None:
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        unknown = [k for k in keys if k not in dataset.schema.names]
+        if unknown or not keys:
+            raise InvalidArgumentError(
+                f"there is no column {unknown[0]!r} to match on" if unknown else "a merge insert needs a key column",
+                help=f"there are {', '.join(dataset.schema.names)}",
+            )
+        self._dataset, self._what, self._replans = dataset, MergeInsert(keys), REPLANS
+
+    def _with(self, **changes: Any) -> MergeInsertBuilder:
+        self._what = replace(self._what, **changes)
+        return self
+
+    def when_matched_update_all(self, condition: str | None = None) -> MergeInsertBuilder:
+        """Replace matched rows by those of the source, where ``condition`` over ``source`` and ``target`` is true."""
+        return self._with(update=True, update_if=condition)
+
+    def when_matched_delete(self) -> MergeInsertBuilder:
+        """Delete matched rows of the dataset."""
+        return self._with(delete_matched=True)
+
+    def when_matched_fail(self) -> MergeInsertBuilder:
+        """Refuse to run where any row matches."""
+        return self._with(fail_matched=True)
+
+    def when_not_matched_insert_all(self) -> MergeInsertBuilder:
+        """Add rows of the source that match none."""
+        return self._with(insert=True)
+
+    def when_not_matched_by_source_delete(self, expr: str | None = None) -> MergeInsertBuilder:
+        """Delete rows of the dataset that match none, where ``expr`` is true."""
+        return self._with(delete_unmatched=True, delete_if=expr)
+
+    def conflict_retries(self, max_retries: int) -> MergeInsertBuilder:
+        """How often to plan anew after others have changed the same rows."""
+        self._replans = max_retries
+        return self
+
+    def retry_timeout(self, timeout: timedelta) -> MergeInsertBuilder:
+        """Accepted for other implementations' sake: retries are bounded by their number."""
+        del timeout
+        return self
+
+    def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
+        """Run it; the numbers of rows that were inserted, updated and deleted."""
+        w = self._what
+        if not any((w.update, w.delete_matched, w.fail_matched, w.insert, w.delete_unmatched)):
+            raise InvalidArgumentError(
+                "the merge insert does nothing", help="say what becomes of matched rows, or others"
+            )
+        if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
+            raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
+        source = rows_in.table(data_obj, schema)
+        how: dict[str, Any] = {"nulls": self._dataset.nulls, "runtime": self._dataset.runtime}
+        done, stats = merge_insert(self._dataset.snapshot, w, source, replans=self._replans, **how)
+        self._dataset.moved(done)
+        return {
+            "num_inserted_rows": stats.num_inserted_rows,
+            "num_updated_rows": stats.num_updated_rows,
+            "num_deleted_rows": stats.num_deleted_rows,
+        }

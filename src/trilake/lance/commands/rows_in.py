@@ -1,0 +1,111 @@
+"""Rows as users bring them, as a stream of record batches with a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset
+
+from trilake.errors import InvalidArgumentError
+from trilake.expr.views import without_views, without_views_schema
+from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
+
+#: What rows may come as; whatever else has the Arrow stream interface may, too.
+ReaderLike: TypeAlias = (
+    pa.Table | pa.dataset.Dataset | pa.dataset.Scanner | Iterable[pa.RecordBatch] | pa.RecordBatchReader
+)
+
+
+def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema and the batches of Arrow data, frames, datasets, scanners, and iterables of batches.
+
+    Views of texts, binaries and lists, which the format does not have, come as plain ones.
+
+    Parameters
+    ----------
+    data: an Arrow table, batch, reader, dataset or scanner, a pandas frame, anything with the Arrow stream interface,
+        or an iterable of record batches.
+    schema: what pandas frames are converted to, and iterables are cast to; these need one.
+
+    Raises ``InvalidArgumentError`` for anything else, and where an iterable comes without a schema.
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if _is(data, "pandas", "DataFrame"):
+        data = pa.Table.from_pandas(data, schema=schema)
+    if isinstance(data, pa.dataset.Dataset):
+        data = data.scanner()
+    if isinstance(data, pa.dataset.Scanner):
+        data = data.to_reader()
+    if isinstance(data, pa.Table):
+        found, batches = data.schema, iter(data.to_batches())
+    elif isinstance(data, pa.RecordBatchReader):
+        found, batches = data.schema, iter(data)
+    elif hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        found, batches = reader.schema, iter(reader)
+    elif isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+        if schema is None:
+            raise InvalidArgumentError(
+                "Must provide schema to write dataset from RecordBatch iterable", help="pass schema="
+            )
+        found, batches = schema, iter(data)
+    else:
+        raise WrongTypeError(
+            f"Unknown data type {type(data)}",
+            help="pass Arrow data, a frame with the Arrow stream interface, or an iterable of record batches",
+        )
+    found, batches = plain(found, batches)
+    if schema is None or (
+        schema.equals(found, check_metadata=True) and isinstance(data, pa.Table | pa.RecordBatchReader)
+    ):
+        return found, batches
+    schema = without_views_schema(schema)
+    return schema, _cast(batches, schema)
+
+
+def plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches with plain layouts for views."""
+    found = without_views_schema(schema)
+    return found, iter(batches) if found is schema else map(_plain, batches)
+
+
+def _plain(batch: Any) -> Any:
+    return without_views(batch) if isinstance(batch, pa.RecordBatch) else batch
+
+
+def table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
+    """As :func:`stream`, all rows at once."""
+    found, batches = stream(data, schema)
+    return pa.Table.from_batches(batches, schema=found)
+
+
+def _is(data: Any, package: str, name: str) -> bool:
+    return any(c.__module__.split(".")[0] == package and c.__name__ == name for c in type(data).__mro__)
+
+
+def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise WrongTypeError(f"Expected RecordBatch, got {type(batch)}")
+        if batch.schema != schema:
+            try:
+                yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+                continue
+            except (pa.ArrowInvalid, ValueError) as e:
+                raise RowsDoNotFitError(f"a batch has a schema that does not match the expected schema: {e}") from e
+        yield batch
+
+
+def numbers(given: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
+    """Places of rows, or row ids, as an array.  Raises ``InvalidArgumentError`` for what is no whole number."""
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        given = given.to_numpy(zero_copy_only=False) if isinstance(given, pa.Array) else given.to_numpy()
+    found = np.asarray(list(given) if isinstance(given, range) else given)
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        raise InvalidArgumentError("rows are asked for by whole numbers", help="pass a list or array of integers")
+    return found.astype(kind)

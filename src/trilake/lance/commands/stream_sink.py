@@ -1,0 +1,166 @@
+"""A batch of a stream becomes one version of a dataset, once, whoever dies when.
+
+A manifest has no room for the name of a batch, so a batch is claimed before it is committed: a small file, written by
+``put_if_absent``, holds the transaction that stands for the batch, and no other transaction ever will::
+
+    fragments --> claim _streams/<query>/<batch>.txn --won---> commit that transaction
+                                                     --lost--> the one in the claim: is it a version?
+                                                                 yes: done      no: commit that one
+
+A version says which transaction made it, so a claim whose commit is in doubt is looked up among the versions since.
+Fragments of an attempt that lost its claim are named by nobody; a clean-up removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trilake.errors import ObjectExistsError, SchemaMismatchError
+from trilake.lance.commands.write import WritePlan
+from trilake.lance.commands.writing import Target
+from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.stream import LanceStreamError
+from trilake.lance.versions.transaction import Transaction
+from trilake.lance.versions.versions import Listing, list_versions
+from trilake.storage.base import Store
+
+FOLDER = "_streams"
+#: Claims of so many batches are kept; Spark repeats the last one only.
+_KEPT = 200
+
+
+@dataclass(frozen=True)
+class LanceBatch:
+    """A batch of a query: ``query_id`` is the same for all runs on one checkpoint."""
+
+    query_id: str
+    batch: int
+
+    @property
+    def key(self) -> str:
+        """Where its claim is."""
+        return f"{FOLDER}/{self.query_id}/{self.batch:020d}.txn"
+
+
+class _DoneError(LanceStreamError):
+    """The transaction is a version already; never leaves this module."""
+
+
+def commit_batch(
+    store: Store,
+    plan: WritePlan,
+    target: Target,
+    batch: LanceBatch,
+    fragments: Iterable[Fragment],
+    runtime: Runtime | None = None,
+) -> int | None:
+    """Make the fragments of a batch a version, unless the batch is one; the version that has it, ``None`` where an
+    append had no rows.
+
+    Raises ``ConflictError``, ``UnknownOutcomeError``, or ``LanceStreamError`` where clean-up removed the versions that
+    would say whether the batch is committed.
+    """
+    runtime, fragments = runtime or Runtime(), tuple(fragments)
+    operation: op.Operation = op.Overwrite(fragments, target.schema)
+    if plan.mode == "append" and plan.base is not None:
+        if not fragments:
+            return None
+        operation = op.Append(fragments)
+    begun = transaction.begin(0 if plan.base is None else plan.base.version, operation, runtime)
+    claimed = _claim(store, batch, begun)
+    if batch.batch >= _KEPT:
+        store.delete([LanceBatch(batch.query_id, batch.batch - _KEPT).key])
+    replaces = plan.mode != "append"
+    listing = list_versions(store)
+    if claimed is not begun or (listing.versions and claimed.read_version == 0):
+        found = _committed(store, listing, claimed)
+        if found is not None:
+            return found
+    if claimed.read_version == 0 and listing.versions and not replaces:
+        claimed = _appended(store, claimed, listing)
+    create = claimed.read_version == 0 and not replaces
+    try:
+        return transaction.commit(
+            store, claimed, runtime, create=create, check=lambda newest: _check(store, claimed, newest)
+        ).version
+    except _DoneError:
+        return _committed(store, list_versions(store), claimed)
+    except DatasetExistsError as e:
+        found = _committed(store, list_versions(store), claimed)
+        if found is not None:
+            return found
+        raise CommitConflictError(
+            "another writer created the dataset meanwhile", help="start the query again", file=store.uri
+        ) from e
+
+
+def _claim(store: Store, batch: LanceBatch, mine: Transaction) -> Transaction:
+    """The transaction that stands for the batch: ``mine``, unless another was faster."""
+    try:
+        store.put_if_absent(batch.key, transaction.serialise(mine))
+    except ObjectExistsError:
+        found = transaction.parse(store.read(batch.key).to_pybytes(), file=batch.key)
+        return mine if found.uuid == mine.uuid else found
+    return mine
+
+
+def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | None:
+    """The version that a transaction made, ``None`` where it made none.
+
+    Raises ``LanceStreamError`` where versions are gone that could be it.
+    """
+    missing = []
+    for version in range(claimed.read_version + 1, listing.latest + 1):
+        if version not in listing.versions:
+            missing.append(version)
+            continue
+        manifest = transaction.load(store, version, listing)
+        if manifest.transaction_file.endswith(f"-{claimed.uuid}.txn"):
+            return version
+        if _names(manifest) & _files(claimed):
+            return version  # a later version, which still has the batch's files
+    if missing:
+        raise LanceStreamError(
+            f"whether the batch was committed cannot be said: versions {missing[:5]} were cleaned up",
+            help="look for the batch's rows; then start the query from scratch with a new checkpoint, or let it go on"
+            f" by removing its folder below {FOLDER}",
+            file=store.uri,
+        )
+    return None
+
+
+def _names(manifest: Manifest) -> set[str]:
+    return {file.path for fragment in manifest.fragments for file in fragment.files}
+
+
+def _files(claimed: Transaction) -> set[str]:
+    operation = claimed.operation
+    if not isinstance(operation, op.Append | op.Overwrite):
+        return set()
+    return {file.path for fragment in operation.fragments for file in fragment.files}
+
+
+def _check(store: Store, claimed: Transaction, newest: Manifest) -> None:
+    """Before each attempt: another process of the query may have committed the claim."""
+    if newest.version > claimed.read_version and _committed(store, list_versions(store), claimed) is not None:
+        raise _DoneError("the batch is committed")
+
+
+def _appended(store: Store, claimed: Transaction, listing: Listing) -> Transaction:
+    """A first batch, which was to make the dataset, as an append to the one that another query made meanwhile."""
+    assert isinstance(claimed.operation, op.Overwrite)
+    newest = transaction.load(store, listing.latest, listing)
+    if newest.schema.field_ids != claimed.operation.schema.field_ids or newest.schema.differences(
+        claimed.operation.schema, nullability=False
+    ):
+        raise SchemaMismatchError(
+            "another writer made the dataset while the first batch was written, and made it with other columns",
+            help="use another folder",
+            file=store.uri,
+        )
+    return Transaction(listing.latest, claimed.uuid, op.Append(claimed.operation.fragments))

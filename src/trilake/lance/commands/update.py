@@ -1,0 +1,148 @@
+"""Update: rows that match a condition move, with their new values, to new fragments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.expr import Expression, evaluate_all, parse_expression
+from trilake.expr.terms.duckdb_sql import Sql
+from trilake.lance.commands.delete import mark_all, replanned
+from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
+from trilake.lance.scan.scan import one_array
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.scan.sql_text import as_spark
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import Fragment
+from trilake.table import FilterLike
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """The version after an update, and how many rows it changed."""
+
+    snapshot: Snapshot
+    num_rows_updated: int
+
+
+def update(
+    snapshot: Snapshot,
+    updates: Mapping[str, str],
+    where: FilterLike | None = None,
+    *,
+    options: WriteOptions | None = None,
+    runtime: Runtime | None = None,
+) -> UpdateResult:
+    """Set columns to SQL expressions in the rows for which ``where`` is true.
+
+    Expressions see the row as it was.  An update that loses against another writer is planned again on the newest
+    version.
+
+    Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``, ``ConflictError`` or
+    ``WriteFailedError``.
+    """
+    runtime = runtime or Runtime()
+    expressions = bind(snapshot.schema, updates)
+    written: list[Fragment] = []
+    count = 0
+
+    def plan(current: Snapshot) -> op.Operation:
+        nonlocal written, count
+        discard(snapshot.store, written)
+        found: dict[int, list[Rows]] = {}
+        target = Target(current.manifest.schema, nulls=(options or WriteOptions()).nulls)
+        rows = changed_rows(current, updates, where, found)
+        written = write_fragments(current.store, rows, target, options, runtime)
+        offsets = {id: np.concatenate(parts) for id, parts in found.items()}
+        count = sum(map(len, offsets.values()))
+        updated, removed = mark_all(current, offsets, runtime)
+        return op.Update(removed, updated, tuple(written))
+
+    if not expressions:
+        raise InvalidArgumentError("there is no column to update", help='pass {"column": "expression"}')
+    try:
+        return UpdateResult(replanned(snapshot, plan, runtime), count)
+    except UnknownOutcomeError:
+        raise  # the files may be those of a version
+    except TrilakeError:
+        discard(snapshot.store, written)
+        raise
+
+
+def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]:
+    """The expressions of an update, of the types of their columns."""
+    found = {}
+    for name, text in updates.items():
+        if name not in schema.names:
+            raise InvalidArgumentError(
+                f"there is no column {name!r}", help=f"there are {', '.join(schema.names)}", column=name
+            )
+        if not isinstance(text, str):
+            raise InvalidArgumentError(
+                f"the value of {name!r} is a {type(text).__name__}", help='pass SQL text, such as "a + 1" or "\'x\'"'
+            )
+        kind = schema.field(name).type
+        if _is_list(kind) and text.strip()[:1] == "[":
+            found[name] = _vector(text, kind)
+        else:
+            found[name] = parse_expression(as_spark(text), schema)
+    return found
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _vector(text: str, kind: pa.DataType) -> Expression:
+    """A list that is written out, ``[1.0, 2.0]``: SQL of this kind has none.  Raises ``InvalidArgumentError``."""
+    try:
+        value = pa.scalar(json.loads(text), kind)
+    except (ValueError, TypeError, RecursionError, pa.ArrowException) as e:
+        raise InvalidArgumentError(f"{text} is no {kind}: {e}", help='write a list as "[1.0, 2.0]"') from e
+    return Expression(text, kind, (), Sql("NULL", "NULL"), value)
+
+
+def computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> pa.Array:
+    """The values of an expression as a column stores them.  Raises ``SchemaMismatchError`` where they do not fit."""
+    array = one_array(values)
+    target = one.type
+    if array.type == target:
+        return array
+    try:
+        if pa.types.is_dictionary(target):
+            return array.cast(target.value_type).dictionary_encode().cast(target)
+        return array.cast(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise SchemaMismatchError(
+            f"{expression.text} is of type {array.type} and cannot be stored as {target}: {e}", column=one.name
+        ) from e
+
+
+def changed_rows(
+    snapshot: Snapshot,
+    updates: Mapping[str, str],
+    where: FilterLike | None,
+    found: dict[int, list[Rows]],
+    readers: Sequence[FragmentReader] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The matching rows with their new values; their offsets go into ``found``, by fragment id."""
+    expressions = bind(snapshot.schema, updates)
+    plan = snapshot.plan(None, where, with_row_id=True)
+    for batch in snapshot.scan(plan, readers):
+        ids = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
+        found.setdefault(int(ids[0] >> np.uint64(32)), []).append((ids & np.uint64(0xFFFFFFFF)).astype(np.int64))
+        rows = pa.Table.from_batches([batch]).drop_columns([ROW_ID])
+        values = dict(zip(expressions, evaluate_all(list(expressions.values()), rows)))
+        arrays = [
+            computed(expressions[f.name], values[f.name], f) if f.name in values else batch.column(i)
+            for i, f in enumerate(rows.schema)
+        ]
+        fields = [f.with_nullable(True) for f in rows.schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

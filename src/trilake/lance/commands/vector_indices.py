@@ -1,0 +1,347 @@
+"""Making a vector index: learned from a sample, then every vector becomes codes in its partition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import FrozenBitMap
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands.delete import replanned
+from trilake.lance.file.errors import IndexExistsError, UnsupportedIndexError, WrongTypeError
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.index import ivf_pq
+from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
+from trilake.lance.scan.scan import one_array
+from trilake.lance.scan.search import metric_name, storage, vector_type, vectors_of
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import IndexMetadata
+
+#: Vectors of the sample for each partition, and at least: as many for each of 256 words.
+SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16
+#: Rows that are encoded at once.
+_CHUNK = 1 << 16
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class VectorIndexPlan:
+    """An index that is to be made, checked against the dataset.
+
+    Parameters
+    ----------
+    column, name: of the index.
+    metric: ``l2``, ``cosine`` or ``dot``.
+    size: numbers of a vector.
+    partitions, pieces: of the index.
+    replace: whether an index of the name may be replaced.
+    centroids, words: where they are given, and not learned.
+    seed: of the random choices.
+    """
+
+    column: str
+    name: str
+    metric: str
+    size: int
+    partitions: int
+    pieces: int
+    replace: bool = False
+    centroids: Floats | None = None
+    words: Floats | None = None
+    seed: int = 0
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise ``IndexExistsError`` where an index of the name is there and must not be replaced."""
+        if not self.replace and any(i.name == self.name for i in snapshot.manifest.indices):
+            raise IndexExistsError(f"there is an index {self.name!r} already", help="pass replace=True")
+
+    def sample_size(self, rows: int) -> int:
+        """Number of vectors to learn from, of so many."""
+        return min(rows, max(SAMPLE_RATE * self.partitions, SAMPLE_LEAST))
+
+    def checked_sample(self, vectors: Floats, least: int | None = None) -> Floats:
+        """The vectors of a sample that an index can hold.  Raises ``InvalidArgumentError`` where they are too few."""
+        found = vectors[np.isfinite(vectors).all(axis=1)]
+        if len(found) < (self.partitions if least is None else least):
+            raise InvalidArgumentError(
+                f"{len(found)} vectors cannot be cut into {self.partitions} partitions",
+                help="choose fewer",
+                column=self.column,
+            )
+        return found
+
+
+def plan_index(
+    snapshot: Snapshot,
+    column: str | Sequence[str],
+    index_type: str = "IVF_PQ",
+    name: str | None = None,
+    metric: str = "L2",
+    *,
+    replace: bool = False,
+    num_partitions: int | None = None,
+    num_sub_vectors: int | None = None,
+    ivf_centroids: Any = None,
+    pq_codebook: Any = None,
+    seed: int = 0,
+) -> VectorIndexPlan:
+    """Check what :func:`create_vector_index` is asked for; parameters and errors are its own."""
+    names = [column] if isinstance(column, str) else list(column)
+    if len(names) != 1:
+        raise UnsupportedIndexError(f"an index of {len(names)} columns cannot be made", help="name one column")
+    size = vector_type(snapshot, names[0]).list_size
+    chosen = metric_name(metric) or "l2"
+    if index_type.upper() != "IVF_PQ":
+        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="vector indices are IVF_PQ")
+    if num_partitions is None or num_sub_vectors is None:
+        raise InvalidArgumentError("num_partitions and num_sub_vectors are required for IVF_PQ")
+    if isinstance(num_partitions, float):
+        num_partitions = int(num_partitions)
+    for what, value in (("num_partitions", num_partitions), ("num_sub_vectors", num_sub_vectors)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise WrongTypeError(f"{what} must be int, got {type(value)}")
+    if num_partitions < 1:
+        raise InvalidArgumentError(f"num_partitions is {num_partitions}", help="it must be above 0")
+    ivf_pq.check(chosen, size, num_sub_vectors)
+    centroids = None if ivf_centroids is None else _centroids(ivf_centroids, num_partitions, size)
+    words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size)
+    return VectorIndexPlan(
+        names[0],
+        name or f"{names[0]}_idx",
+        chosen,
+        size,
+        int(num_partitions),
+        int(num_sub_vectors),
+        replace,
+        centroids,
+        words,
+        seed,
+    )
+
+
+def create_vector_index(
+    snapshot: Snapshot,
+    column: str | Sequence[str],
+    index_type: str = "IVF_PQ",
+    name: str | None = None,
+    metric: str = "L2",
+    *,
+    replace: bool = False,
+    num_partitions: int | None = None,
+    num_sub_vectors: int | None = None,
+    ivf_centroids: Any = None,
+    pq_codebook: Any = None,
+    seed: int = 0,
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """Index the live rows of a column of vectors, and return the version that has the index.
+
+    Parameters
+    ----------
+    index_type: ``IVF_PQ``.
+    metric: ``L2``, ``cosine`` or ``dot``.
+    replace: whether an index of the name may be replaced.
+    num_partitions, num_sub_vectors: of the index; the latter divides the dimension.
+    ivf_centroids: partitions x dimension, as an array or a column of vectors; learned where they are not given.
+    pq_codebook: sub-vectors x 256 x numbers of one, as an array; learned where it is not given.
+    seed: of the random choices, so that an index can be made again.
+
+    Vectors with NaN or infinity are left out.  Raises ``InvalidArgumentError``; its subclasses ``UnknownColumnError``,
+    ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError`` say what is wrong.
+    """
+    runtime = runtime or Runtime()
+    what = plan_index(
+        snapshot,
+        column,
+        index_type,
+        name,
+        metric,
+        replace=replace,
+        num_partitions=num_partitions,
+        num_sub_vectors=num_sub_vectors,
+        ivf_centroids=ivf_centroids,
+        pq_codebook=pq_codebook,
+        seed=seed,
+    )
+
+    def plan(current: Snapshot) -> op.Operation:
+        what.check(current)
+        rng = np.random.default_rng(what.seed)
+        model = learned(what, sample(current, what, rng), rng)
+        return op.CreateIndex(
+            (write_index(current, what.column, what.name, model, encoded(current, what.column, model), runtime),)
+        )
+
+    return replanned(snapshot, plan, runtime)
+
+
+def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator) -> ivf_pq.Model:
+    """Centroids and words from a sample, as far as they are not given."""
+    if what.centroids is None and what.words is None:
+        return ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric)
+    centroids = what.centroids
+    if centroids is None:
+        centroids = ivf_pq.kmeans(vectors, what.partitions, rng, metric=what.metric)
+    words = what.words
+    if words is None:
+        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, what.metric)]
+        words = ivf_pq.train_words(residuals, what.pieces, rng)
+    return ivf_pq.Model(what.metric, centroids, words)
+
+
+def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:
+    """Vectors to learn from, chosen at random."""
+    return what.checked_sample(sample_part(snapshot, what, _chosen(snapshot, what, rng)))
+
+
+def _chosen(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    total = snapshot.count()
+    if not total:
+        return np.empty(0, np.int64)
+    ranks: npt.NDArray[np.int64] = np.sort(rng.choice(total, what.sample_size(total), replace=False))
+    return ranks
+
+
+def sample_ranks(snapshot: Snapshot, what: VectorIndexPlan) -> npt.NDArray[np.int64]:
+    """The ranks of the rows to learn from: the same wherever they are asked for."""
+    return _chosen(snapshot, what, np.random.default_rng(what.seed))
+
+
+def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np.int64]) -> Floats:
+    """The vectors at some ranks."""
+    if not len(ranks):
+        return np.zeros((0, what.size), np.float32)
+    table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
+    return vectors_of(storage(one_array(table.column(0))), what.size)
+
+
+#: Rows of an index: partition, codes and row id of each.
+Encoded = tuple[npt.NDArray[np.int32], ivf_pq.Codes, ivf_pq.RowIds]
+
+
+def encoded(
+    snapshot: Snapshot, column: str, model: ivf_pq.Model, readers: Iterable[FragmentReader] | None = None
+) -> Encoded:
+    """The live rows of some fragments, or of all, as an index has them; vectors with NaN or infinity are left out."""
+    partitions, codes, ids = [], [np.empty((0, len(model.words)), np.uint8)], [np.empty(0, np.uint64)]
+    for reader in snapshot.readers if readers is None else readers:
+        for start in range(0, reader.physical_rows, _CHUNK):
+            stop = min(start + _CHUNK, reader.physical_rows)
+            partition, code, id = encoded_rows(snapshot, column, model, reader, start, stop)
+            partitions.append(partition)
+            codes.append(code)
+            ids.append(id)
+    return np.concatenate([np.empty(0, np.int32), *partitions]), np.concatenate(codes), np.concatenate(ids)
+
+
+def encoded_rows(
+    snapshot: Snapshot, column: str, model: ivf_pq.Model, reader: FragmentReader, start: int, stop: int
+) -> Encoded:
+    """As :func:`encoded`, of a range of the rows of a fragment."""
+    projection = snapshot.view.stored(snapshot.view.schema.project([column]))
+    parts = [
+        vectors_of(storage(batch.column(0)), model.dimension) for batch in reader.read_batches(projection, start, stop)
+    ]
+    vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *parts])
+    keep = np.isfinite(vectors).all(axis=1)
+    live = reader.live_mask(start, stop)
+    if live is not None:
+        keep &= live
+    ids = row_ids(reader.fragment.id, np.flatnonzero(keep) + start)
+    return *ivf_pq.encode(model, vectors if keep.all() else vectors[keep]), ids
+
+
+def write_index(
+    snapshot: Snapshot, column: str, name: str, model: ivf_pq.Model, rows: Encoded, runtime: Runtime
+) -> IndexMetadata:
+    """Write an index of all rows of a version; the entry that makes it count."""
+    uuid = UUID(runtime.new_id())
+    version = snapshot.version
+    folder = f"_indices/{uuid}"
+    ivf_pq.write(snapshot.store, folder, model, *rows, name=name, column=column, dataset_version=version)
+    return index_entry(snapshot, uuid, column, name)
+
+
+def index_entry(snapshot: Snapshot, uuid: UUID, column: str, name: str) -> IndexMetadata:
+    """The entry of an index of all rows of a version."""
+    field = snapshot.view.schema.field(column)
+    covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
+    return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
+
+
+def extended(
+    snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex, runtime: Runtime
+) -> IndexMetadata:
+    """Write an index anew with the rows of fragments that it does not cover, and without those that are gone."""
+    uuid = UUID(runtime.new_id())
+    new = [r for r in snapshot.readers if r.fragment.id not in (index.fragment_bitmap or ())]
+    opened.write_with(
+        snapshot.store,
+        f"_indices/{uuid}",
+        move=lambda ids: (ids, snapshot.live_rows(ids)),
+        more=encoded(snapshot, column, opened.model, new),
+        dataset_version=snapshot.version,
+    )
+    return index_entry(snapshot, uuid, column, index.name)
+
+
+def _centroids(given: Any, partitions: int, size: int) -> Floats:
+    if isinstance(given, pa.Array):
+        given = vectors_of(storage(given), size)
+    found: Floats = np.asarray(given)
+    if found.dtype != np.float32:
+        raise WrongTypeError(f"IVF centroids must be float32, got {found.dtype}")
+    if found.shape != (partitions, size):
+        raise InvalidArgumentError(f"the centroids are of shape {found.shape}, not {(partitions, size)}")
+    return found
+
+
+def _words(given: Any, pieces: int, size: int) -> Floats:
+    if isinstance(given, pa.FixedShapeTensorArray):
+        given = given.to_numpy_ndarray()
+    found: Floats = np.asarray(given)
+    shape = (pieces, ivf_pq.WORDS, size // pieces)
+    if found.dtype != np.float32:
+        raise WrongTypeError(f"the codebook must be float32, got {found.dtype}")
+    if found.shape != shape:
+        raise InvalidArgumentError(f"the codebook is of shape {found.shape}, not {shape}")
+    return found
+
+
+def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator: Any = None) -> dict[str, Any]:
+    """What else may be said of an index, without what is only known elsewhere and changes nothing here.
+
+    ``metric_type`` is another name of ``metric``; ``num_bits``, of a code, are 8.  Raises ``InvalidArgumentError`` for
+    an unknown option or accelerator and for two metrics, and ``UnsupportedIndexError`` for OPQ and codes of other
+    sizes.
+    """
+    if isinstance(accelerator, str) and not re.fullmatch(r"cpu|mps|cuda(:\d+)?", accelerator):
+        raise InvalidArgumentError(
+            f"accelerator {accelerator!r} is unknown", help="accelerators are cuda and mps; training here needs none"
+        )
+    if options.get("use_opq"):
+        raise UnsupportedIndexError("OPQ is not supported", help="make the index without use_opq")
+    bits = options.get("num_bits", 8)
+    if isinstance(bits, bool) or not isinstance(bits, int | np.integer):
+        raise WrongTypeError(f"num_bits must be int, got {type(bits)}")
+    if bits != 8:
+        raise UnsupportedIndexError(f"codes of {bits} bits are not supported", help="make the index with num_bits=8")
+    other = options.get("metric_type", metric)
+    if metric_name(metric) not in ("l2", metric_name(other)):
+        raise InvalidArgumentError(f"two metrics are given, {metric!r} and {other!r}", help="pass metric alone")
+    known = {"seed", "pq_codebook"}
+    ignored = {"num_bits", "metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
+    unknown = set(options) - known - ignored
+    if unknown:
+        raise InvalidArgumentError(f"an index has no option {min(unknown)!r}")
+    return {"metric": other, **{name: value for name, value in options.items() if name in known}}

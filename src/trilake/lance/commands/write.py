@@ -1,0 +1,129 @@
+"""Write: rows that begin a dataset, are added to it, or take its place, as one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError, UnknownOutcomeError
+from trilake.lance.commands.writing import Progress, Target, WriteOptions, discard, write_fragments
+from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.versions import check_place, list_versions
+from trilake.storage.base import Store
+
+Mode = Literal["create", "append", "overwrite"]
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """A write that was begun: what rows become, and what they are committed on.
+
+    ``base`` is the version that is appended to or replaced, ``None`` where the write begins a dataset.
+    """
+
+    mode: Mode
+    base: Manifest | None
+    options: WriteOptions
+
+    def target(self, schema: pa.Schema) -> Target:
+        """Where rows of a schema go."""
+        if self.mode == "append" and self.base is not None:
+            return Target(self.base.schema, nulls=self.options.nulls)
+        return Target.new(schema, nulls=self.options.nulls)
+
+
+def plan_write(
+    store: Store, mode: Mode, options: WriteOptions | None = None, runtime: Runtime | None = None
+) -> WritePlan:
+    """Look at the dataset that is written to.
+
+    An append, or an overwrite, of a dataset that is not there begins it.
+
+    Raises ``TableExistsError`` where a dataset to be created is there, or the files of others,
+    ``UnsupportedProtocolError`` for one that must not be written to.
+    """
+    if mode not in ("create", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode is {mode!r}", help="it is create, append or overwrite")
+    listing = list_versions(store)
+    if listing.versions and mode == "create":
+        raise DatasetExistsError(
+            "there is a Lance dataset already",
+            help='pass mode="append" or mode="overwrite" to write into it',
+            file=store.uri,
+            version=listing.latest,
+        )
+    base = None
+    if not listing.versions:
+        check_place(store, now_ms=(runtime or Runtime()).clock_ns() // 10**6)
+    if listing.versions:
+        base = transaction.load(store, listing.latest, listing)
+        base.check_writable(store.uri)
+    return WritePlan(mode, base, options or WriteOptions())
+
+
+def commit_write(
+    store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment], runtime: Runtime | None = None
+) -> Snapshot:
+    """Make the fragments of a write a version of the dataset.
+
+    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``.
+    """
+    runtime = runtime or Runtime()
+    fragments = tuple(fragments)
+    read_version = 0 if plan.base is None else plan.base.version
+    operation: op.Operation
+    if plan.mode == "append" and plan.base is not None:
+        operation = op.Append(fragments)
+    else:
+        operation = op.Overwrite(fragments, target.schema)
+    begun = transaction.begin(read_version, operation, runtime)
+    try:
+        return Snapshot(
+            store, transaction.commit(store, begun, runtime, create=plan.mode != "overwrite" and not plan.base)
+        )
+    except UnknownOutcomeError:
+        raise  # the files may be those of a version
+    except TableExistsError as e:
+        if plan.mode == "create":
+            discard(store, fragments)
+            raise
+        raise CommitConflictError(
+            "another writer created the dataset meanwhile", help="write again", file=store.uri
+        ) from e
+    except TrilakeError:
+        discard(store, fragments)
+        raise
+
+
+def write(
+    store: Store,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    mode: Mode = "create",
+    options: WriteOptions | None = None,
+    *,
+    runtime: Runtime | None = None,
+    progress: Progress | None = None,
+) -> Snapshot:
+    """Write rows into the dataset at the root of ``store``, and return the version that has them.
+
+    Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or
+    ``UnknownOutcomeError``.  Of a write that fails nothing is ever visible.
+    """
+    plan = plan_write(store, mode, options, runtime)
+    target = plan.target(schema)
+    fragments = write_fragments(store, batches, target, plan.options, runtime, progress)
+    return commit_write(store, plan, target, fragments, runtime)
+
+
+def unassigned(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:
+    """Fragments without their ids, as new ones are committed."""
+    return tuple(replace(f, id=0) for f in fragments)

@@ -1,0 +1,327 @@
+"""Rows into data files: row groups of equal size, files of so many groups, one fragment a file.
+
+A file is closed behind the row group that reaches a limit, so files are as large as the limit or a little larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, WriteFailedError
+from trilake.lance.file import null_masks
+from trilake.lance.file.data_file_writer import DataFileWriter
+from trilake.lance.file.errors import RowsDoNotFitError
+from trilake.lance.file.extensions import storage_array
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.view import View
+from trilake.lance.scan.scan import one_batch
+from trilake.lance.versions.manifest import DataFile, Fragment
+from trilake.storage.base import Store
+
+NullPolicy = Literal["error", "mask", "zero"]
+
+_MAX_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows are laid out, and what becomes of nulls.
+
+    Parameters
+    ----------
+    max_rows_per_file: a file ends behind the row group that reaches it.
+    max_rows_per_group: rows of a row group; the last of a file may have fewer.
+    max_bytes_per_file: another limit of a file, in bytes.
+    nulls: for values that the format cannot hold as null: ``"error"`` refuses them, ``"mask"`` keeps them by a
+        companion column, ``"zero"`` writes what happens to be in their place.
+    """
+
+    max_rows_per_file: int = 1 << 20
+    max_rows_per_group: int = 1024
+    max_bytes_per_file: int = 90 << 30
+    nulls: NullPolicy = "error"
+
+    @property
+    def rows_per_group(self) -> int:
+        """Rows of a row group: no more than a file may have."""
+        return min(self.max_rows_per_group, self.max_rows_per_file)
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
+            if getattr(self, name) <= 0:
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)}", help="it must be above 0")
+        if self.max_rows_per_group > _MAX_ROWS:
+            raise InvalidArgumentError(f"a row group has {_MAX_ROWS} rows at most")
+        if self.nulls not in ("error", "mask", "zero"):
+            raise InvalidArgumentError(f"nulls is {self.nulls!r}", help='it is "error", "mask" or "zero"')
+
+
+class Progress(Protocol):
+    """Told of each fragment when it begins and when it is complete."""
+
+    def begin(self, fragment: Fragment) -> None: ...
+
+    def complete(self, fragment: Fragment) -> None: ...
+
+
+class Target:
+    """The columns that rows are written into.
+
+    Parameters
+    ----------
+    schema: as it is stored, with companions, and with the values of dictionaries that are there already.
+    nulls: for columns without companions.
+    folded: whether rows come without the companions; else those are columns like others.
+    extend: whether dictionaries may get more values: those of a new dataset may.
+    """
+
+    def __init__(
+        self, schema: LanceSchema, *, nulls: NullPolicy = "error", extend: bool = False, folded: bool = True
+    ) -> None:
+        self.view = View(schema, folded)
+        #: The stored schema, with all dictionary values of what was written so far.
+        self.schema = schema
+        self.extend = extend
+        self._zero = nulls == "zero"
+
+    @classmethod
+    def new(cls, schema: pa.Schema, *, nulls: NullPolicy = "error", first_id: int = 0) -> Target:
+        """The target of rows that begin a dataset, or whose columns are new in one.  Raises as a write does."""
+        stored = companion_schema(schema) if nulls == "mask" else schema
+        return cls(LanceSchema.from_arrow(stored, first_id), nulls=nulls, extend=True)
+
+    def runs(self) -> list[LanceSchema]:
+        """The columns by runs of ids without a gap: readers of old want the ids of one file to be such a run."""
+        found: list[list[Field]] = []
+        for field in self.schema.fields:
+            if found and [*found[-1][-1].walk()][-1].id + 1 == field.id:
+                found[-1].append(field)
+            else:
+                found.append([field])
+        return [LanceSchema(tuple(run), self.schema.metadata, self.schema.dictionaries) for run in found]
+
+    def wrote(self, dictionaries: Mapping[int, pa.Array]) -> None:
+        """Keep the dictionaries that a file has used: the next one goes on with them."""
+        self.schema = self.schema.with_dictionaries({**self.schema.dictionaries, **dictionaries})
+
+    def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch in the columns and types of the target.  Raises ``SchemaMismatchError``."""
+        return self._stored(self.conform(batch))
+
+    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch in the columns and types that users see, matched by name."""
+        wanted = self.view.schema.storage_schema
+        arrays = []
+        names = batch.schema.names
+        extra = [n for n in names if n not in wanted.names]
+        missing = [n for n in wanted.names if n not in names]
+        if extra or missing or len(set(names)) < len(names):
+            what = [f"no column {n}" for n in missing] + [f"a column {n} that the dataset does not have" for n in extra]
+            raise RowsDoNotFitError(
+                f"the rows have {' and '.join(what) or 'two columns of one name'}",
+                help="select and name the columns as the dataset has them",
+            )
+        for one in wanted:
+            array = storage_array(batch.column(names.index(one.name)))
+            arrays.append(self._converted(array, one))
+        return pa.RecordBatch.from_arrays(arrays, schema=_open(wanted))
+
+    def blank(self, rows: int) -> pa.RecordBatch:
+        """Rows of which nobody reads the values, as they are stored."""
+        wanted = _open(self.view.schema.storage_schema)
+        batch = pa.RecordBatch.from_arrays([_blank(f.type, rows) for f in wanted], schema=wanted)
+        return (
+            null_masks.unfold(self.conform(batch), self.view.whole, "zero") if self.view.folded else self.conform(batch)
+        )
+
+    def _converted(self, array: pa.Array, one: pa.Field) -> pa.Array:
+        if array.type == one.type:
+            return array
+        try:
+            if pa.types.is_dictionary(one.type) and not pa.types.is_dictionary(array.type):
+                array = array.cast(one.type.value_type).dictionary_encode()
+            return array.cast(one.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
+            raise RowsDoNotFitError(
+                f"a value of {array.type} does not fit {one.type}: {e}", help="cast the column", column=one.name
+            ) from e
+
+    def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.view.folded:
+            return batch
+        return null_masks.unfold(batch, self.view.whole, "zero" if self._zero else "error")
+
+
+def _blank(kind: pa.DataType, rows: int) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        keys = pa.nulls(rows, kind.index_type)
+        return pa.DictionaryArray.from_arrays(keys, pa.array([], kind.value_type))
+    return pa.nulls(rows, kind)
+
+
+def companion_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with a companion for each column whose nulls the format would lose."""
+    return null_masks.masked_schema(schema)
+
+
+def _open(schema: pa.Schema) -> pa.Schema:
+    """The schema with all columns nullable: what may not be null is for the policy of nulls to say."""
+    return pa.schema([f.with_nullable(True) for f in schema])
+
+
+# --- row groups ------------------------------------------------------------------------------------------------------
+
+
+def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows as batches of so many each; the last may have fewer.
+
+    >>> import pyarrow as pa
+    >>> [b.num_rows for b in regroup([pa.record_batch({"n": range(5)})] * 2, 4)]
+    [4, 4, 2]
+    """
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        at = 0
+        while batch.num_rows - at:
+            part = batch.slice(at, rows - count)
+            at += part.num_rows
+            count += part.num_rows
+            held.append(part)
+            if count == rows:
+                yield _joined(held)
+                held, count = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return held[0] if len(held) == 1 else one_batch(pa.Table.from_batches(held).unify_dictionaries())
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_fragments(
+    store: Store,
+    batches: Iterable[pa.RecordBatch],
+    target: Target,
+    options: WriteOptions | None = None,
+    runtime: Runtime | None = None,
+    progress: Progress | None = None,
+) -> list[Fragment]:
+    """Write rows into new data files, and return a fragment for each; no rows, no fragment.
+
+    Nothing of it is visible before it is committed.  Where the write fails, the files it left are removed.
+
+    Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
+    """
+    options, runtime = options or WriteOptions(), runtime or Runtime()
+    done: list[Fragment] = []
+    stored = (target.stored(b) for b in batches if b.num_rows)
+
+    def begin() -> _Files:
+        files = _Files(store, target, runtime)
+        if progress is not None:
+            progress.begin(files.fragment)
+        return files
+
+    try:
+        first = next(stored, None)
+        opened = None if first is None else begin()  # told of before rows are waited for
+        groups = regroup(chain(() if first is None else (first,), stored), options.rows_per_group)
+        group: pa.RecordBatch | None = None
+        while opened is not None:
+            with opened as files:
+                files.write(next(groups) if group is None else group)
+                # 2**31 rows is the format's own limit.
+                most = min(options.max_rows_per_file, _MAX_ROWS - options.max_rows_per_group)
+                while files.num_rows < most and files.size < options.max_bytes_per_file:
+                    more = next(groups, None)
+                    if more is None:
+                        break
+                    files.write(more)
+                done.append(files.fragment)
+                done[-1] = files.close()
+            if progress is not None:
+                progress.complete(done[-1])
+            group = next(groups, None)
+            opened = None if group is None else begin()
+    except BaseException as e:
+        discard(store, done)
+        if isinstance(e, StorageError):
+            raise WriteFailedError(f"the rows could not be written: {e.message}", file=store.uri) from e
+        raise
+    return done
+
+
+class _Files:
+    """The data files of one new fragment: one for each run of the columns' ids."""
+
+    def __init__(self, store: Store, target: Target, runtime: Runtime) -> None:
+        self._target = target
+        self._runs = target.runs()
+        self.fragment = Fragment(0, tuple(DataFile(f"{runtime.new_id()}.lance", r.field_ids) for r in self._runs))
+        self._writers: list[DataFileWriter] = []
+        for entry, schema in zip(self.fragment.files, self._runs):
+            self._writers.append(DataFileWriter(store, entry.key, schema, extend_dictionaries=target.extend))
+
+    @property
+    def num_rows(self) -> int:
+        return self._writers[0].num_rows
+
+    @property
+    def size(self) -> int:
+        return sum(writer.size for writer in self._writers)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if len(self._writers) == 1:
+            self._writers[0].write(batch)
+            return
+        for writer, schema in zip(self._writers, self._runs):
+            writer.write(batch.select(schema.names))
+
+    def close(self) -> Fragment:
+        """Publish the files.  Raises ``StorageError``."""
+        entries = []
+        for writer, entry in zip(self._writers, self.fragment.files):
+            _, fields = writer.close()
+            entries.append(replace(entry, fields=tuple(fields)))
+            self._target.wrote(writer.dictionaries)
+        return replace(self.fragment, files=tuple(entries), physical_rows=self.num_rows)
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            for writer in self._writers:
+                writer.discard()
+
+
+def write_columns(
+    store: Store, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, check: Callable[[int], None]
+) -> DataFile:
+    """Write columns for rows that are there: one file, whose row groups are the batches, which are as they are stored.
+
+    ``check`` is called with the number of rows before the file is published, and raises where that is wrong.
+    """
+    with _Files(store, target, runtime) as files:
+        for batch in batches:
+            files.write(batch)
+        check(files.num_rows)
+        return files.close().files[0]
+
+
+def discard(store: Store, fragments: Iterable[Fragment]) -> None:
+    """Remove the data files of fragments that no version names."""
+    keys = [f.key for fragment in fragments for f in fragment.files]
+    with suppress(TrilakeError, OSError):  # why the write failed is the error to show; a clean-up removes the rest
+        store.delete(keys)

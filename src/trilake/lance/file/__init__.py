@@ -1,0 +1,1 @@
+"""Data files: types, schemas, pages, what is written and read of them."""

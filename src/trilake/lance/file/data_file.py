@@ -1,0 +1,328 @@
+"""``DataFile``: some columns of a fragment, read by batch or by row.
+
+A file that is on this machine is mapped and its pages are used where they lie.  Of an object in a store only ranges are
+fetched: the end with the footer when it is opened, then for each batch or take the pages that are asked for, in as few
+requests as the store makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
+from trilake.lance.file import extensions, framing
+from trilake.lance.file.decode import MAX_UNBACKED, Decoder, flat_array
+from trilake.lance.file.decode_take import Slots, take
+from trilake.lance.file.dictionaries import read_dictionaries
+from trilake.lance.file.framing import FOOTER, LENGTH
+from trilake.lance.file.pages import Int64s, PageTable
+from trilake.lance.file.pages_source import MappedSource, Pieces, RangedSource, Source, together
+from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.statistics import read_statistics
+from trilake.lance.file.types import PageKind
+from trilake.lance.proto import format_pb2
+from trilake.storage.base import Store
+
+#: Bytes of an object's end that are fetched first; footer, metadata and page table of most files fit.
+TAIL = 64 << 10
+#: Before the offsets of strings lie the strings: so many bytes are fetched with them unseen, at most.
+MAX_GUESS = 64 << 20
+
+_M = TypeVar("_M")
+
+
+class DataFile:
+    """An open data file; see :meth:`open`.
+
+    Instances are immutable and can be shared between threads.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schema: LanceSchema,
+        metadata: format_pb2.Metadata,
+        batch_offsets: Int64s,
+        pages: PageTable,
+    ) -> None:
+        self._source = source
+        self._metadata = metadata
+        self._pages = pages
+        #: The columns that the file has, with the ids they are asked for by.
+        self.schema = schema
+        #: Rows before each batch, and all of them at the end; int64, one more than there are batches.
+        self.batch_offsets = batch_offsets
+        self._bounds: list[int] = batch_offsets.tolist()
+        self._decoder = Decoder(source, pages, dict(schema.dictionaries))
+        self._ends: Int64s | None = None
+        self._last: tuple[LanceSchema | Sequence[int] | None, LanceSchema] = None, schema
+
+    @classmethod
+    def open(
+        cls, store: Store, key: str, schema: LanceSchema | None = None, field_ids: Sequence[int] | None = None
+    ) -> DataFile:
+        """Open a data file.
+
+        Parameters
+        ----------
+        store, key: where it is.
+        schema: of the dataset, with its dictionaries; ``None`` for the schema in the file itself.
+        field_ids: of the fields in the file, as the fragment says; ``None`` for all of the schema.
+
+        Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for files of the second
+        format.
+        """
+        source = open_source(store, key)
+        tail = source.read(max(source.size - FOOTER.size, 0), min(source.size, FOOTER.size)).to_pybytes()
+        position = framing.parse_footer(tail, source.size, file=source.file, damaged=CorruptFileError)
+        metadata = read_message(source, position, format_pb2.Metadata)
+        if schema is None:
+            if not metadata.manifest_position:
+                raise CorruptFileError("the file does not hold its schema", file=source.file)
+            manifest = read_message(source, metadata.manifest_position, format_pb2.Manifest)
+            schema = LanceSchema.from_proto(
+                manifest.fields, dict(manifest.metadata), damaged=CorruptFileError, file=source.file
+            )
+            schema = schema.with_dictionaries(read_dictionaries(schema, source))
+        ids = tuple(schema.field_ids if field_ids is None else field_ids)
+        offsets = _batch_offsets(metadata, source)
+        pages = _page_table(source, metadata.page_table_position, ids, len(offsets) - 1)
+        return cls(source, schema.project_ids(ids), metadata, offsets, pages)
+
+    # --- what is in it ---
+
+    @property
+    def file(self) -> str:
+        """Name of the file, as errors give it."""
+        return self._source.file
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._source.size
+
+    @property
+    def num_rows(self) -> int:
+        """Rows, deleted ones included."""
+        return self._bounds[-1]
+
+    @property
+    def num_batches(self) -> int:
+        """Batches, which other data files of the fragment have too."""
+        return len(self._bounds) - 1
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """Ids of the fields that it has pages for, or that are above those."""
+        return self.schema.field_ids
+
+    def statistics(self) -> pa.Table | None:
+        """What the writer noted of each batch; ``None`` if nothing.
+
+        One row a batch.  Columns are named by field id, ``"3"``; each is a struct of ``null_count`` (int64),
+        ``min_value`` and ``max_value`` (of the field's type, null where unknown).  These are the writer's words:
+        :func:`trilake.lance.file.statistics.trusted` says what may be concluded from them.  Raises
+        ``CorruptFileError``.
+        """
+        return read_statistics(self._source, self._metadata.statistics, self.num_batches)
+
+    # --- reading ---
+
+    def projection(self, columns: LanceSchema | Sequence[int] | None) -> LanceSchema:
+        """The columns of the file among those asked for; fields that it does not have are left out."""
+        if columns is None:
+            return self.schema
+        asked, found = self._last
+        if asked is columns:  # by identity: that is how batch after batch is asked for
+            return found
+        found = self._project(columns)
+        self._last = columns, found
+        return found
+
+    def _project(self, columns: LanceSchema | Sequence[int]) -> LanceSchema:
+        if isinstance(columns, LanceSchema):
+            kept = [_common(f, self.schema) for f in columns.fields]
+            return LanceSchema(tuple(f for f in kept if f is not None), columns.metadata)
+        return self.schema.project_ids(columns)
+
+    def read_batch(
+        self, batch: int, columns: LanceSchema | Sequence[int] | None = None, rows: slice | None = None
+    ) -> pa.RecordBatch:
+        """The rows of one batch.
+
+        Parameters
+        ----------
+        batch: from 0 to ``num_batches - 1``.
+        columns: a projected schema, or field ids; ``None`` for all columns of the file.
+        rows: of the batch, without a step; ``None`` for all.
+
+        Columns that the file does not have are left out.  Raises ``CorruptFileError``.
+        """
+        if not 0 <= batch < self.num_batches:
+            raise InvalidArgumentError(f"the file has {self.num_batches} batches, not {batch + 1}", file=self.file)
+        total = self._bounds[batch + 1] - self._bounds[batch]
+        start, stop, step = (rows or slice(None)).indices(total)
+        if step != 1:
+            raise InvalidArgumentError("rows are read without a step", file=self.file)
+        count = max(stop - start, 0)
+        schema = self.projection(columns)
+        for field in schema.fields:
+            self._decoder.check(field)
+        decoder = self._decoder
+        if not isinstance(self._source, MappedSource):
+            decoder = decoder.with_source(self._source.window(self._ranges(schema, batch, start, count, total)))
+        arrays = [decoder.column(field, batch, start, count, total) for field in schema.fields]
+        return _batch(arrays, schema, count)
+
+    def read_flat(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
+        """The rows of the batches ``first`` to ``last - 1`` as one batch, whose pages are gathered at once.
+
+        ``None`` unless all columns are of fixed width, which is what pages can be put together of.  Raises
+        ``CorruptFileError``.
+        """
+        schema = self.projection(columns)
+        if not schema.fields or any(f.layout.kind is not PageKind.FIXED for f in schema.fields):
+            return None
+        totals: Int64s = np.diff(self.batch_offsets[first : last + 1])
+        requests = []
+        for field in schema.fields:
+            self._decoder.check(field)
+            positions, lengths = (part[first:last] for part in self._pages.field(field.id))
+            wrong = np.flatnonzero(lengths != totals)
+            if len(wrong):
+                i = int(wrong[0])
+                message = f"a page has {lengths[i]} values, not {totals[i]}"
+                raise self._decoder.fail(message, field, first + i)
+            requests.append(Pieces(positions, totals * (field.layout.bits // 8)))
+        count = int(totals.sum())
+        found = map(pa.py_buffer, self._source.gather_all(requests))
+        arrays = [flat_array(field, data, count) for field, data in zip(schema.fields, found)]
+        return _batch(arrays, schema, count)
+
+    def take(
+        self, rows: npt.NDArray[np.int64] | Sequence[int], columns: LanceSchema | Sequence[int] | None = None
+    ) -> pa.Table:
+        """Some rows, in the order they are asked for; a row may be asked for more than once.
+
+        ``rows`` count from the beginning of the file, deleted ones included.  Only pages of these rows are touched,
+        and only their bytes are read.  Raises ``InvalidArgumentError`` for rows that the file does not have, and
+        ``CorruptFileError``.
+        """
+        asked = np.asarray(rows, np.int64)
+        schema = self.projection(columns)
+        if len(asked) and (asked.min() < 0 or asked.max() >= self.num_rows):
+            raise InvalidArgumentError(
+                f"the file has {self.num_rows} rows; asked for were {asked.min()} to {asked.max()}", file=self.file
+            )
+        order: Int64s | None = None
+        if len(asked) > 1 and not (np.diff(asked) > 0).all():
+            asked, order = np.unique(asked, return_inverse=True)
+        batch = np.searchsorted(self.batch_offsets, asked, "right") - 1
+        slots = Slots(batch, asked - self.batch_offsets[batch])
+        for field in schema.fields:
+            self._decoder.check(field)
+        arrays = self._source.run(together([take(self._decoder, field, slots) for field in schema.fields]))
+        table = pa.Table.from_batches([_batch(arrays, schema, len(asked))])
+        return table if order is None else table.take(pa.array(order))
+
+    def _ranges(self, schema: LanceSchema, batch: int, start: int, count: int, total: int) -> list[tuple[int, int]]:
+        """The bytes that a batch's columns are in.  Strings, whose place is not known yet, lie before their offsets."""
+        ranges = []
+        for top in schema.fields:
+            for field in top.walk():
+                layout = field.layout
+                if layout.kind in (PageKind.STRUCT, PageKind.NULL):
+                    continue
+                positions, lengths = self._pages.lists(field.id)
+                position, length = positions[batch], lengths[batch]
+                whole = field is not top or count == total
+                if layout.kind is PageKind.VARIABLE and whole:
+                    before = self._page_before(position)
+                    ranges.append((before, position - before + layout.page_bytes(length)))
+                elif whole:
+                    ranges.append((position, -(-length * layout.bits // 8)))
+                else:
+                    first = start * layout.bits // 8
+                    ranges.append((position + first, layout.page_bytes(start + count) - first))
+        return ranges
+
+    def _page_before(self, position: int) -> int:
+        """Where the page before a position ends, which is where the strings of the page there may begin."""
+        if self._ends is None:
+            ends = [np.zeros(1, np.int64)]
+            for field in self.schema.walk():
+                layout = field.layout
+                if layout.kind is not PageKind.STRUCT and self._pages.has(field.id):
+                    positions, lengths = self._pages.field(field.id)
+                    extra = 64 if layout.kind is PageKind.VARIABLE else 0
+                    ends.append(positions + (lengths * layout.bits + extra + 7) // 8)
+            self._ends = np.unique(np.concatenate(ends))
+        i = int(np.searchsorted(self._ends, position, "right")) - 1
+        return max(int(self._ends[i]), position - MAX_GUESS)
+
+
+def open_source(store: Store, key: str) -> Source:
+    """The bytes of a file, mapped where it is on this machine.  Raises ``MissingFileError``."""
+    file = f"{store.uri}/{key}"
+    try:
+        if store.local_path(key) is not None:
+            with store.open_input(key) as mapped:
+                return MappedSource(file, mapped.read_buffer())
+        size = store.head(key).size
+        ranged = RangedSource(store, key, file, size)
+        return ranged.window([(max(size - TAIL, 0), min(size, TAIL))])
+    except ObjectNotFoundError as e:
+        raise MissingFileError("a file of the dataset is missing", file=file) from e
+
+
+def read_message(source: Source, position: int, kind: type[_M]) -> _M:
+    """The message of a class at a position of a file.  Raises ``CorruptFileError``."""
+    head = source.read(position, LENGTH.size).to_pybytes()
+    length = framing.message_length(head, position, source.size, file=source.file, damaged=CorruptFileError)
+    data = source.read(position + LENGTH.size, length).to_pybytes()
+    return framing.parse(data, kind, file=source.file, damaged=CorruptFileError)  # type: ignore[type-var]
+
+
+def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
+    offsets = np.array(metadata.batch_offsets, np.int64)
+    if not len(offsets):
+        return np.zeros(1, np.int64)
+    steps = np.diff(offsets)
+    if offsets[0] != 0 or (steps < 0).any():
+        raise CorruptFileError("the batches do not begin with row 0, or fall", file=source.file)
+    if offsets[-1] > MAX_UNBACKED + 8 * source.size:
+        raise CorruptFileError(f"{offsets[-1]} rows cannot be in {source.size} bytes", file=source.file)
+    return offsets
+
+
+def _page_table(source: Source, position: int, ids: Sequence[int], batches: int) -> PageTable:
+    first, last = min(ids, default=0), max(ids, default=-1)
+    size = PageTable.size(first, last, batches)
+    if first < 0 or size > source.size:
+        raise CorruptFileError(
+            f"a page table for fields {first} to {last} in {batches} batches is not in the file", file=source.file
+        )
+    return PageTable.parse(source.read(position, size), first, last, batches)
+
+
+def _common(field: Field, schema: LanceSchema) -> Field | None:
+    """The field as it was asked for, without those below it that the file does not have."""
+    mine = schema.by_id(field.id)
+    if mine is None or not field.children:
+        return mine and field
+    asked = frozenset(f.id for f in field.walk() if not f.children)
+    have = frozenset(f.id for f in mine.walk())
+    return field if asked <= have else field.keep(asked & have)
+
+
+def _batch(arrays: Sequence[pa.Array], schema: LanceSchema, count: int) -> pa.RecordBatch:
+    if not arrays:
+        # A batch without columns knows its rows only if it once had one.
+        return pa.record_batch([pa.nulls(count)], names=["_"]).select([])
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema.storage_schema)
+    return extensions.restore_batch(batch) if schema.has_extensions else batch

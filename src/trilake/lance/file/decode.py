@@ -1,0 +1,259 @@
+"""From pages to Arrow arrays: all rows of a batch, or a run of them.
+
+Buffers stay where they are when they begin at an address that suits their values; else they are copied once, because
+Arrow's own kernels and other libraries expect that.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.errors import CorruptFileError
+from trilake.lance.file import types
+from trilake.lance.file.pages import PageTable, check_offsets
+from trilake.lance.file.pages_source import Source
+from trilake.lance.file.schema import Field
+from trilake.lance.file.types import PageKind
+
+#: Values that take no bytes may number so many in one piece: a file of a few bytes must not fill the memory.
+MAX_UNBACKED = 1 << 25
+_MAX_INT32 = 2**31 - 1
+
+
+class Decoder:
+    """Arrays of one data file.
+
+    Parameters
+    ----------
+    source: the file's bytes.
+    pages: where its pages are.
+    dictionaries: values of dictionary fields by field id.
+    """
+
+    def __init__(self, source: Source, pages: PageTable, dictionaries: dict[int, pa.Array]) -> None:
+        self.source = source
+        self.pages = pages
+        self.dictionaries = dictionaries
+        self._checked: set[int] = set()
+        self._claimed: dict[int, int] = {}
+
+    def with_source(self, source: Source) -> Decoder:
+        """The same for bytes that are at hand."""
+        if source is self.source:
+            return self
+        other = Decoder(source, self.pages, self.dictionaries)
+        other._checked, other._claimed = self._checked, self._claimed
+        return other
+
+    def check(self, field: Field) -> None:
+        """Raise ``CorruptFileError`` unless all pages of a field, and of those below it, are inside of the file."""
+        for each in field.walk():
+            if each.id in self._checked or each.layout.kind is PageKind.STRUCT:
+                continue
+            if not self.pages.has(each.id):
+                raise self.fail("the file has no pages of a field that it must have", each, None)
+            positions, lengths = self.pages.field(each.id)
+            layout, size = each.layout, self.source.size
+            extra = 64 if layout.kind is PageKind.VARIABLE else 0
+            most = 8 * size // layout.bits if layout.bits else MAX_UNBACKED + 8 * size
+            bad = (positions < 0) | (lengths < 0) | (lengths > most) | (positions > size)
+            if not bad.any():  # now nothing overflows
+                bad = (lengths > 0) & (positions + (lengths * layout.bits + extra + 7) // 8 > size)
+            if bad.any():
+                batch = int(np.argmax(bad))
+                where = f"byte {positions[batch]}, with {lengths[batch]} values"
+                raise self.fail(f"a page at {where}, is not inside of the file's {size} bytes", each, batch)
+            # Pages that lie in one another would make much of a small file.
+            self._claimed[each.id] = int((lengths * layout.bits).sum()) // 8
+            if sum(self._claimed.values()) > size:
+                raise self.fail(f"the pages of some fields take more than the file's {size} bytes", each, None)
+            self._checked.add(each.id)
+
+    def column(self, field: Field, batch: int, start: int, count: int, total: int | None) -> pa.Array:
+        """Values ``start`` to ``start + count`` of a field in a batch.
+
+        ``total`` is how many values the page must have, where that is known from elsewhere.  Raises
+        ``CorruptFileError``.
+        """
+        kind = field.layout.kind
+        if kind is PageKind.STRUCT:
+            return self._struct(field, batch, start, count, total)
+        positions, lengths = self.pages.lists(field.id)
+        position, length = positions[batch], lengths[batch]
+        slots = length - 1 if kind is PageKind.OFFSETS else length
+        if start + count > slots or (total is not None and slots != total):
+            raise self.fail(f"a page has {slots} values, not {start + count if total is None else total}", field, batch)
+        if kind is PageKind.FIXED:
+            return self._fixed(field, position, start, count)
+        if kind is PageKind.VARIABLE:
+            return self._variable(field, batch, position, start, count)
+        if kind is PageKind.BITS:
+            return self._bits(field, position, start, count)
+        if kind is PageKind.KEYS:
+            width = field.layout.bits // 8
+            keys = self._read(position + start * width, count * width, width)
+            index = pa.Array.from_buffers(field.arrow_type.index_type, count, [None, keys])
+            return dictionary_array(field, index, self.dictionaries, self.source.file)
+        if kind is PageKind.NULL:
+            return pa.nulls(count)
+        return self._list(field, batch, position, start, count)
+
+    def fail(self, message: str, field: Field, batch: int | None) -> CorruptFileError:
+        """The error, with what it is about."""
+        return CorruptFileError(message, file=self.source.file, column=field.name, field_id=field.id, batch=batch)
+
+    def _read(self, start: int, length: int, align: int) -> pa.Buffer:
+        buffer = self.source.read(start, length)
+        if buffer.address & (align - 1):
+            return pa.py_buffer(np.frombuffer(buffer, np.uint8).copy())
+        return buffer
+
+    def _struct(self, field: Field, batch: int, start: int, count: int, total: int | None) -> pa.Array:
+        children = [self.column(c, batch, start, count, total) for c in field.children]
+        return pa.Array.from_buffers(field.arrow_type, count, [None], children=children)
+
+    def _fixed(self, field: Field, position: int, start: int, count: int) -> pa.Array:
+        width = field.layout.bits // 8
+        arrow = field.arrow_type
+        item = arrow.value_type if pt.is_fixed_size_list(arrow) else arrow
+        buffer = self._read(position + start * width, count * width, alignment(item))
+        return flat_array(field, buffer, count)
+
+    def _bits(self, field: Field, position: int, start: int, count: int) -> pa.Array:
+        arrow = field.arrow_type
+        first, bits = start * field.layout.bits, count * field.layout.bits
+        skip = first & 7
+        buffer = self.source.read(position + (first >> 3), (skip + bits + 7) >> 3)
+        values = pa.Array.from_buffers(pa.bool_(), bits, [None, buffer], offset=skip)
+        if pt.is_fixed_size_list(arrow):
+            return pa.Array.from_buffers(arrow, count, [None], children=[values])
+        return values
+
+    def _variable(self, field: Field, batch: int, position: int, start: int, count: int) -> pa.Array:
+        source = self.source
+        if not count:
+            return pa.array([], field.arrow_type)
+        offsets = np.frombuffer(source.read(position + 8 * start, 8 * (count + 1)), "<i8")
+        least = check_offsets(
+            offsets, source.size, file=source.file, column=field.name, batch=batch, what="strings or bytes"
+        )
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = source.read(first, last - first)
+        return variable_array(field, offsets - first, data, has_empty=least == 0, file=source.file, batch=batch)
+
+    def _list(self, field: Field, batch: int, position: int, start: int, count: int) -> pa.Array:
+        large = field.layout.bits == 64
+        width = 8 if large else 4
+        (child,) = field.children
+        if not count:
+            return pa.array([], field.arrow_type)
+        raw = self.source.read(position + width * start, width * (count + 1))
+        offsets = np.frombuffer(raw, "<i8" if large else "<i4")
+        limit = self._slots(child, batch)
+        check_offsets(
+            offsets.astype(np.int64, copy=False),
+            limit,
+            file=self.source.file,
+            column=field.name,
+            batch=batch,
+            what="lists",
+        )
+        first = int(offsets[0])
+        values = self.column(child, batch, first, int(offsets[-1]) - first, None)
+        relative = pa.py_buffer(offsets - offsets[0])
+        return pa.Array.from_buffers(field.arrow_type, count, [None, relative], children=[values])
+
+    def _slots(self, field: Field, batch: int) -> int:
+        """How many values a field below a list has in a batch, as the page table says."""
+        for leaf in field.walk():
+            if leaf.layout.kind is PageKind.STRUCT:
+                continue
+            length = self.pages.lists(leaf.id)[1][batch]
+            return length - 1 if leaf.layout.kind is PageKind.OFFSETS else length
+        return MAX_UNBACKED  # a struct without fields says nothing
+
+
+@lru_cache(maxsize=256)
+def alignment(arrow: pa.DataType) -> int:
+    """What addresses of values must be a multiple of: their size, for other libraries 16 at most."""
+    return 1 if pt.is_fixed_size_binary(arrow) else min(arrow.bit_width // 8, 16)
+
+
+def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Array], file: str) -> pa.Array:
+    """Keys with the field's values.
+
+    Raises ``CorruptFileError`` where there is no dictionary, or a key is not in it.
+    """
+    values = dictionaries.get(field.id)
+    if values is None:
+        raise CorruptFileError(
+            "the values of a dictionary are missing",
+            help="read the file with its dataset",
+            file=file,
+            column=field.name,
+        )
+    if not len(values):
+        # Whoever writes nothing but nulls leaves no values that the keys could stand for.
+        return pa.nulls(len(keys), field.arrow_type)
+    try:
+        return pa.DictionaryArray.from_arrays(keys, values, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as e:
+        raise CorruptFileError(f"a key is not in the dictionary: {e}", file=file, column=field.name) from e
+
+
+def variable_array(
+    field: Field, offsets: npt.NDArray[np.int64], data: pa.Buffer, *, has_empty: bool, file: str, batch: int | None
+) -> pa.Array:
+    """Strings or bytes between offsets that begin at 0; in a nullable field, empty ones are nulls.
+
+    Raises ``CorruptFileError`` for text that is not UTF-8, and where a type with 32-bit offsets has more bytes.
+    """
+    arrow = field.arrow_type
+    if not types.is_large(arrow):
+        if offsets[-1] > _MAX_INT32:
+            raise CorruptFileError(
+                "a batch has more than 2 GiB of text or bytes in a column",
+                help="read fewer rows at a time, or write smaller batches (max_rows_per_group)",
+                file=file,
+                column=field.name,
+                batch=batch,
+            )
+        narrow: Any = offsets.astype(np.int32)
+    else:
+        narrow = offsets
+    if types.is_text(arrow) and not is_utf8(offsets, data):
+        raise CorruptFileError("a string is not UTF-8", file=file, column=field.name, batch=batch)
+    validity = None
+    if has_empty and field.nullable:
+        validity = pa.py_buffer(np.packbits(offsets[1:] != offsets[:-1], bitorder="little"))
+    return pa.Array.from_buffers(arrow, len(offsets) - 1, [validity, pa.py_buffer(narrow), data])
+
+
+def is_utf8(offsets: npt.NDArray[np.int64], data: pa.Buffer) -> bool:
+    """Whether each of the strings between ``offsets`` is UTF-8."""
+    raw = np.frombuffer(data, np.uint8) if data.size else np.empty(0, np.uint8)
+    if not len(raw) or raw.max() < 128:
+        return True
+    # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
+    ends = pa.py_buffer(np.array([0, len(raw)], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, ends, data]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    starts = offsets[:-1]
+    return not ((raw[starts[starts < len(raw)]] & 0xC0) == 0x80).any()
+
+
+def flat_array(field: Field, buffer: pa.Buffer, count: int) -> pa.Array:
+    """Values of fixed width, as they lie in a buffer."""
+    arrow = field.arrow_type
+    if pt.is_fixed_size_list(arrow):
+        values = pa.Array.from_buffers(arrow.value_type, count * arrow.list_size, [None, buffer])
+        return pa.Array.from_buffers(arrow, count, [None], children=[values])
+    return pa.Array.from_buffers(arrow, count, [None, buffer])

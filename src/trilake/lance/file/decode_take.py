@@ -1,0 +1,130 @@
+"""From pages to Arrow arrays: single rows anywhere in a file, reading nothing but their bytes.
+
+What is asked for are *slots*: pairs of a batch and an index in the pages of that batch.  A list turns the slots of its
+rows into those of its items.  Everything is worked out for all slots at once, so that the number of requests depends on
+how deep the columns are nested, not on how many rows there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.lance.file.decode import MAX_UNBACKED, Decoder, dictionary_array, variable_array
+from trilake.lance.file.pages import Int64s
+from trilake.lance.file.pages_source import Bytes, Job, Pieces, together
+from trilake.lance.file.schema import Field
+from trilake.lance.file.types import PageKind
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Which values are asked for: entry ``index[i]`` of the pages of batch ``batch[i]``."""
+
+    batch: Int64s
+    index: Int64s
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def expand(self, starts: Int64s, lengths: Int64s) -> Slots:
+        """The slots of items: for each slot ``lengths[i]`` of them from ``starts[i]`` on, in the same batch."""
+        total = int(lengths.sum())
+        ends = np.cumsum(lengths)
+        index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+        return Slots(np.repeat(self.batch, lengths), index)
+
+
+def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
+    """The values of a field in some slots, each of which is asked for once.  Raises ``CorruptFileError``."""
+    kind = field.layout.kind
+    if kind is PageKind.STRUCT:
+        children = yield from together([take(decoder, c, slots) for c in field.children])
+        return pa.Array.from_buffers(field.arrow_type, len(slots), [None], children=children)
+    positions, lengths = decoder.pages.field(field.id)
+    count = lengths[slots.batch] - (kind is PageKind.OFFSETS)
+    if (slots.index >= count).any():
+        batch = int(slots.batch[np.argmax(slots.index >= count)])
+        raise decoder.fail("a page has fewer values than it must", field, batch)
+    base = positions[slots.batch]
+    if kind is PageKind.NULL:
+        return pa.nulls(len(slots))
+    if kind is PageKind.BITS:
+        return (yield from _bits(field, base, slots))
+    if kind is PageKind.VARIABLE:
+        return (yield from _variable(decoder, field, base, slots))
+    if kind is PageKind.OFFSETS:
+        return (yield from _list(decoder, field, base, slots))
+    width = field.layout.bits // 8
+    (data,) = yield [Pieces(base + slots.index * width, width)]
+    arrow, buffer = field.arrow_type, pa.py_buffer(data)
+    if kind is PageKind.KEYS:
+        keys = pa.Array.from_buffers(arrow.index_type, len(slots), [None, buffer])
+        return dictionary_array(field, keys, decoder.dictionaries, decoder.source.file)
+    if pt.is_fixed_size_list(arrow):
+        values = pa.Array.from_buffers(arrow.value_type, len(slots) * arrow.list_size, [None, buffer])
+        return pa.Array.from_buffers(arrow, len(slots), [None], children=[values])
+    return pa.Array.from_buffers(arrow, len(slots), [None, buffer])
+
+
+def _bits(field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
+    arrow, each = field.arrow_type, field.layout.bits
+    at = (slots.index[:, None] * each + np.arange(each)).ravel()
+    (data,) = yield [Pieces(np.repeat(base, each) + (at >> 3), 1)]
+    bits = np.packbits(data >> (at & 7).astype(np.uint8) & 1, bitorder="little")
+    values = pa.Array.from_buffers(pa.bool_(), len(at), [None, pa.py_buffer(bits)])
+    if pt.is_fixed_size_list(arrow):
+        return pa.Array.from_buffers(arrow, len(slots), [None], children=[values])
+    return values
+
+
+def _pairs(data: Bytes, dtype: str) -> tuple[Int64s, Int64s]:
+    """Starts and lengths, from pairs of offsets."""
+    pairs = data.view(dtype).reshape(-1, 2).astype(np.int64, copy=False)
+    return pairs[:, 0], pairs[:, 1] - pairs[:, 0]
+
+
+def _variable(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
+    (data,) = yield [Pieces(base + 8 * slots.index, 16)]
+    starts, lengths = _pairs(data, "<i8")
+    size = decoder.source.size
+    ends = starts + lengths
+    # No value lies in another's bytes, so that together they are no longer than the file.
+    if len(slots) and ((lengths < 0).any() or starts.min() < 0 or ends.max() > size or _exceeds(lengths, size)):
+        raise decoder.fail("the offsets of strings or bytes fall, or lie outside of the file", field, None)
+    (found,) = yield [Pieces(starts, lengths)]
+    offsets = np.zeros(len(slots) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    has_empty = bool((lengths == 0).any())
+    return variable_array(
+        field, offsets, pa.py_buffer(found), has_empty=has_empty, file=decoder.source.file, batch=None
+    )
+
+
+def _list(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
+    large = field.layout.bits == 64
+    width = 8 if large else 4
+    (child,) = field.children
+    (data,) = yield [Pieces(base + width * slots.index, 2 * width)]
+    starts, lengths = _pairs(data, "<i8" if large else "<i4")
+    limit = 8 * decoder.source.size + MAX_UNBACKED
+    if len(slots) and ((lengths < 0).any() or starts.min() < 0 or _exceeds(lengths, limit)):
+        raise decoder.fail("the offsets of lists fall, or ask for more than the file can hold", field, None)
+    total = int(lengths.sum())
+    if not large and total > 2**31 - 1:
+        raise decoder.fail("more than 2^31 items of lists in one request; take fewer rows at a time", field, None)
+    items = slots.expand(starts, lengths)
+    values = yield from take(decoder, child, items)
+    offsets: npt.NDArray[np.int64] = np.zeros(len(slots) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    buffer = pa.py_buffer(offsets if large else offsets.astype(np.int32))
+    return pa.Array.from_buffers(field.arrow_type, len(slots), [None, buffer], children=[values])
+
+
+def _exceeds(lengths: Int64s, limit: int) -> bool:
+    """Whether the sum is more than ``limit``; in floating point, where it cannot overflow."""
+    return float(lengths.sum(dtype=np.float64)) > limit

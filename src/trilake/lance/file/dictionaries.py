@@ -1,0 +1,165 @@
+"""Values of dictionaries: in a manifest file for all data files of the dataset, encoded like a page.
+
+Strings and bytes are stored as their bytes, then the file positions of these, where the dictionary's own position
+points; numbers are stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, TrilakeError
+from trilake.lance.file import types
+from trilake.lance.file.decode import Decoder
+from trilake.lance.file.encode import encode_flat
+from trilake.lance.file.pages import PageTable
+from trilake.lance.file.pages_source import MappedSource, Source
+from trilake.lance.file.schema import DictionaryPlace, Field, LanceSchema
+
+
+def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> dict[int, pa.Array]:
+    """The values of all dictionary fields of a schema that was read from a file, by field id.
+
+    Raises ``CorruptLogError`` where a place is not in the file.
+    """
+    try:
+        return read_dictionaries(schema, MappedSource(file, data))
+    except TrilakeError as e:
+        raise CorruptLogError(e.message, help=e.help, **e.context) from e
+
+
+def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array]:
+    """As :func:`decode_dictionaries`, of a data file.  Raises ``CorruptFileError``."""
+    found = {}
+    claimed = 0
+    for field in schema.walk():
+        if field.is_dictionary and field.dictionary is not None:
+            offset, length = field.dictionary
+            values = value_field(field)
+            decoder = Decoder(source, PageTable(field.id, np.array([[[offset, length]]], np.int64)), {})
+            decoder.check(values)
+            # Dictionaries that lie in one another would make much of a small file.
+            claimed += values.layout.page_bytes(length)
+            if claimed > source.size:
+                raise decoder.fail(f"the dictionaries take more than the file's {source.size} bytes", field, None)
+            found[field.id] = decoder.column(values, 0, 0, length, None)
+    return found
+
+
+def value_field(field: Field) -> Field:
+    """A dictionary field's values as a field of their own."""
+    name = types.logical_type(field.arrow_type.value_type)
+    # An empty text is one among others, not a null.
+    return Field(field.name, field.id, field.parent_id, name, nullable=False)
+
+
+def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearray, dict[int, DictionaryPlace]]:
+    """The bytes of all dictionaries of a schema, to be written at ``position`` of a file, and their places there.
+
+    A field whose values are not known gets none.
+    """
+    out = bytearray()
+    places = {}
+    for field in schema.walk():
+        values = schema.dictionaries.get(field.id)
+        if field.is_dictionary and values is not None:
+            parts, offset = encode_flat(value_field(field), values, position + len(out))
+            places[field.id] = DictionaryPlace(offset, len(values))
+            for part in parts:
+                out += part
+    return out, places
+
+
+class DictionaryUnifier:
+    """One dictionary for all batches of a column: what a batch adds comes behind what is there.
+
+    Parameters
+    ----------
+    field: the dictionary column.
+    values: what is there already, e.g. in the dataset that is appended to; its keys keep their meaning.
+    extend: whether values may be added.
+    """
+
+    def __init__(self, field: Field, values: pa.Array | None = None, *, extend: bool = True) -> None:
+        self._field = field
+        self._extend = extend
+        self.values = pa.array([], field.arrow_type.value_type) if values is None else values
+        self._known: pa.Array | None = None
+        self._mapping: pa.Array | None = None
+
+    def keys(self, array: pa.DictionaryArray) -> pa.Array:
+        """The keys of a batch in the common dictionary; nulls stay nulls.
+
+        Raises ``SchemaMismatchError`` for a value that is new and must not be, and ``InvalidArgumentError`` where the
+        key type cannot count the values.
+        """
+        if array.dictionary.null_count:
+            array = _without_null_values(array)
+        mine = array.dictionary
+        if self._known is not None and (mine is self._known or mine.equals(self._known)):
+            mapping = self._mapping
+        else:
+            mapping = self._map(mine)
+            self._known, self._mapping = mine, mapping
+        if mapping is None:
+            return array.indices
+        return mapping.take(array.indices.cast(pa.int64(), safe=False))
+
+    def _map(self, mine: pa.Array) -> pa.Array | None:
+        """The common key of each of a batch's values; ``None`` where keys are the same."""
+        if mine.equals(self.values.slice(0, len(mine))):
+            return None
+        if not len(self.values) and len(mine) == len(pc.unique(mine)):
+            self._grow(mine)
+            return None
+        at = pc.index_in(mine, self.values)
+        if at.null_count:
+            self._grow(pc.unique(mine.filter(pc.is_null(at))))
+            at = pc.index_in(mine, self.values)
+        return at.cast(self._field.arrow_type.index_type)
+
+    def _grow(self, new: pa.Array) -> None:
+        if not self._extend:
+            raise SchemaMismatchError(
+                f"the column has values that its dictionary does not have, e.g. {new[0]}",
+                help="cast the column to the type of its values, or write all rows at once",
+                column=self._field.name,
+            )
+        index = self._field.arrow_type.index_type
+        most = 2 ** (index.bit_width - (1 if str(index).startswith("int") else 0))
+        if len(self.values) + len(new) > most:
+            raise InvalidArgumentError(
+                f"the column has more than {most} different values, which {index} cannot count",
+                help="use a wider type of dictionary keys",
+                column=self._field.name,
+            )
+        self.values = pa.concat_arrays([self.values, new])
+
+
+def _without_null_values(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The same values with nulls among the keys instead of the dictionary."""
+    dense = array.cast(array.type.value_type).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(dense.indices.cast(array.type.index_type), dense.dictionary)
+
+
+def merge_dictionaries(first: Mapping[int, pa.Array], second: Mapping[int, pa.Array]) -> dict[int, pa.Array]:
+    """The longer of two dictionaries of each field, one of which continues the other.
+
+    Raises ``SchemaMismatchError`` where neither does: keys of files written with both would be ambiguous.
+    """
+    merged = dict(first)
+    for id, values in second.items():
+        have = merged.get(id)
+        if have is None or (len(have) <= len(values) and values.slice(0, len(have)).equals(have)):
+            merged[id] = values
+        elif not have.slice(0, len(values)).equals(values):
+            raise SchemaMismatchError(
+                "two dictionaries of one column contradict each other",
+                help="write again, after what the other writer has written",
+                field_id=id,
+            )
+    return merged

@@ -1,0 +1,83 @@
+"""Extension types: what Arrow says of them in a field's metadata, and back.
+
+Lance keeps the storage type and the metadata.  Arrow itself makes extension types of those, for the types it knows,
+whenever data passes its C interface; nothing is copied on the way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.lance.file.types import EXTENSION_METADATA, EXTENSION_NAME
+
+
+class _Schema(ctypes.Structure):
+    """The head of the C interface's ``ArrowSchema``."""
+
+    _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype = ctypes.c_void_p
+_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+def metadata_of(arrow: pa.BaseExtensionType) -> dict[bytes, bytes]:
+    """The entries of a field's metadata that stand for an extension type.
+
+    >>> metadata_of(pa.fixed_shape_tensor(pa.float32(), [2]))[EXTENSION_METADATA]
+    b'{"shape":[2]}'
+    """
+    serialize = getattr(arrow, "__arrow_ext_serialize__", None)
+    if serialize is not None:
+        return {EXTENSION_NAME: arrow.extension_name.encode(), EXTENSION_METADATA: bytes(serialize())}
+    # Types of Arrow's own say it nowhere else than behind the C interface.
+    capsule = pa.field("", arrow).__arrow_c_schema__()
+    at = _Schema.from_address(_pointer(capsule, b"arrow_schema")).metadata
+
+    def number() -> int:
+        nonlocal at
+        at += 4
+        return ctypes.c_int32.from_address(at - 4).value
+
+    def text() -> bytes:
+        nonlocal at
+        size = number()
+        at += size
+        return ctypes.string_at(at - size, size)
+
+    # A count, then keys and values, each with its length in front.
+    return {text(): text() for _ in range(number())}
+
+
+class _Exported:
+    """Something behind the C interface again, so that Arrow does not see that it is its own."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def __arrow_c_schema__(self) -> object:
+        return self._data.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        return self._data.__arrow_c_array__(requested_schema)
+
+
+def restore_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with those extension types that Arrow knows."""
+    return pa.schema(_Exported(schema))
+
+
+def restore_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with those extension types that Arrow knows."""
+    return pa.record_batch(_Exported(batch))
+
+
+def storage_array(array: pa.Array) -> pa.Array:
+    """The values as they are stored; of an extension type at the top, which is where values are encoded."""
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array

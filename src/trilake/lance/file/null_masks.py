@@ -1,0 +1,156 @@
+"""Nulls: the format has none for most types, so they are refused, or kept by a companion column.
+
+A companion is a boolean column behind its column, true where that one is null, and marked by metadata.  This library
+folds it back when it reads; others see one column more.  Companions are of top-level columns: a null deeper in a
+column that the format cannot hold is refused whatever the policy, unless nulls may be lost.
+
+What the format does hold: nulls of nullable texts and bytes, which it stores as empty values and therefore reads empty
+values as null; a companion tells the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from trilake.lance.file.errors import RowsDoNotFitError
+from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.types import is_text
+
+#: Metadata of a companion: the name of its column.
+NULLS_OF = b"trilake:nulls_of"
+
+
+def masked_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with a companion behind each column that may have nulls.
+
+    >>> masked_schema(pa.schema({"a": pa.int64()})).names
+    ['a', 'a__is_null']
+    """
+    names = set(schema.names)
+    fields: list[pa.Field] = []
+    for one in schema:
+        fields.append(one)
+        if one.nullable and not pt.is_null(one.type):
+            name = f"{one.name}__is_null"
+            while name in names:
+                name += "_"
+            names.add(name)
+            fields.append(pa.field(name, pa.bool_(), nullable=False, metadata={NULLS_OF: one.name.encode()}))
+    return pa.schema(fields, schema.metadata)
+
+
+def companions(schema: LanceSchema) -> dict[str, Field]:
+    """The companion of each column that has one, by the column's name."""
+    names = {f.name for f in schema.fields}
+    found: dict[str, Field] = {}
+    for field in schema.fields:
+        of = field.metadata.get(NULLS_OF)
+        if of is not None and field.logical_type == "bool":
+            name = of.decode("utf-8", "replace")
+            if name in names and name != field.name:
+                found.setdefault(name, field)
+    return found
+
+
+def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:
+    """A stored batch without companions, with the nulls that they say.  ``masks`` are their names by column."""
+    hidden = set(masks.values())
+    arrays, fields = [], []
+    for one, array in zip(batch.schema, batch.columns):
+        if one.name in hidden:
+            continue
+        if one.name in masks:
+            array = _with_nulls(array, batch.column(masks[one.name]))
+        arrays.append(array)
+        fields.append(one)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, batch.schema.metadata))
+
+
+def _with_nulls(array: pa.Array, mask: pa.Array) -> pa.Array:
+    # Where no file has the column, none has the companion.
+    bits = np.asarray(pc.fill_null(mask, True))
+    if _is_bytes(array.type) and array.null_count:
+        array = pc.fill_null(array, "" if is_text(array.type) else b"")
+    if not bits.any():
+        return array
+    return array.take(pa.array(np.arange(len(array)), mask=bits))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
+
+
+def unfold(batch: pa.RecordBatch, stored: LanceSchema, policy: Literal["error", "zero"]) -> pa.RecordBatch:
+    """A batch as it is stored: with companions where the stored schema has them.
+
+    Raises ``SchemaMismatchError`` for a null that would be lost, unless ``policy`` is ``"zero"``.
+    """
+    masks = companions(stored)
+    of = {mask.id: name for name, mask in masks.items()}
+    arrow = stored.storage_schema
+    arrays = []
+    for field in stored.fields:
+        if field.id in of:
+            arrays.append(pc.is_null(batch.column(of[field.id])))
+            continue
+        array = batch.column(field.name)
+        if policy == "error":
+            _check(field, array, masked=field.name in masks)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f.with_nullable(True) for f in arrow]))
+
+
+def _check(field: Field, array: pa.Array, *, masked: bool) -> None:
+    if masked and array.null_count:
+        array = array.drop_null()
+    path = lost_null(field.storage_field, array)
+    if path is not None:
+        deeper = path != field.name
+        raise RowsDoNotFitError(
+            f"a null would be lost: Lance does not yet support nulls for type {_written(array.type)}",
+            help='fill the nulls, or pass nulls="zero" to write what is in their place'
+            + ("" if deeper or masked else ', or create the dataset with nulls="mask" to keep them'),
+            column=path,
+        )
+
+
+def _written(kind: pa.DataType) -> str:
+    """The name of a type as other writers of the format show it.
+
+    >>> _written(pa.int64()), _written(pa.float32())
+    ('Int64', 'Float32')
+    """
+    names = {"halffloat": "Float16", "float": "Float32", "double": "Float64", "bool": "Boolean"}
+    return names.get(str(kind), str(kind).capitalize())
+
+
+def lost_null(field: pa.Field, array: pa.Array) -> str | None:
+    """The path of a part of a column that has a null which the format cannot hold; ``None`` if it holds all.
+
+    >>> lost_null(pa.field("l", pa.list_(pa.int8())), pa.array([[1, None]], pa.list_(pa.int8())))
+    'l.item'
+    """
+    kind = field.type
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pt.is_null(kind) or (_is_bytes(kind) and field.nullable):
+        return None
+    if array.null_count or (pt.is_dictionary(kind) and array.dictionary.null_count):
+        return str(field.name)
+    if pt.is_struct(kind):
+        below = [(kind.field(i), array.field(i)) for i in range(kind.num_fields)]
+    elif pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        below = [(kind.value_field, array.flatten())]
+    else:
+        return None
+    for child, values in below:
+        path = lost_null(child, values)
+        if path is not None:
+            return f"{field.name}.{path}"
+    return None

@@ -1,0 +1,217 @@
+"""Where the bytes of pages come from: a mapped file, or ranges of an object that is far away.
+
+A request of many small pieces is answered as one run of bytes, whatever it took: of a mapped file one copy, of an
+object one call for all ranges, which the store coalesces.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError
+from trilake.lance.file.pages import Int64s
+from trilake.storage.base import Store
+from trilake.storage.reader import coalesce
+
+Bytes = npt.NDArray[np.uint8]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A request: bytes from each of ``starts``, as many as ``lengths`` says, or the same number for all."""
+
+    starts: Int64s
+    lengths: Int64s | int
+
+
+#: A job that asks for pieces, several requests at a time, and is sent the bytes of each.
+Job = Generator[list[Pieces], list[Bytes], _T]
+
+
+class Source(ABC):
+    """The bytes of one file.
+
+    Parameters
+    ----------
+    file: its name, for errors.
+    size: in bytes.
+    """
+
+    def __init__(self, file: str, size: int) -> None:
+        self.file = file
+        self.size = size
+
+    def read(self, start: int, length: int) -> pa.Buffer:
+        """Exactly these bytes.  Raises ``CorruptFileError`` where the file does not have them."""
+        if start < 0 or length < 0 or start + length > self.size:
+            raise self._outside(start, length)
+        return self._read(start, length)
+
+    def gather(self, pieces: Pieces) -> Bytes:
+        """The bytes of all pieces, one after another; errors as :meth:`read`."""
+        return self.gather_all([pieces])[0]
+
+    def gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
+        """Several requests in one go."""
+        for pieces in requests:
+            if len(pieces.starts):
+                low, high = int(pieces.starts.min()), int(pieces.starts.max())
+                least, most = int(np.min(pieces.lengths)), int(np.max(pieces.lengths))
+                # Numbers far out of range first: their sums would overflow.
+                if low < 0 or high > self.size or least < 0 or most > self.size:
+                    raise self._outside(low if low < 0 else high, most)
+                if (pieces.starts + pieces.lengths).max() > self.size:
+                    raise self._outside(high, most)
+        return self._gather_all(requests)
+
+    def run(self, job: Job[_T]) -> _T:
+        """The result of a job, whose requests are answered round by round."""
+        try:
+            requests = next(job)
+            while True:
+                requests = job.send(self.gather_all(requests))
+        except StopIteration as done:
+            result: _T = done.value
+            return result
+
+    def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
+        """A source with these ranges at hand already, where that pays."""
+        return self
+
+    @abstractmethod
+    def _read(self, start: int, length: int) -> pa.Buffer: ...
+
+    @abstractmethod
+    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]: ...
+
+    def _outside(self, start: int, length: int) -> CorruptFileError:
+        return CorruptFileError(
+            f"a page is at bytes {start} to {start + length}, outside of the file's {self.size}",
+            help="the file is damaged, or was cut off",
+            file=self.file,
+        )
+
+
+class MappedSource(Source):
+    """A file in memory: slices of it are not copied."""
+
+    def __init__(self, file: str, data: pa.Buffer) -> None:
+        super().__init__(file, data.size)
+        self._data = data
+        self._bytes = np.frombuffer(data, np.uint8) if data.size else np.empty(0, np.uint8)
+
+    def _read(self, start: int, length: int) -> pa.Buffer:
+        return self._data.slice(start, length)
+
+    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
+        return [self._gather(pieces) for pieces in requests]
+
+    def _gather(self, pieces: Pieces) -> Bytes:
+        if not isinstance(pieces.lengths, int):
+            view = memoryview(self._data)
+            ends = (pieces.starts + pieces.lengths).tolist()
+            parts = [view[a:b] for a, b in zip(pieces.starts.tolist(), ends, strict=True)]
+            return np.frombuffer(b"".join(parts), np.uint8)
+        width = pieces.lengths
+        if not width or not len(pieces.starts):
+            return np.empty(0, np.uint8)
+        # The file as elements of this width that overlap, one beginning at each byte: numpy picks some of them.
+        count = self.size - width + 1
+        elements: Any = np.ndarray((count,), np.dtype((np.void, width)), self._bytes, strides=(1,))
+        return elements[pieces.starts].view(np.uint8)  # type: ignore[no-any-return]
+
+
+class RangedSource(Source):
+    """An object in a store, of which only ranges are fetched."""
+
+    def __init__(self, store: Store, key: str, file: str, size: int) -> None:
+        super().__init__(file, size)
+        self._store, self._key = store, key
+
+    def _read(self, start: int, length: int) -> pa.Buffer:
+        if not length:
+            return pa.py_buffer(b"")
+        return self._checked(self._store.read_range(self._key, start, length), start, length)
+
+    def _checked(self, data: pa.Buffer, start: int, length: int) -> pa.Buffer:
+        if data.size != length:  # somebody replaced the object by a shorter one
+            raise self._outside(start, length)
+        return data
+
+    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
+        ranges: list[tuple[int, int]] = []
+        for pieces in requests:
+            lengths = np.broadcast_to(pieces.lengths, pieces.starts.shape)
+            ranges += zip(pieces.starts.tolist(), lengths.tolist(), strict=True)
+        asked = [r for r in ranges if r[1]]
+        data = iter(self._store.read_ranges(self._key, asked) if asked else [])
+        result = []
+        at = 0
+        for pieces in requests:
+            mine = ranges[at : at + len(pieces.starts)]
+            at += len(mine)
+            parts = [self._checked(next(data), *r) for r in mine if r[1]]
+            result.append(np.frombuffer(b"".join(map(memoryview, parts)), np.uint8))
+        return result
+
+    def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
+        inside = [(max(start, 0), min(start + length, self.size) - max(start, 0)) for start, length in ranges]
+        merged = coalesce([r for r in inside if r[1] > 0], 0)
+        if not merged:
+            return self
+        parts = self._store.read_ranges(self._key, merged)
+        return _Window(self, [(s, self._checked(d, s, n)) for (s, n), d in zip(merged, parts, strict=True)])
+
+
+class _Window(Source):
+    """Ranges that were fetched, and the source they are from for anything else."""
+
+    def __init__(self, whole: Source, parts: list[tuple[int, pa.Buffer]]) -> None:
+        super().__init__(whole.file, whole.size)
+        self._whole, self._parts = whole, parts
+        self._starts = [start for start, _ in parts]
+
+    def _read(self, start: int, length: int) -> pa.Buffer:
+        i = bisect_right(self._starts, start) - 1
+        if i >= 0:
+            first, data = self._parts[i]
+            if start + length <= first + data.size:
+                return data.slice(start - first, length)
+        return self._whole.read(start, length)
+
+    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
+        return self._whole.gather_all(requests)
+
+    def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
+        return self._whole.window(ranges)
+
+
+def together(jobs: Sequence[Job[_T]]) -> Job[list[_T]]:
+    """One job of several: what they ask for in the same round is one round."""
+    results: dict[int, _T] = {}
+    asking: dict[int, list[Pieces]] = {}
+
+    def step(i: int, answer: list[Bytes] | None) -> None:
+        try:
+            asking[i] = next(jobs[i]) if answer is None else jobs[i].send(answer)
+        except StopIteration as done:
+            results[i] = done.value
+
+    for i in range(len(jobs)):
+        step(i, None)
+    while asking:
+        current = dict(asking)
+        asking.clear()
+        answers = iter((yield [pieces for requests in current.values() for pieces in requests]))
+        for i, requests in current.items():
+            step(i, [next(answers) for _ in requests])
+    return [results[i] for i in range(len(jobs))]

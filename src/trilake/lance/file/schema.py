@@ -1,0 +1,426 @@
+"""Fields and schemas: Arrow's types with ids, by which data files know their columns whatever these are called.
+
+Ids count from 0, depth first, a parent before its children.  They are never reused within a dataset: a column that is
+renamed keeps its id, one that is dropped and added again gets another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TrilakeError,
+    UnsupportedProtocolError,
+)
+from trilake.lance.file import extensions, types
+from trilake.lance.file.types import EXTENSION_NAME, Encoding, Layout
+from trilake.lance.proto import format_pb2
+
+#: Levels of fields below fields; more than anybody needs, and fewer than recursion can take.
+MAX_DEPTH = 64
+#: Ids are 32 bits in the format; a table of pages has an entry for each id up to the highest of a file.
+NO_PARENT = -1
+
+
+class DictionaryPlace(NamedTuple):
+    """Where the values of a dictionary begin in the file that names them, and how many there are."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column, or a part of one.
+
+    Parameters
+    ----------
+    name: its own, without those of the fields above it.
+    id: of the field, unique in the dataset.
+    parent_id: of the field above it; :data:`NO_PARENT` at the top.
+    logical_type: Lance's name of the type, see :mod:`trilake.lance.file.types`.
+    nullable: whether Arrow may see nulls in it.
+    metadata: of the Arrow field, with the names of extension types.
+    children: a struct's fields, or a list's single item.
+    encoding: of its pages, as the manifest names it.
+    dictionary: place of the dictionary's values in the file that the field was read from.
+    """
+
+    name: str
+    id: int
+    parent_id: int
+    logical_type: str
+    nullable: bool = True
+    metadata: Mapping[bytes, bytes] = field(default_factory=dict)
+    children: tuple[Field, ...] = ()
+    encoding: Encoding = Encoding.NONE
+    dictionary: DictionaryPlace | None = field(default=None, compare=False)
+
+    @cached_property
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type, with storage types for extension types."""
+        if self.logical_type == "struct":
+            return pa.struct([child.storage_field for child in self.children])
+        if self.logical_type in types.LISTS:
+            make = pa.large_list if self.logical_type.startswith("large") else pa.list_
+            return make(self.children[0].storage_field)
+        return types.arrow_type(self.logical_type)
+
+    @cached_property
+    def storage_field(self) -> pa.Field:
+        """The Arrow field with extension types as metadata."""
+        return pa.field(self.name, self.arrow_type, self.nullable, dict(self.metadata) or None)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How its pages are laid out."""
+        return types.layout(self.logical_type)
+
+    @property
+    def is_dictionary(self) -> bool:
+        """Whether its pages hold keys of a dictionary."""
+        return bool(pt.is_dictionary(self.arrow_type))
+
+    def walk(self) -> Iterator[Field]:
+        """The field and all below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def child(self, name: str) -> Field | None:
+        """The field of this name right below it."""
+        return next((c for c in self.children if c.name == name), None)
+
+    def keep(self, ids: frozenset[int]) -> Field | None:
+        """The field with only those below it that ``ids`` ask for: all if its own id is among them."""
+        if self.id in ids:
+            return self
+        children = tuple(kept for c in self.children if (kept := c.keep(ids)) is not None)
+        return replace(self, children=children) if children else None
+
+
+@dataclass(frozen=True)
+class LanceSchema:
+    """The columns of a dataset or data file, and the metadata of their Arrow schema.
+
+    >>> schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64(), "s": pa.struct({"x": pa.string()})}))
+    >>> [(f.id, f.name) for f in schema.walk()]
+    [(0, 'a'), (1, 's'), (2, 'x')]
+    >>> schema.project(["s.x"]).field_ids
+    (1, 2)
+    """
+
+    fields: tuple[Field, ...]
+    metadata: Mapping[bytes, bytes] = field(default_factory=dict)
+    #: Values of dictionaries by field id.
+    dictionaries: Mapping[int, pa.Array] = field(default_factory=dict, compare=False, repr=False)
+
+    # --- Arrow ---
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
+        """The columns of an Arrow schema, with ids from ``first_id`` on.
+
+        Raises ``UnsupportedProtocolError`` for types that Lance does not have, and ``InvalidArgumentError`` for two
+        columns of one name.
+        """
+        ids = iter(range(first_id, 2**31))
+        fields = []
+        for each in schema:
+            try:
+                fields.append(_from_arrow(each, ids, NO_PARENT, 1))
+            except UnsupportedProtocolError as e:
+                raise UnsupportedProtocolError(e.message, help=e.help, **{**e.context, "column": each.name}) from None
+        _check_names(fields)
+        return cls(tuple(fields), dict(schema.metadata or {}))
+
+    def to_arrow(self) -> pa.Schema:
+        """The Arrow schema; extension types that Arrow knows are themselves, others are metadata."""
+        schema = self.storage_schema
+        return extensions.restore_schema(schema) if self.has_extensions else schema
+
+    @cached_property
+    def storage_schema(self) -> pa.Schema:
+        """The Arrow schema with extension types as metadata."""
+        return pa.schema([f.storage_field for f in self.fields], dict(self.metadata) or None)
+
+    @cached_property
+    def has_extensions(self) -> bool:
+        """Whether a field has an extension type."""
+        return any(EXTENSION_NAME in f.metadata for f in self.walk())
+
+    # --- messages ---
+
+    @classmethod
+    def from_proto(
+        cls,
+        fields: Iterable[format_pb2.Field],
+        metadata: Mapping[str, bytes] | None = None,
+        *,
+        damaged: type[TrilakeError] = CorruptLogError,
+        file: str | None = None,
+    ) -> LanceSchema:
+        """The schema that a manifest describes.
+
+        Raises an error of class ``damaged``, naming ``file``, if the fields are no tree, and
+        ``UnsupportedProtocolError`` for a type that is not known.
+        """
+        messages: dict[int, format_pb2.Field] = {}
+        below: dict[int, list[int]] = {}
+        depth: dict[int, int] = {NO_PARENT: 0}
+        messages_in_order = list(fields)
+        # Where ids begin with 1, a parent of 0 is none.
+        zero = any(m.id == 0 for m in messages_in_order)
+        for message in messages_in_order:
+            parent = NO_PARENT if message.parent_id == 0 and not zero else message.parent_id
+            if message.id < 0 or message.id in messages or parent not in depth:
+                raise damaged(
+                    "the fields are not a tree: an id is negative or comes twice, or a parent does not come first",
+                    file=file,
+                    column=message.name,
+                    field_id=message.id,
+                )
+            depth[message.id] = depth[parent] + 1
+            if depth[message.id] > MAX_DEPTH:
+                raise damaged(f"fields are nested more than {MAX_DEPTH} levels deep", file=file, column=message.name)
+            messages[message.id] = message
+            below.setdefault(parent, []).append(message.id)
+
+        def build(id: int, parent: int) -> Field:
+            message = messages[id]
+            children = tuple(build(c, id) for c in below.get(id, ()))
+            if (message.logical_type in types.LISTS and len(children) != 1) or (
+                children and not types.is_nested(message.logical_type)
+            ):
+                raise damaged(
+                    f"a field of type {message.logical_type!r} has {len(children)} fields below it",
+                    file=file,
+                    column=message.name,
+                )
+            try:
+                return _from_proto(message, parent, children)
+            except UnsupportedProtocolError as e:
+                raise UnsupportedProtocolError(
+                    e.message, help=e.help, **{**e.context, "file": file, "column": message.name}
+                ) from None
+
+        for siblings in below.values():
+            if len({messages[id].name for id in siblings}) < len(siblings):
+                names = sorted(messages[id].name for id in siblings)
+                twice = next(a for a, b in pairwise(names) if a == b)
+                raise damaged("two columns have the same name", file=file, column=twice)
+        top = tuple(build(id, NO_PARENT) for id in below.get(NO_PARENT, ()))
+        for each in top:
+            try:
+                each.storage_field  # noqa: B018 - Arrow refuses what it has no type for
+            except (ValueError, OverflowError, pa.ArrowException) as e:
+                raise damaged(f"a field cannot be: {e}", file=file, column=each.name) from e
+        return cls(top, {key.encode(): value for key, value in (metadata or {}).items()})
+
+    def to_proto(self, dictionaries: Mapping[int, DictionaryPlace] | None = None) -> list[format_pb2.Field]:
+        """The messages of all fields, depth first; ``dictionaries`` are places in the file they are written to."""
+        places = dictionaries or {}
+        return [_to_proto(each, places.get(each.id)) for each in self.walk()]
+
+    def metadata_to_proto(self) -> dict[str, bytes]:
+        """The metadata as a manifest holds it."""
+        return {key.decode("utf-8", "replace"): value for key, value in self.metadata.items()}
+
+    # --- looking up ---
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return [f.name for f in self.fields]
+
+    def walk(self) -> Iterator[Field]:
+        """All fields, depth first."""
+        for each in self.fields:
+            yield from each.walk()
+
+    @cached_property
+    def field_ids(self) -> tuple[int, ...]:
+        """Ids of all fields, depth first."""
+        return tuple(f.id for f in self.walk())
+
+    @property
+    def max_field_id(self) -> int:
+        """The highest id; -1 without fields."""
+        return max(self.field_ids, default=-1)
+
+    @cached_property
+    def _by_id(self) -> dict[int, Field]:
+        return {f.id: f for f in self.walk()}
+
+    def by_id(self, id: int) -> Field | None:
+        """The field with an id, at any level."""
+        return self._by_id.get(id)
+
+    def find(self, path: str | Sequence[str]) -> Field | None:
+        """The field at a path: ``"column"``, ``"struct.field"``, or the names one by one.
+
+        A column whose own name has a dot in it comes first.  On the way through a list, its item's name may be left
+        out.
+        """
+        if isinstance(path, str):
+            whole = next((f for f in self.fields if f.name == path), None)
+            if whole is not None or "." not in path:
+                return whole
+            path = path.split(".")
+        candidates: tuple[Field, ...] = self.fields
+        found: Field | None = None
+        for name in path:
+            found = next((f for f in candidates if f.name == name), None)
+            while found is None and len(candidates) == 1 and candidates[0].parent_id in self._lists:
+                candidates = candidates[0].children
+                found = next((f for f in candidates if f.name == name), None)
+            if found is None:
+                return None
+            candidates = found.children
+        return found
+
+    @cached_property
+    def _lists(self) -> frozenset[int]:
+        return frozenset(f.id for f in self.walk() if f.logical_type in types.LISTS)
+
+    def field(self, path: str | Sequence[str]) -> Field:
+        """As :meth:`find`; raises ``InvalidArgumentError`` if there is no such field."""
+        found = self.find(path)
+        if found is None:
+            shown = path if isinstance(path, str) else ".".join(path)
+            raise InvalidArgumentError(
+                f"there is no column {shown!r}", help=f"there are {', '.join(self.names)}", column=shown
+            )
+        return found
+
+    # --- changing ---
+
+    def project(self, columns: Sequence[str]) -> LanceSchema:
+        """Only these columns, in this order, with the ids they have; ``"struct.field"`` keeps a part of a struct.
+
+        Raises ``InvalidArgumentError`` for a column that does not exist.
+        """
+        wanted: dict[int, set[int]] = {}
+        tops = {id: top for top in self.fields for id in (f.id for f in top.walk())}
+        for column in columns:
+            found = self.field(column)
+            wanted.setdefault(tops[found.id].id, set()).add(found.id)
+        kept = [self._by_id[top].keep(frozenset(ids)) for top, ids in wanted.items()]
+        return replace(self, fields=tuple(f for f in kept if f is not None))
+
+    def project_ids(self, ids: Iterable[int]) -> LanceSchema:
+        """Only the fields with these ids and those above and below them, in the order of this schema.
+
+        A struct or list whose id is given together with ids below it is cut down to those.
+        """
+        asked = frozenset(ids)
+        # A data file lists parents and children alike: a parent stands for all its children only if none is listed.
+        exact = frozenset(
+            f.id for f in self.walk() if f.id in asked and not any(c.id in asked for c in f.walk() if c.id != f.id)
+        )
+        kept = (f.keep(exact) for f in self.fields)
+        return replace(self, fields=tuple(f for f in kept if f is not None))
+
+    def with_dictionaries(self, dictionaries: Mapping[int, pa.Array]) -> LanceSchema:
+        """The same fields with these values of dictionaries, by field id."""
+        return replace(self, dictionaries=dict(dictionaries))
+
+    # --- comparing ---
+
+    def differences(self, other: LanceSchema, *, nullability: bool = True) -> list[str]:
+        """What sets the columns of ``other`` apart, a sentence each; ids, metadata and dictionaries do not count."""
+        return _differences(self.fields, other.fields, "", nullability)
+
+    def check_compatible(self, data: LanceSchema, *, nullability: bool = False, file: str | None = None) -> None:
+        """Raise ``SchemaMismatchError`` unless ``data`` has the same columns in the same order."""
+        found = self.differences(data, nullability=nullability)
+        if found:
+            raise SchemaMismatchError(
+                f"the rows do not have the columns of the dataset: {'; '.join(found)}",
+                help="select and cast the columns to match it",
+                file=file,
+            )
+
+
+def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> Field:
+    if depth > MAX_DEPTH:
+        raise UnsupportedProtocolError(f"fields are nested more than {MAX_DEPTH} levels deep")
+    metadata = dict(each.metadata or {})
+    if isinstance(each.type, pa.BaseExtensionType):
+        metadata |= extensions.metadata_of(each.type)
+    arrow = types.storage_type(each.type)
+    name = types.logical_type(arrow)
+    id = next(ids)
+    below: list[pa.Field] = []
+    if name == "struct":
+        below = [arrow.field(i) for i in range(arrow.num_fields)]
+    elif name in types.LISTS:
+        below = [arrow.value_field]
+    children = tuple(_from_arrow(c, ids, id, depth + 1) for c in below)
+    _check_names(children)
+    return Field(each.name, id, parent, name, each.nullable, metadata, children, types.encoding(name))
+
+
+def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, ...]) -> Field:
+    kind = message.logical_type
+    types.layout(kind)  # refuses what is not known
+    metadata = {key.encode(): value for key, value in message.metadata.items()}
+    if message.extension_name and EXTENSION_NAME not in metadata:
+        metadata[EXTENSION_NAME] = message.extension_name.encode()
+    dictionary = None
+    if message.HasField("dictionary"):
+        dictionary = DictionaryPlace(message.dictionary.offset, message.dictionary.length)
+    return Field(
+        message.name, message.id, parent, kind, message.nullable, metadata, children, types.encoding(kind), dictionary
+    )
+
+
+def _to_proto(each: Field, place: DictionaryPlace | None) -> format_pb2.Field:
+    message = format_pb2.Field(
+        name=each.name,
+        id=each.id,
+        parent_id=each.parent_id,
+        logical_type=each.logical_type,
+        nullable=each.nullable,
+        encoding=int(each.encoding),  # type: ignore[arg-type]
+        extension_name=each.metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace"),
+    )
+    for key, value in each.metadata.items():
+        message.metadata[key.decode("utf-8", "replace")] = value
+    if place is not None:
+        message.dictionary.offset, message.dictionary.length = place
+    return message
+
+
+def _check_names(fields: Iterable[Field]) -> None:
+    seen: set[str] = set()
+    for each in fields:
+        if each.name in seen:
+            raise InvalidArgumentError("two columns have the same name", help="rename one of them", column=each.name)
+        seen.add(each.name)
+
+
+def _differences(mine: Sequence[Field], theirs: Sequence[Field], above: str, nullability: bool) -> list[str]:
+    if [f.name for f in mine] != [f.name for f in theirs]:
+        have, want = ", ".join(f.name for f in theirs), ", ".join(f.name for f in mine)
+        return [f"{above.rstrip('.') or 'the schema'} has {have or 'no columns'}, not {want or 'none'}"]
+    found = []
+    for a, b in zip(mine, theirs, strict=True):
+        path = above + a.name
+        if a.logical_type != b.logical_type:
+            found.append(f"{path} is {b.logical_type}, not {a.logical_type}")
+        elif nullability and a.nullable != b.nullable:
+            found.append(f"{path} is {'nullable' if b.nullable else 'not nullable'}")
+        else:
+            found += _differences(a.children, b.children, path + ".", nullability)
+    return found

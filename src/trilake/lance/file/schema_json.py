@@ -1,0 +1,78 @@
+"""Schemas as JSON types, in the words of the format, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.lance.file import types
+from trilake.lance.file.schema import MAX_DEPTH
+
+_NESTED = {"list", "large_list", "fixed_size_list", "struct"}
+
+
+def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
+    """A schema as JSON types: ``fields`` with ``name``, ``type`` and ``nullable``, and ``metadata`` of the schema.
+
+    Raises ``InvalidArgumentError`` for a type that the format does not have.
+
+    >>> schema_to_json(pa.schema({"a": pa.int64()}))
+    {'fields': [{'name': 'a', 'type': {'type': 'int64'}, 'nullable': True}]}
+    """
+    found: dict[str, Any] = {"fields": [_field(f) for f in schema]}
+    if schema.metadata:
+        found["metadata"] = {k.decode(): v.decode() for k, v in schema.metadata.items()}
+    return found
+
+
+def _field(field: pa.Field) -> dict[str, Any]:
+    return {"name": field.name, "type": _type(types.storage_type(field.type)), "nullable": field.nullable}
+
+
+def _type(kind: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_field(kind.field(i)) for i in range(kind.num_fields)]}
+    if pa.types.is_fixed_size_list(kind):
+        return {"type": "fixed_size_list", "fields": [_field(kind.value_field)], "length": kind.list_size}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        name = "list" if pa.types.is_list(kind) else "large_list"
+        return {"type": name, "fields": [_field(kind.value_field)]}
+    try:
+        return {"type": types.logical_type(kind)}
+    except TrilakeError as e:
+        raise InvalidArgumentError(f"Failed to convert schema to json: {e.message}") from e
+
+
+def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
+    """The schema that :func:`schema_to_json` has described.  Raises ``InvalidArgumentError``.
+
+    >>> json_to_schema({"fields": [{"name": "a", "type": {"type": "int64"}, "nullable": True}]})
+    a: int64
+    """
+    try:
+        fields = [_parsed(f, 0) for f in schema_json["fields"]]
+        metadata = schema_json.get("metadata")
+        return pa.schema(fields, None if metadata is None else dict(metadata))
+    except (KeyError, TypeError, AttributeError, ValueError, TrilakeError) as e:
+        raise InvalidArgumentError(f"Failed to convert json to schema: {e!r}") from e
+
+
+def _parsed(field: Mapping[str, Any], depth: int) -> pa.Field:
+    if depth > MAX_DEPTH:
+        raise InvalidArgumentError(f"fields are nested more than {MAX_DEPTH} levels deep")
+    given = field["type"]
+    name = given["type"]
+    below = [_parsed(f, depth + 1) for f in given["fields"]] if name in _NESTED else []
+    kind: pa.DataType
+    if name == "struct":
+        kind = pa.struct(below)
+    elif name == "fixed_size_list":
+        kind = pa.list_(below[0], int(given["length"]))
+    elif name in _NESTED:
+        kind = pa.list_(below[0]) if name == "list" else pa.large_list(below[0])
+    else:
+        kind = types.arrow_type(str(name))
+    return pa.field(str(field["name"]), kind, bool(field["nullable"]))

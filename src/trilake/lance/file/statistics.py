@@ -1,0 +1,309 @@
+"""Statistics of batches: null count, least and greatest value of each column, written with a data file and read again.
+
+In the file they are columns of structs, named by field id in decimal, with one entry a batch; their pages and page
+table are like those of data, with a single batch.  Columns of numbers, booleans, dates, decimals of 128 bits, strings
+and bytes have them, at the top and in structs.
+
+What other writers noted must be read with care, because the format keeps no nulls: :func:`trusted` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as part
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from trilake.errors import CorruptFileError
+from trilake.expr.stats import ColumnStats
+from trilake.expr.terms.datatypes import Path
+from trilake.lance.file import types
+from trilake.lance.file.decode import Decoder
+from trilake.lance.file.pages import PageTable
+from trilake.lance.file.pages_source import Source
+from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.types import PageKind
+from trilake.lance.proto import format_pb2
+
+#: Bytes of a string that bounds keep.
+PREFIX = 64
+
+#: Rows that are held back, to be looked at together.
+_HELD = 1 << 16
+
+
+def has_statistics(each: Field) -> bool:
+    """Whether statistics of a field are kept."""
+    arrow = each.arrow_type
+    return each.layout.kind is PageKind.VARIABLE or bool(
+        pt.is_boolean(arrow)
+        or pt.is_integer(arrow)
+        or pt.is_float32(arrow)
+        or pt.is_float64(arrow)
+        or pt.is_date(arrow)
+        or (pt.is_decimal128(arrow) and arrow.scale >= 0)  # Arrow compares no decimals of negative scale
+    )
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Collector:
+    """The statistics of one field, batch by batch."""
+
+    field: Field
+    nulls: list[int] = part(default_factory=list)
+    least: list[Any] = part(default_factory=list)
+    greatest: list[Any] = part(default_factory=list)
+    _held: list[pa.Array] = part(default_factory=list)
+    _rows: int = 0
+
+    def add(self, array: pa.Array) -> None:
+        """Note the next batch.
+
+        Numbers without nulls are held back until there are some batches of them: what numpy then does for all at once
+        takes less than one call each.
+        """
+        arrow = self.field.arrow_type
+        if not array.null_count and (pt.is_integer(arrow) or pt.is_floating(arrow)) and len(array):
+            self._held.append(array)
+            self._rows += len(array)
+            if self._rows >= _HELD:
+                self._settle()
+            return
+        self._settle()
+        self._add(array)
+
+    def _settle(self) -> None:
+        """Note the batches that are held back."""
+        held, self._held, self._rows = self._held, [], 0
+        if not held:
+            return
+        values = np.concatenate([a.to_numpy() for a in held])
+        starts = np.cumsum([0, *map(len, held[:-1])])
+        low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        if values.dtype.kind == "f" and np.isnan(low).any():
+            for array in held:
+                self._add(array)
+            return
+        self.nulls += [0] * len(held)
+        if values.dtype.kind == "f":
+            # Zeros of both signs are equal: the bound is the one that lets in both.
+            low, high = np.where(low == 0, -0.0, low), np.where(high == 0, 0.0, high)
+        self.least += low.tolist()
+        self.greatest += high.tolist()
+
+    def _add(self, array: pa.Array) -> None:
+        arrow = self.field.arrow_type
+        self.nulls.append(array.null_count)
+        if self.field.layout.kind is PageKind.VARIABLE:
+            low, high = _text_bounds(array, is_text=types.is_text(arrow))
+        elif pt.is_floating(arrow):
+            low, high = _float_bounds(array)
+        elif pt.is_integer(arrow) and not array.null_count:
+            values = array.to_numpy()
+            low, high = int(values.min()), int(values.max())
+        else:
+            found = pc.min_max(array)
+            low, high = found["min"].as_py(), found["max"].as_py()
+            if low is None:
+                low, high = _widest(arrow)
+        self.least.append(low)
+        self.greatest.append(high)
+
+    def arrays(self) -> pa.StructArray:
+        """All batches."""
+        self._settle()
+        arrow = self.field.arrow_type
+        unknown = None in self.least or None in self.greatest
+        bound = {"type": arrow, "nullable": self.field.nullable or unknown}
+        fields = [
+            pa.field("null_count", pa.int64(), nullable=False),
+            pa.field("min_value", **bound),
+            pa.field("max_value", **bound),
+        ]
+        values = [pa.array(self.nulls, pa.int64()), pa.array(self.least, arrow), pa.array(self.greatest, arrow)]
+        return pa.StructArray.from_arrays(values, fields=fields)
+
+
+def _widest(arrow: pa.DataType) -> tuple[Any, Any]:
+    """The bounds of no value at all, which say nothing."""
+    if pt.is_boolean(arrow):
+        return False, True
+    if not pt.is_integer(arrow):
+        return None, None
+    range_ = np.iinfo(arrow.to_pandas_dtype())
+    return int(range_.min), int(range_.max)
+
+
+def _float_bounds(array: pa.Array) -> tuple[float, float]:
+    values = (array.drop_null() if array.null_count else array).to_numpy()
+    low, high = (values.min(), values.max()) if len(values) else (np.nan, np.nan)
+    if np.isnan(low):
+        values = values[~np.isnan(values)]
+        low, high = (values.min(), values.max()) if len(values) else (-np.inf, np.inf)
+    # Zeros of both signs are equal: the bound is the one that lets in both.
+    return float(low) if low else -0.0, float(high) if high else 0.0
+
+
+def _text_bounds(array: pa.Array, *, is_text: bool) -> tuple[Any, Any]:
+    found = pc.min_max(array)
+    if not found["min"].is_valid:
+        return None, None
+    low, high = found["min"].as_buffer().to_pybytes(), found["max"].as_buffer().to_pybytes()
+    low, high = _cut(low, is_text), _cut(high, is_text)
+    if _longest(array) > PREFIX:
+        high = _after(high, is_text)
+    if is_text:
+        return low.decode(), None if high is None else high.decode()
+    return low, high
+
+
+def _longest(array: pa.Array) -> int:
+    """Bytes of the longest value; numpy is quicker about it than Arrow."""
+    dtype: Any = np.int64 if types.is_large(array.type) else np.int32
+    offsets = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, array.offset * np.dtype(dtype).itemsize)
+    if array.null_count:
+        return int(pc.max(pc.binary_length(array)).as_py())
+    return int((offsets[1:] - offsets[:-1]).max())
+
+
+def _cut(value: bytes, is_text: bool) -> bytes:
+    """At most 64 bytes, whole characters of text."""
+    if len(value) <= PREFIX:
+        return value
+    end = PREFIX
+    while is_text and value[end] & 0xC0 == 0x80:
+        end -= 1
+    return value[:end]
+
+
+def _after(value: bytes, is_text: bool) -> bytes | None:
+    """A value greater than all that begin with this one: its last byte or character goes up, if one can.
+
+    >>> _after(b"ab", False), _after(b"a" + bytes([255]), False), _after(bytes([255]), False)
+    (b'ac', b'b', None)
+    """
+    if is_text:
+        text = value.decode()
+        for i in range(len(text) - 1, -1, -1):
+            code = ord(text[i]) + 1
+            code = 0xE000 if code == 0xD800 else code  # surrogates are no characters
+            if code < 0x110000:
+                return (text[:i] + chr(code)).encode()
+        return None
+    for i in range(len(value) - 1, -1, -1):
+        if value[i] < 0xFF:
+            return value[:i] + bytes([value[i] + 1])
+    return None
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMetadata, batches: int) -> pa.Table | None:
+    """The statistics in a data file, one row a batch; see :meth:`trilake.lance.file.data_file.DataFile.statistics`."""
+    if not metadata.schema or not metadata.fields:
+        return None
+    schema = LanceSchema.from_proto(metadata.schema, damaged=CorruptFileError, file=source.file)
+    first, last = min(metadata.fields), max(metadata.fields)
+    size = PageTable.size(first, last, 1)
+    if first < 0 or size > source.size:
+        raise CorruptFileError(f"a page table for statistics {first} to {last} is not in the file", file=source.file)
+    pages = PageTable.parse(source.read(metadata.page_table_position, size), first, last, 1)
+    if not all(pages.has(f.id) for f in schema.walk()):
+        raise CorruptFileError("the page table of the statistics lacks some of them", file=source.file)
+    decoder = Decoder(source, pages, {})
+    columns = {}
+    for each in schema.fields:
+        names = [c.name for c in each.children]
+        if each.name.isdecimal() and names == ["null_count", "min_value", "max_value"]:
+            decoder.check(each)
+            columns[each.name] = decoder.column(each, 0, 0, batches, batches)
+    return pa.table(columns) if columns else None
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A column whose nulls are in another one: its field id, and that of the boolean column that is true for them."""
+
+    field_id: int
+    mask_id: int
+
+
+def trusted(
+    statistics: pa.Table | None, schema: LanceSchema, rows: Sequence[int], masked: Sequence[Masked] = ()
+) -> Mapping[Path, ColumnStats]:
+    """What may be concluded from the statistics of batches about the values as they are read.
+
+    Parameters
+    ----------
+    statistics: of one data file or of several, one row a batch.
+    schema: of the dataset; paths are those of its fields.
+    rows: of each batch.
+    masked: columns whose nulls are kept apart, see :mod:`trilake.lance.nulls`.
+
+    Nulls that were lost are zeros now, which the bounds do not know of; an empty string is a null now, which the count
+    does not know of.
+    """
+    if statistics is None:
+        return {}
+    masks = {m.field_id: m.mask_id for m in masked}
+    found: dict[Path, ColumnStats] = {}
+    for path, each in _paths(schema):
+        if str(each.id) not in statistics.column_names or not has_statistics(each):
+            continue
+        column = statistics[str(each.id)].combine_chunks()
+        nulls, low, high = (column.field(i) for i in range(3))
+        if nulls.type != pa.int64() or low.type != each.arrow_type or high.type != each.arrow_type:
+            continue
+        count: pa.Array | None
+        if each.layout.kind is PageKind.VARIABLE:
+            empty = pa.scalar("" if types.is_text(each.arrow_type) else b"", each.arrow_type)
+            # Written for "unknown" where there is no null.
+            high = pc.if_else(pc.equal(high, empty), pa.scalar(None, high.type), high)
+            count = pa.array(np.zeros(len(nulls), np.int64))
+            if each.nullable:
+                exact = pc.or_(pc.fill_null(pc.greater(low, empty), False), pc.equal(nulls, pa.array(rows, pa.int64())))
+                count = pc.if_else(exact, nulls, pa.scalar(None, pa.int64()))
+        else:
+            lost = pc.greater(nulls, 0)
+            low, high = (pc.if_else(lost, pa.scalar(None, b.type), b) for b in (low, high))
+            count = pa.array(np.zeros(len(nulls), np.int64))
+        if each.id in masks:
+            count = _masked_count(statistics, masks[each.id], rows)
+        found[path] = ColumnStats(min=low, max=high, null_count=count)
+    return found
+
+
+def _masked_count(statistics: pa.Table, mask_id: int, rows: Sequence[int]) -> pa.Array | None:
+    """Null counts as far as the bounds of a mask say: none if it is false everywhere, all if it is true."""
+    if str(mask_id) not in statistics.column_names:
+        return None
+    column = statistics[str(mask_id)].combine_chunks()
+    if not pt.is_boolean(column.type.field("min_value").type) or pc.max(column.field(0)).as_py():
+        return None
+    total = pa.array(rows, pa.int64())
+    none = pa.scalar(None, pa.int64())
+    return pc.if_else(column.field(2), pc.if_else(column.field(1), total, none), pa.scalar(0, pa.int64()))
+
+
+def _paths(schema: LanceSchema) -> list[tuple[Path, Field]]:
+    """The fields at the top and in structs, with their paths."""
+    found: list[tuple[Path, Field]] = []
+
+    def walk(fields: Sequence[Field], above: Path) -> None:
+        for each in fields:
+            path = (*above, each.name)
+            found.append((path, each))
+            if each.layout.kind is PageKind.STRUCT:
+                walk(each.children, path)
+
+    walk(schema.fields, ())
+    return found

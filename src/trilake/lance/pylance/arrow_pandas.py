@@ -1,0 +1,118 @@
+"""Columns of :class:`~trilake.lance.pylance.arrow_types.BFloat16` in pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.pylance.arrow_types import BFloat16, BFloat16Array, bfloat16_array
+
+
+@register_extension_dtype
+class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]
+    """The type, whose name is ``lance.bfloat16``."""
+
+    kind = "f"
+    na_value = None
+    name = "lance.bfloat16"
+    names = None
+    type = BFloat16
+    _is_numeric = True
+
+    def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> PandasBFloat16Array:
+        return PandasBFloat16Array(array)
+
+    @classmethod
+    def construct_array_type(cls) -> Any:
+        """The class of arrays."""
+        return PandasBFloat16Array
+
+    @classmethod
+    def construct_from_string(cls, string: str) -> PandasBFloat16Type:
+        """The type of a name.  Raises ``TypeError``, as pandas wants it."""
+        if string != cls.name:
+            raise TypeError(f"Cannot construct a {cls.__name__!r} from {string!r}")
+        return cls()
+
+
+class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
+    """A column, over Arrow's."""
+
+    dtype = PandasBFloat16Type()
+
+    def __init__(self, data: pa.Array | pa.ChunkedArray) -> None:
+        self.data = data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
+
+    @classmethod
+    def _from_sequence(cls, scalars: Any, *, dtype: Any = None, copy: bool = False) -> PandasBFloat16Array:
+        return scalars if isinstance(scalars, cls) else cls(bfloat16_array(list(scalars)))
+
+    @classmethod
+    def _from_factorized(cls, values: Any, original: Any) -> PandasBFloat16Array:
+        return cls(bfloat16_array(list(values)))
+
+    @classmethod
+    def _concat_same_type(cls, to_concat: Sequence[PandasBFloat16Array]) -> PandasBFloat16Array:
+        return cls(pa.concat_arrays([part.data for part in to_concat]))
+
+    def __getitem__(self, item: Any) -> Any:
+        if isinstance(item, int | np.integer):
+            return self.data[int(item)].as_py()
+        if isinstance(item, slice):
+            return self.take(np.arange(len(self))[item])
+        places = np.asarray(item)
+        if places.dtype == bool:
+            return PandasBFloat16Array(self.data.filter(pa.array(places)))
+        return self.take(places)
+
+    def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> PandasBFloat16Array:
+        """Some values; with ``allow_fill``, -1 is null."""
+        places = np.asarray(indices, np.int64)
+        if fill_value is not None:
+            raise InvalidArgumentError("missing numbers can only be null")
+        if not allow_fill:
+            places = np.where(places < 0, places + len(self), places)
+        return PandasBFloat16Array(self.data.take(pa.array(places, mask=places < 0)))
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __eq__(self, other: Any) -> Any:
+        return np.array([a == b for a, b in zip(self, other)], bool)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return int(self.data.nbytes)
+
+    def copy(self) -> PandasBFloat16Array:
+        """The same values, which never change."""
+        return PandasBFloat16Array(self.data)
+
+    def isna(self) -> npt.NDArray[np.bool_]:
+        """Which are null."""
+        found: npt.NDArray[np.bool_] = self.data.is_null().to_numpy(zero_copy_only=False)
+        return found
+
+    def to_numpy(self, *args: Any, **more: Any) -> npt.NDArray[Any]:
+        """The numbers as numpy has them with the package ml_dtypes."""
+        if args or more or self.data.null_count:
+            return np.array(self.data.to_pylist(), object)
+        found: npt.NDArray[Any] = self.data.to_numpy()
+        return found
+
+    def __arrow_array__(self, type: Any = None) -> pa.Array:
+        return self.data
+
+    @classmethod
+    def from_numpy(cls, array: npt.NDArray[Any]) -> PandasBFloat16Array:
+        """A column of the numbers of an array of the package ml_dtypes."""
+        return cls(BFloat16Array.from_numpy(array))

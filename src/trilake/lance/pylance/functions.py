@@ -1,0 +1,121 @@
+"""``dataset`` and ``write_dataset``: where a program begins with Lance."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands import rows_in
+from trilake.lance.commands.write import Mode, write
+from trilake.lance.commands.writing import NullPolicy, WriteOptions
+from trilake.lance.file.errors import DatasetVersionNotFoundError
+from trilake.lance.file.runtime import runtime_with
+from trilake.lance.progress import Reporter
+from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.util import sanitize_ts
+from trilake.storage import open_store
+
+
+def dataset(
+    uri: str | os.PathLike[str],
+    version: int | str | None = None,
+    asof: dt.datetime | str | None = None,
+    block_size: int | None = None,
+    commit_lock: Any = None,
+    index_cache_size: int | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    nulls: NullPolicy = "error",
+) -> LanceDataset:
+    """Open a dataset.
+
+    Parameters
+    ----------
+    uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
+    version: a number, or the name of a tag; the newest by default.
+    asof: show the version that was newest before this time, local where it has no zone; counts only without a version.
+    block_size: accepted for other implementations' sake.
+    commit_lock, index_cache_size, storage_options, nulls: see :class:`LanceDataset`.
+
+    Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
+    """
+    del block_size
+    found = LanceDataset(
+        uri,
+        version,
+        index_cache_size=index_cache_size,
+        commit_lock=commit_lock,
+        storage_options=storage_options,
+        nulls=nulls,
+    )
+    if version is not None or asof is None:
+        return found
+    limit = sanitize_ts(asof)
+    before = [v["version"] for v in found.versions() if v["timestamp"] < limit]
+    if not before:
+        raise DatasetVersionNotFoundError(
+            f"{limit} is earlier than the first version of this dataset", file=os.fspath(uri)
+        )
+    return found.checkout_version(max(before))
+
+
+def write_dataset(
+    data_obj: Any,
+    uri: str | os.PathLike[str] | LanceDataset,
+    schema: pa.Schema | None = None,
+    mode: Mode = "create",
+    *,
+    max_rows_per_file: int = 1 << 20,
+    max_rows_per_group: int = 1024,
+    max_bytes_per_file: int = 90 << 30,
+    commit_lock: Any = None,
+    progress: Any = None,
+    nulls: NullPolicy = "error",
+    storage_options: Mapping[str, str] | None = None,
+) -> LanceDataset:
+    """Write rows as one version.
+
+    Parameters
+    ----------
+    data_obj: see :func:`trilake.lance.commands.rows_in.stream`.
+    uri: where to; an open dataset is written to as well.
+    schema: of the rows, where they do not say it.
+    mode: ``"create"`` refuses where a dataset is, ``"append"`` adds rows, ``"overwrite"`` replaces all.
+    max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
+        :class:`~trilake.lance.commands.writing.WriteOptions`.
+    commit_lock: held while the version is committed; see :class:`LanceDataset`.
+    progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
+
+    Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
+
+    >>> write_dataset(pa.table({"a": [1]}), "memory://doc-write-lance", mode="overwrite").count_rows()
+    1
+    """
+    runtime = runtime_with(commit_lock)
+    if isinstance(uri, LanceDataset):
+        store, where = uri.snapshot.store, uri.uri
+    else:
+        store, where = open_store(uri, dict(storage_options or {})), os.fspath(uri)
+    found, batches = rows_in.stream(data_obj, schema)
+    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
+    _check_metadata(found)
+    reporter = None if progress is None else Reporter(progress)
+    made = write(store, found, batches, mode, options, runtime=runtime, progress=reporter)
+    return LanceDataset.of(made, where, nulls)
+
+
+def _check_metadata(schema: pa.Schema) -> None:
+    """Raise ``InvalidArgumentError`` for schema metadata that is no text: the format keeps texts."""
+    for key, value in (schema.metadata or {}).items():
+        try:
+            key.decode()
+            value.decode()
+        except UnicodeDecodeError as e:
+            raise InvalidArgumentError(
+                f"the schema's metadata {key!r} is not valid utf8", help="encode it, for example with base64"
+            ) from e

@@ -1,0 +1,190 @@
+"""Images as Arrow types: by their address, encoded as a file, or as tensors of one shape.
+
+Decoding and encoding need Pillow or TensorFlow, or a function of the caller's.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.fs as fs
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.file.errors import WrongTypeError
+
+
+class ImageURIType(pa.ExtensionType):  # type: ignore[misc]
+    """Addresses of images."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.string(), "lance.arrow.image_uri")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> ImageURIType:
+        return cls()
+
+    def __arrow_ext_class__(self) -> type[ImageURIArray]:
+        return ImageURIArray
+
+
+class EncodedImageType(pa.ExtensionType):  # type: ignore[misc]
+    """Images as the bytes of files."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.binary(), "lance.arrow.encoded_image")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> EncodedImageType:
+        return cls()
+
+    def __arrow_ext_class__(self) -> type[EncodedImageArray]:
+        return EncodedImageArray
+
+
+class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
+    """Images as tensors of one shape, rows x columns x channels."""
+
+    def __init__(self, arrow_type: pa.DataType, shape: Sequence[int]) -> None:
+        if not len(shape):
+            raise InvalidArgumentError("a tensor has a shape of at least one number")
+        self.arrow_type, self.shape = arrow_type, tuple(int(n) for n in shape)
+        super().__init__(pa.list_(arrow_type, int(np.prod(self.shape))), "lance.arrow.fixed_shape_image_tensor")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return json.dumps({"shape": self.shape}).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> FixedShapeImageTensorType:
+        return cls(storage_type.value_type, json.loads(serialized.decode())["shape"])
+
+    def __arrow_ext_class__(self) -> type[FixedShapeImageTensorArray]:
+        return FixedShapeImageTensorArray
+
+
+def _array(kind: pa.ExtensionType, storage: pa.Array) -> Any:
+    return pa.ExtensionArray.from_storage(kind, storage)
+
+
+class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
+    """What all columns of images are."""
+
+    def __repr__(self) -> str:
+        return f"<lance.arrow.{type(self).__name__} object at 0x{id(self):016x}>\n{self.to_pylist()!r}"
+
+    @classmethod
+    def from_array(cls, images: Any) -> Any:
+        """A column of addresses (texts), of encoded images (bytes), or of tensors.  Raises ``WrongTypeError``."""
+        if isinstance(images, ImageArray):
+            return images
+        if isinstance(images, pa.StringArray):
+            return _array(ImageURIType(), images)
+        if isinstance(images, pa.BinaryArray):
+            return _array(EncodedImageType(), images)
+        if isinstance(images, pa.FixedShapeTensorArray):
+            return _array(FixedShapeImageTensorType(images.type.value_type, images.type.shape), images.storage)
+        if isinstance(images, Iterable) and not isinstance(images, str | bytes):
+            return _array(ImageURIType(), pa.array(images, pa.string()))
+        raise WrongTypeError(f"Cannot build a ImageArray from {type(images)}")
+
+
+class ImageURIArray(ImageArray):
+    """A column of addresses: of files here, or of what Arrow and HTTP can read."""
+
+    @classmethod
+    def from_uris(cls, uris: Any) -> Any:
+        """A column of some addresses, which may be paths.  Raises ``WrongTypeError``."""
+        if isinstance(uris, str | bytes | pa.StringArray) or not isinstance(uris, Iterable):
+            raise WrongTypeError(f"Cannot build a ImageURIArray from {type(uris)}", help="pass texts or paths")
+        return _array(ImageURIType(), pa.array([os.fspath(uri) for uri in uris], pa.string()))
+
+    def read_uris(self) -> Any:
+        """The images themselves, as a column of bytes."""
+        return _array(EncodedImageType(), pa.array([_read(uri) for uri in self.storage.to_pylist()], pa.binary()))
+
+
+def _read(uri: str) -> bytes:
+    if urllib.parse.urlparse(uri).scheme in ("http", "https"):
+        with urllib.request.urlopen(uri) as response:
+            data: bytes = response.read()
+            return data
+    filesystem, path = fs.FileSystem.from_uri(uri if "://" in uri else os.path.abspath(uri))
+    with filesystem.open_input_stream(path) as file:
+        content: bytes = file.read()
+        return content
+
+
+class EncodedImageArray(ImageArray):
+    """A column of images as the bytes of files."""
+
+    def to_tensor(self, decoder: Callable[[pa.Array], Any] | None = None) -> Any:
+        """The pixels, as tensors of one shape.
+
+        ``decoder`` makes a numpy array, images x shape, or an array of tensors, of a column of bytes.  Raises
+        ``InvalidArgumentError`` where there is none.
+        """
+        pixels = (decoder or _decoder())(self.storage)
+        if isinstance(pixels, np.ndarray):
+            pixels = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(pixels))
+        return _array(FixedShapeImageTensorType(pixels.type.value_type, pixels.type.shape), pixels.storage)
+
+
+class FixedShapeImageTensorArray(ImageArray):
+    """A column of pixels."""
+
+    def to_numpy(self, zero_copy_only: bool = False, **more: Any) -> npt.NDArray[Any]:
+        """The pixels, images x shape."""
+        kind = pa.fixed_shape_tensor(self.storage.type.value_type, self.type.shape)
+        found: npt.NDArray[Any] = pa.ExtensionArray.from_storage(kind, self.storage).to_numpy_ndarray()
+        return found
+
+    def to_encoded(self, encoder: Callable[[npt.NDArray[Any]], Any] | None = None) -> Any:
+        """The images as files, PNG unless ``encoder`` makes a column of bytes of the pixels."""
+        return _array(EncodedImageType(), (encoder or _encoder())(self.to_numpy()))
+
+
+def _library() -> tuple[str, Any]:
+    for name in ("tensorflow", "PIL.Image"):
+        try:
+            return name, import_module(name)
+        except ImportError:
+            continue
+    raise InvalidArgumentError(
+        "nothing here can decode or encode images", help="install Pillow or TensorFlow, or pass a function"
+    )
+
+
+def _decoder() -> Callable[[pa.Array], Any]:
+    name, library = _library()
+    if name == "tensorflow":
+        return lambda images: library.stack([library.io.decode_image(i) for i in images.to_pylist()], axis=0).numpy()
+    return lambda images: np.stack([np.asarray(library.open(io.BytesIO(i))) for i in images.to_pylist()])
+
+
+def _encoder() -> Callable[[npt.NDArray[Any]], Any]:
+    name, library = _library()
+
+    def encoded(pixels: npt.NDArray[Any]) -> bytes:
+        if name == "tensorflow":
+            data: bytes = library.io.encode_png(pixels).numpy()
+            return data
+        out = io.BytesIO()
+        library.fromarray(pixels.squeeze()).save(out, format="PNG")
+        return out.getvalue()
+
+    return lambda all_pixels: pa.array([encoded(p) for p in all_pixels], pa.binary())

@@ -1,0 +1,557 @@
+"""``LanceDataset``: a dataset at one version, and everything that can be done with it; also a dataset of Arrow's.
+
+Names, arguments and results are those that users of the format know.  A call that commits leaves the object at the
+version it made; others that are open stay where they are.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance import cleanup
+from trilake.lance.cleanup import CleanupStats
+from trilake.lance.commands import columns, delete, indices, rows_in, update, vector_indices
+from trilake.lance.commands.merge_insert import MergeInsertBuilder
+from trilake.lance.commands.writing import NullPolicy, WriteOptions
+from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError
+from trilake.lance.file.runtime import Runtime, runtime_with
+from trilake.lance.fragment import LanceFragment
+from trilake.lance.optimize import DatasetOptimizer
+from trilake.lance.pylance.arrow_dataset import ArrowDataset
+from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
+from trilake.lance.pylance.stats import LanceStats
+from trilake.lance.pylance.tags import Tags
+from trilake.lance.scan import validate
+from trilake.lance.scan.skipping import kept_groups
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import parse_manifest
+from trilake.lance.versions.operations import Restore
+from trilake.lance.versions.versions import list_versions, read_tag
+from trilake.storage import open_store
+from trilake.table import FilterLike
+
+
+class LanceDataset(ArrowDataset):
+    """A dataset at one version.
+
+    Parameters
+    ----------
+    uri: where it is.
+    version: its number, or the name of a tag; the newest by default.
+    block_size, metadata_cache_size: accepted for other implementations' sake.
+    index_cache_size: how many entries of indices are kept open: whole ones, and partitions of those of vectors; 256 by
+        default.
+    commit_lock: a function of a version that gives a context manager, which is held while that version is committed.
+        No store needs one: each decides who wins.
+    storage_options: credentials, region and endpoint of an object store.
+    nulls: what becomes of nulls that the format cannot hold, in changes by this object; see
+        :class:`~trilake.lance.commands.writing.WriteOptions`.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
+
+    >>> from trilake.lance import write_dataset
+    >>> made = write_dataset(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), "memory://doc-lance", mode="overwrite")
+    >>> made.delete("a = 2")
+    >>> made.version, made.to_table(filter="a > 1").to_pylist()
+    (2, [{'a': 3, 'b': 'z'}])
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        version: int | str | None = None,
+        block_size: int | None = None,
+        index_cache_size: int | None = None,
+        metadata_cache_size: int | None = None,
+        commit_lock: Any = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        nulls: NullPolicy = "error",
+    ) -> None:
+        del block_size, metadata_cache_size
+        self._lock = commit_lock
+        self._open(uri, version, dict(storage_options or {}), nulls, index_cache_size)
+
+    def _open(
+        self,
+        uri: str | os.PathLike[str],
+        version: int | str | None,
+        options: dict[str, str],
+        nulls: NullPolicy,
+        index_cache_size: int | None = None,
+    ) -> None:
+        self._uri, self._options, self.nulls = os.fspath(uri), options, nulls
+        store = open_store(uri, options)
+        number = read_tag(store, version).version if isinstance(version, str) else version
+        self.snapshot = Snapshot.open(store, number, index_cache_size)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> LanceDataset:
+        """A dataset that is open already."""
+        made = cls.__new__(cls)
+        made._uri, made._options, made.nulls = os.fspath(uri), dict(snapshot.store.options), nulls
+        made._lock = None
+        made.snapshot = snapshot
+        return made
+
+    def moved(self, snapshot: Snapshot) -> None:
+        """Show another version from now on."""
+        self.snapshot = snapshot
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._uri, self.version, self._options, self.nulls)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._uri, self.version, self._options, self.nulls
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._lock = None
+        self._open(*state)
+
+    @property
+    def runtime(self) -> Runtime:
+        """What commits through this object take from the world: the lock, among others."""
+        return runtime_with(self._lock)
+
+    def __len__(self) -> int:
+        return self.count_rows()
+
+    def __repr__(self) -> str:
+        return f"LanceDataset({self._uri!r}, version={self.version})"
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+        return self._uri
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of its rows."""
+        return self.snapshot.schema
+
+    @property
+    def version(self) -> int:
+        """The version it shows."""
+        return self.snapshot.version
+
+    @property
+    def latest_version(self) -> int:
+        """The newest version that there is."""
+        return list_versions(self.snapshot.store).latest
+
+    @property
+    def tags(self) -> Tags:
+        """The tags of the dataset."""
+        return Tags(self)
+
+    def versions(self) -> list[dict[str, Any]]:
+        """All versions, oldest first: ``version``, ``timestamp`` (local time without a zone) and ``metadata``."""
+        store = self.snapshot.store
+        listing = list_versions(store)
+        keys = [listing.key(v) for v in listing.versions]
+        found = []
+        for key, data in zip(keys, store.read_many(keys)):
+            manifest = parse_manifest(data, file=f"{store.uri}/{key}")
+            found.append({"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
+        return found
+
+    def checkout_version(self, version: int | str) -> LanceDataset:
+        """Another version of the dataset, by number or tag, as another object."""
+        store = self.snapshot.store
+        number = read_tag(store, version).version if isinstance(version, str) else version
+        return LanceDataset.of(self.snapshot.at(transaction.load(store, number)), self._uri, self.nulls)
+
+    def checkout_latest(self) -> None:
+        """Show the newest version from now on."""
+        self.moved(self.snapshot.at(transaction.load(self.snapshot.store)))
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+        batch_readahead: int | None = None,
+        fragment_readahead: int | None = None,
+        scan_in_order: bool = True,
+        fragments: Iterable[LanceFragment] | None = None,
+        *,
+        prefilter: bool = False,
+        with_row_id: bool = False,
+        use_stats: bool = True,
+        **arrow: Any,
+    ) -> LanceScanner:
+        """Describe a scan.
+
+        Parameters
+        ----------
+        columns: to return, all by default; ``"struct.field"`` is a part of one.
+        filter: SQL text, or a pyarrow expression.
+        limit, offset: rows to return at most, and rows to pass over first.
+        nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index"}``: the rows nearest to the
+            vector ``q``, with their distance in the column ``_distance``.
+        batch_size: rows of a batch at most.
+        batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
+        fragments: only these, in this order.
+        prefilter: with ``nearest``, whether the filter comes first.
+        with_row_id: return a column ``_rowid`` too.
+        use_stats: whether statistics may skip row groups.
+        arrow: options of Arrow's scanners, such as ``use_threads``; they change nothing.
+        """
+        unknown = set(arrow) - {"use_threads", "memory_pool", "fragment_scan_options", "cache_metadata"}
+        if unknown:
+            raise InvalidArgumentError(f"a scan has no option {min(unknown)!r}")
+        builder = (
+            ScannerBuilder(self)
+            .columns(None if columns is None else list(columns))
+            .filter(filter)
+            .limit(limit)
+            .offset(offset)
+            .batch_size(batch_size)
+            .batch_readahead(batch_readahead)
+            .fragment_readahead(fragment_readahead)
+            .scan_in_order(scan_in_order)
+            .with_fragments(fragments)
+            .prefilter(prefilter)
+            .with_row_id(with_row_id)
+            .use_stats(use_stats)
+        )
+        return (builder if nearest is None else builder.nearest(**nearest)).to_scanner()
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+        batch_readahead: int | None = None,
+        fragment_readahead: int | None = None,
+        scan_in_order: bool = True,
+        **more: Any,
+    ) -> pa.Table:
+        """The rows as a table; parameters are those of :meth:`scanner`."""
+        return self.scanner(
+            columns,
+            filter,
+            limit,
+            offset,
+            nearest,
+            batch_size,
+            batch_readahead,
+            fragment_readahead,
+            scan_in_order,
+            **more,
+        ).to_table()
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+        batch_readahead: int | None = None,
+        fragment_readahead: int | None = None,
+        scan_in_order: bool = True,
+        **more: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as batches; parameters are those of :meth:`scanner`."""
+        return self.scanner(
+            columns,
+            filter,
+            limit,
+            offset,
+            nearest,
+            batch_size,
+            batch_readahead,
+            fragment_readahead,
+            scan_in_order,
+            **more,
+        ).to_batches()
+
+    def count_rows(self, filter: FilterLike | None = None, **more: Any) -> int:
+        """Number of rows for which ``filter`` is true; without one, from the manifest alone."""
+        if filter is None and not more:
+            return self.snapshot.count()
+        return self.scanner(filter=filter, **more).count_rows()
+
+    def head(self, num_rows: int, **more: Any) -> pa.Table:
+        """The first rows; further arguments are those of :meth:`scanner`."""
+        return self.to_table(**{**more, "limit": num_rows})
+
+    def take(self, indices: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any) -> pa.Table:
+        """The rows at some places among those that live, in the order asked for.  Only their bytes are read."""
+        return self.snapshot.take(
+            rows_in.numbers(indices),
+            self.snapshot.view.columns(columns or None),
+            with_row_id=bool(more.get("with_row_id")),
+        )
+
+    def _take_rows(
+        self, row_ids: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any
+    ) -> pa.Table:
+        """The rows with some row ids, in the order asked for."""
+        return self.snapshot.take_rows(
+            rows_in.numbers(row_ids, np.uint64),
+            self.snapshot.view.columns(columns or None),
+            with_row_id=bool(more.get("with_row_id")),
+        )
+
+    def sample(
+        self, num_rows: int, columns: Sequence[str] | None = None, randomize_order: bool = True, **more: Any
+    ) -> pa.Table:
+        """Rows chosen at random, each at most once; in the order of the dataset unless ``randomize_order``."""
+        total = self.count_rows()
+        if not 0 <= num_rows <= total:
+            raise InvalidArgumentError(f"{num_rows} of {total} rows cannot be chosen", file=self._uri)
+        chosen = random.sample(range(total), num_rows)
+        return self.take(chosen if randomize_order else sorted(chosen), columns, **more)
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> list[LanceFragment]:
+        """All fragments; with a filter, those that can hold a matching row."""
+        readers = self.snapshot.readers
+        if filter is not None:
+            bound = self.snapshot.filter(filter)
+            assert bound is not None
+            readers = tuple(r for r in readers if kept_groups(r, bound, self.snapshot.view))
+        return [LanceFragment(self, None, fragment=r) for r in readers]
+
+    def get_fragment(self, fragment_id: int) -> LanceFragment | None:
+        """The fragment with an id, if there is one."""
+        reader = self.snapshot.reader_of(fragment_id)
+        return None if reader is None else LanceFragment(self, None, fragment=reader)
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def delete(self, predicate: FilterLike) -> None:
+        """Delete the rows for which a condition is true."""
+        self.moved(delete.delete(self.snapshot, predicate, self.runtime))
+
+    def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> None:
+        """Set columns to SQL expressions where a condition is true.
+
+        :func:`trilake.lance.commands.update.update` does the same and says how many rows were changed.
+        """
+        options = WriteOptions(nulls=self.nulls)
+        self.moved(update.update(self.snapshot, updates, where, options=options, runtime=self.runtime).snapshot)
+
+    def merge_insert(self, on: str | Iterable[str]) -> MergeInsertBuilder:
+        """Match rows of a source by key columns; the builder says what becomes of which."""
+        return MergeInsertBuilder(self, on)
+
+    # --- columns -----------------------------------------------------------------------------------------------------
+
+    def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
+        """Add the columns of other data to the rows with the same key; rows without a match get nulls."""
+        data = rows_in.table(data_obj, schema)
+        self.moved(columns.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls, runtime=self.runtime))
+
+    def add_columns(
+        self,
+        transforms: Any,
+        read_columns: list[str] | None = None,
+        reader_schema: pa.Schema | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        """Add columns.
+
+        Parameters
+        ----------
+        transforms: SQL expressions by name of the new column; or a function of record batches (with an attribute
+            ``output_schema``, or one whose result tells); or rows in the order of the dataset's; or a field, fields or
+            a schema of columns without values, for which no file is written.
+        read_columns: what a function is given; all columns by default.
+        reader_schema: of rows that come as an iterable.
+        batch_size: a hint; batches are the row groups of the files.
+        """
+        del batch_size
+        how: dict[str, Any] = {"nulls": self.nulls, "runtime": self.runtime}
+        self.moved(columns.add(self.snapshot, transforms, read_columns, reader_schema, **how))
+
+    def drop_columns(self, columns_: Sequence[str]) -> None:
+        """Drop columns, or fields of structs; no file is written."""
+        self.moved(columns.drop_columns(self.snapshot, columns_, runtime=self.runtime))
+
+    def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
+        """Rename columns (``name``), make them ``nullable`` or not, or cast them (``data_type``), by ``path``."""
+        self.moved(columns.alter_columns(self.snapshot, alterations, nulls=self.nulls, runtime=self.runtime))
+
+    # --- indices -----------------------------------------------------------------------------------------------------
+
+    def create_scalar_index(
+        self, column: str | list[str], index_type: str = "BTREE", name: str | None = None, *, replace: bool = True
+    ) -> None:
+        """Index a column of numbers, booleans, texts, dates or times; filters find its rows then."""
+        names = [column] if isinstance(column, str) else list(column)
+        if len(names) != 1:
+            raise UnsupportedIndexError(f"a scalar index of {len(names)} columns cannot be made", help="name one")
+        how: dict[str, Any] = {"replace": replace, "runtime": self.runtime}
+        self.moved(indices.create_scalar_index(self.snapshot, names[0], index_type, name, **how))
+
+    def create_index(
+        self,
+        column: str | Sequence[str],
+        index_type: str,
+        name: str | None = None,
+        metric: str = "L2",
+        replace: bool = False,
+        num_partitions: int | None = None,
+        ivf_centroids: Any = None,
+        num_sub_vectors: int | None = None,
+        accelerator: Any = None,
+        index_cache_size: int | None = None,
+        **more: Any,
+    ) -> LanceDataset:
+        """Index a column of vectors for searches of the nearest; the type is ``IVF_PQ``.
+
+        Parameters are those of :func:`trilake.lance.commands.vector_indices.create_vector_index`, ``pq_codebook`` and
+        ``seed`` among them; ``metric_type`` is another name of ``metric``, and ``num_bits`` can only be 8.  An
+        ``accelerator`` may be named, but is not used.  The dataset that is returned has a cache of ``index_cache_size``
+        entries.
+        """
+        how = vector_indices.checked_options(more, metric, accelerator)
+        made = vector_indices.create_vector_index(
+            self.snapshot,
+            column,
+            index_type,
+            name,
+            replace=replace,
+            num_partitions=num_partitions,
+            num_sub_vectors=num_sub_vectors,
+            ivf_centroids=ivf_centroids,
+            runtime=self.runtime,
+            **how,
+        )
+        self.moved(made)
+        indexed = Snapshot(made.store, made.manifest, index_cache_size)
+        return LanceDataset.of(indexed, self._uri, self.nulls)
+
+    def list_indices(self) -> list[dict[str, Any]]:
+        """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version`` and ``fragment_ids``."""
+        return indices.list_indices(self.snapshot)
+
+    def index_statistics(self, index_name: str) -> dict[str, Any]:
+        """What an index says of itself.  Other implementations prefer ``stats.index_stats``."""
+        warnings.warn("use LanceDataset.stats.index_stats() instead", DeprecationWarning, stacklevel=2)
+        return indices.own_statistics(self.snapshot, index_name)
+
+    @property
+    def has_index(self) -> bool:
+        """Whether there is an index."""
+        return bool(self.snapshot.manifest.indices)
+
+    # --- upkeep ------------------------------------------------------------------------------------------------------
+
+    @property
+    def optimize(self) -> DatasetOptimizer:
+        """Compaction of files, and of indices."""
+        return DatasetOptimizer(self)
+
+    @property
+    def stats(self) -> LanceStats:
+        """Numbers about the dataset and its indices."""
+        return LanceStats(self)
+
+    def restore(self) -> None:
+        """Make the version that is shown the newest, as a commit."""
+        runtime = self.runtime
+        begun = transaction.begin(self.version, Restore(self.version), runtime)
+        self.moved(self.snapshot.at(transaction.commit(self.snapshot.store, begun, runtime)))
+
+    def cleanup_old_versions(
+        self,
+        older_than: dt.timedelta | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+    ) -> CleanupStats:
+        """Remove versions older than two weeks, or another time, and files that only they name."""
+        age = dt.timedelta(days=14) if older_than is None else older_than
+        return cleanup.cleanup(
+            self.snapshot.store,
+            int(age.total_seconds() * 1000),
+            delete_unverified=delete_unverified,
+            error_if_tagged=error_if_tagged_old_versions,
+        )
+
+    def validate(self) -> None:
+        """Check the whole dataset: that all files are there and say what the manifest says.
+
+        Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
+        """
+        validate.validate(self.snapshot)
+
+    @staticmethod
+    def commit(
+        base_uri: str | os.PathLike[str],
+        operation: LanceOperation.BaseOperation,
+        read_version: int | None = None,
+        commit_lock: Any = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> LanceDataset:
+        """Commit what a distributed job has done.
+
+        Parameters
+        ----------
+        base_uri: the dataset, which need not exist for an overwrite.
+        operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`.
+        read_version: the version that the job has read; not needed for overwrites and restores.
+        commit_lock: held while the version is committed; see :class:`LanceDataset`.
+        """
+        if not isinstance(operation, LanceOperation.BaseOperation):
+            raise TypeError(f"operation must be a LanceOperation, got {type(operation)}")
+        runtime = runtime_with(commit_lock)
+        store = open_store(base_uri, dict(storage_options or {}))
+        listing = list_versions(store)
+        free = isinstance(operation, LanceOperation.Overwrite | LanceOperation.Restore)
+        if read_version is None:
+            if not free:
+                raise ReadVersionMissingError("read_version must be specified for this operation")
+            read_version = listing.latest
+        base = transaction.load(store, read_version, listing) if listing.versions and read_version else None
+        begun = transaction.begin(read_version, operation.resolve(base), runtime)
+        return LanceDataset.of(Snapshot(store, transaction.commit(store, begun, runtime)), base_uri)
+
+    @staticmethod
+    def _commit(
+        base_uri: str | os.PathLike[str],
+        operation: LanceOperation.BaseOperation,
+        read_version: int | None = None,
+        commit_lock: Any = None,
+    ) -> LanceDataset:
+        """The old name of :meth:`commit`."""
+        warnings.warn("use LanceDataset.commit() instead of _commit()", DeprecationWarning, stacklevel=2)
+        return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
+
+
+def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:
+    return LanceDataset(uri, version, storage_options=options, nulls=nulls)
+
+
+def local_time(ns: int) -> dt.datetime:
+    """A time in ns since the Unix epoch in the local zone, without it, to the microsecond."""
+    seconds, rest = divmod(ns, 10**9)
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone().replace(tzinfo=None, microsecond=rest // 1000)

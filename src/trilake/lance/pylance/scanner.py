@@ -1,0 +1,261 @@
+"""``LanceScanner``: a scan that was described and not begun; ``ScannerBuilder`` describes one step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.scan import scan, search
+from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.scan.search import Nearest
+from trilake.table import FilterLike
+
+
+@dataclass
+class ScannerBuilder:
+    """Describes a scan; see :meth:`trilake.lance.pylance.lance_dataset.LanceDataset.scanner` for what it may be."""
+
+    ds: OpenDataset
+    _columns: list[str] | None = None
+    _filter: FilterLike | None = None
+    _limit: int | None = None
+    _offset: int = 0
+    _nearest: Nearest | None = None
+    _has_k: bool = True
+    _batch_size: int | None = None
+    _readahead: int | None = None
+    _readers: tuple[FragmentReader, ...] | None = None
+    _prefilter: bool = False
+    _with_row_id: bool = False
+    _use_stats: bool = True
+    _in_order: bool = field(default=True, repr=False)
+
+    def columns(self, cols: list[str] | None = None) -> ScannerBuilder:
+        """Columns to return, all where there is none; ``"struct.field"`` is a part of one."""
+        self._columns = list(cols) if cols else None
+        return self
+
+    def filter(self, filter: FilterLike | None) -> ScannerBuilder:
+        """Keep the rows for which a condition is true."""
+        self._filter = filter
+        return self
+
+    def limit(self, n: int | None = None) -> ScannerBuilder:
+        """Return so many rows at most."""
+        self._limit = None if n is None else _count("limit", n)
+        return self
+
+    def offset(self, n: int | None = None) -> ScannerBuilder:
+        """Pass over so many rows first."""
+        self._offset = 0 if n is None else _count("offset", n)
+        return self
+
+    def batch_size(self, batch_size: int | None) -> ScannerBuilder:
+        """Rows of a batch at most."""
+        self._batch_size = None if batch_size is None else _count("batch_size", batch_size, least=1)
+        return self
+
+    def batch_readahead(self, nbatches: int | None = None) -> ScannerBuilder:
+        """A hint how much to read ahead."""
+        self._readahead = None if nbatches is None else _count("batch_readahead", nbatches)
+        return self
+
+    def fragment_readahead(self, nfragments: int | None = None) -> ScannerBuilder:
+        """Accepted for other implementations' sake: chunks are read ahead whatever fragment they are of."""
+        if nfragments is not None:
+            _count("fragment_readahead", nfragments)
+        return self
+
+    def scan_in_order(self, scan_in_order: bool = True) -> ScannerBuilder:
+        """Rows come in order anyway."""
+        self._in_order = scan_in_order
+        return self
+
+    def prefilter(self, prefilter: bool = True) -> ScannerBuilder:
+        """Filter before the nearest rows are searched for, not after."""
+        self._prefilter = prefilter
+        return self
+
+    def with_row_id(self, with_row_id: bool = True) -> ScannerBuilder:
+        """Return a column ``_rowid`` too."""
+        self._with_row_id = with_row_id
+        return self
+
+    def use_stats(self, use_stats: bool = True) -> ScannerBuilder:
+        """Whether statistics may skip row groups."""
+        self._use_stats = use_stats
+        return self
+
+    def with_fragments(self, fragments: Iterable[Any] | None) -> ScannerBuilder:
+        """Scan only these fragments, in this order."""
+        if fragments is None:
+            self._readers = None
+            return self
+        given = list(fragments)
+        wrong = [f for f in given if not isinstance(f, pa.dataset.Fragment) or not hasattr(f, "_fragment")]
+        if wrong:
+            raise WrongTypeError(f"fragments must be an iterable of LanceFragment. Got {type(wrong[0])} instead")
+        self._readers = tuple(f._fragment for f in given)
+        return self
+
+    def nearest(
+        self,
+        column: str,
+        q: Any,
+        k: int | None = None,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        refine_factor: int | None = None,
+        use_index: bool = True,
+    ) -> ScannerBuilder:
+        """Return the rows nearest to a vector: ``k``, or as many as the limit, or 10."""
+        self._has_k = k is not None
+        self._nearest = Nearest.of(
+            self.ds.snapshot, column, q, k, metric, nprobes=nprobes, refine_factor=refine_factor, use_index=use_index
+        )
+        return self
+
+    def to_scanner(self) -> LanceScanner:
+        """The scanner.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+        snapshot = self.ds.snapshot
+        columns = self._columns
+        if columns is not None and self._nearest is not None and search.DISTANCE not in snapshot.schema.names:
+            columns = [c for c in columns if c != search.DISTANCE]  # it comes last, asked for or not
+        nearest = self._nearest
+        if nearest is not None and not self._has_k and self._limit is not None:
+            nearest = replace(nearest, k=max(self._limit + self._offset, 1))
+        plan = ScanPlan(
+            snapshot.view,
+            snapshot.view.columns(columns),
+            snapshot.filter(self._filter),
+            self._limit,
+            self._offset,
+            self._batch_size,
+            self._with_row_id,
+            self._use_stats,
+        )
+        return LanceScanner(self.ds, plan, self._readers, nearest, self._prefilter, self._readahead)
+
+
+def _count(name: str, value: Any, *, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InvalidArgumentError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
+    return int(value)
+
+
+class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
+    """A scan of a dataset; each call that returns rows runs it anew."""
+
+    def __init__(
+        self,
+        dataset: OpenDataset,
+        plan: ScanPlan,
+        readers: tuple[FragmentReader, ...] | None = None,
+        nearest: Nearest | None = None,
+        prefilter: bool = False,
+        readahead: int | None = None,
+    ) -> None:
+        self._ds, self._plan, self._nearest, self._prefilter = dataset, plan, nearest, prefilter
+        self._readers = dataset.snapshot.readers if readers is None else readers
+        self._threads = None if readahead is None else max(1, min(readahead, scan.THREADS))
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The schema of the rows that it returns."""
+        return self._plan.schema if self._nearest is None else search.schema(self._plan, self._nearest)
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """The schema of the dataset."""
+        return self._ds.schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as batches."""
+        if self._nearest is None:
+            return scan.scan(self._ds.snapshot.indexed(self._plan), self._readers, threads=self._threads)
+        table = search.search(self._ds.snapshot, self._plan, self._nearest, self._readers, prefilter=self._prefilter)
+        return iter(table.to_batches(max_chunksize=self._plan.batch_size))
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.projected_schema)
+
+    def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
+        """The batches, each with the fragment that it is of."""
+        for reader in self._readers:
+            fragment = self._ds.get_fragment(reader.fragment.id)
+            for batch in scan.scan(self._ds.snapshot.indexed(self._plan), [reader], threads=self._threads):
+                yield pa.dataset.TaggedRecordBatch(batch, fragment)
+
+    def head(self, num_rows: int) -> pa.Table:
+        """The first rows."""
+        if self._nearest is not None:
+            return self.to_table().slice(0, num_rows)
+        limit = num_rows if self._plan.limit is None else min(num_rows, self._plan.limit)
+        plan = replace(self._plan, limit=limit)
+        found = scan.scan(self._ds.snapshot.indexed(plan), self._readers, threads=1)
+        return pa.Table.from_batches(found, schema=plan.schema)
+
+    def take(self, indices: Any) -> pa.Table:
+        """Some of the rows that it would return, by their place among them."""
+        plan = self._plan
+        if self._nearest is None and plan.filter is None and plan.limit is None and not plan.offset:
+            ranks = np.asarray(indices, np.int64)
+            if self._readers == self._ds.snapshot.readers:
+                return self._ds.snapshot.take(ranks, plan.columns, with_row_id=plan.with_row_id)
+        return self.to_table().take(indices)
+
+    def count_rows(self) -> int:
+        """Number of rows that it would return."""
+        if self._nearest is not None:
+            return len(self.to_table())
+        plan = replace(self._plan, columns=type(self._plan.columns)(()), with_row_id=False)
+        return scan.count(self._ds.snapshot.indexed(plan), self._readers)
+
+    def explain_plan(self, verbose: bool = False) -> str:
+        """How the scan would run, one line a step; ``verbose`` counts the rows that are read."""
+        plan, lines = self._plan, []
+        if plan.limit is not None or plan.offset:
+            lines.append(f"GlobalLimitExec: skip={plan.offset}, fetch={plan.limit}")
+        if self._nearest is not None:
+            lines += search.explain(self._ds.snapshot, plan, self._nearest, prefilter=self._prefilter)
+        else:
+            lines += search.explain_filter(self._ds.snapshot, plan, whole="MaterializeIndex")
+        lines.append(
+            f"LanceScan: uri={self._ds.uri}, projection={plan.columns.names}, filter={plan.filter or 'none'}, "
+            f"row_id={plan.with_row_id}, fragments={len(self._readers)}"
+        )
+        if verbose:
+            total = sum(r.physical_rows for r in self._readers)
+            planned = scan.chunks(self._ds.snapshot.indexed(plan), self._readers)
+            read = sum(c.stop - c.start if c.rows is None else len(c.rows) for c in planned)
+            lines.append(f"  rows to look at: {read} of {total}")
+        return "\n".join(f"{'  ' * i}{line}" for i, line in enumerate(lines))
+
+    @staticmethod
+    def from_dataset(dataset: Any, **options: Any) -> Any:
+        """A scanner of any dataset."""
+        return dataset.scanner(**options)
+
+    @staticmethod
+    def from_fragment(fragment: Any, **options: Any) -> Any:
+        """A scanner of any fragment."""
+        return fragment.scanner(**options)
+
+    @staticmethod
+    def from_batches(source: Any, **options: Any) -> pa.dataset.Scanner:
+        """A scanner of batches, which is Arrow's own."""
+        return pa.dataset.Scanner.from_batches(source, **options)

@@ -1,0 +1,1 @@
+"""Reading a version: fragments, filters, indices, search."""

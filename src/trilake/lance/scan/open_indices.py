@@ -1,0 +1,91 @@
+"""Indices of a dataset that are open: their files never change, so each is opened once for all versions."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+from uuid import UUID
+
+from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
+from trilake.lance.index.btree import ScalarIndex
+from trilake.lance.index.ivf_pq_index import PartitionCache, VectorIndex
+from trilake.lance.versions.manifest import IndexMetadata
+from trilake.storage.base import Store
+
+#: Entries that are kept where nobody says how many.
+CACHE_SIZE = 256
+
+
+class OpenIndices:
+    """The indices at the root of a store.  May be used by several threads.
+
+    Parameters
+    ----------
+    store: of the dataset.
+    size: entries that are kept: whole indices, and partitions of those of vectors.  At least one of each kind is.
+    """
+
+    def __init__(self, store: Store, size: int | None = None) -> None:
+        if size is not None and (isinstance(size, bool) or size < 0):
+            raise InvalidArgumentError(f"index_cache_size is {size!r}", help="it must be a number of 0 or more")
+        self._store = store
+        self._size = CACHE_SIZE if size is None else size
+        self._open: OrderedDict[tuple[type[Any], UUID], Any] = OrderedDict()
+        self._partitions = PartitionCache()
+        self._lock = threading.Lock()
+        self._hits = self._asked = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OpenIndices, (self._store, self._size)  # a task opens what it needs
+
+    def vector(self, entry: IndexMetadata) -> VectorIndex | None:
+        """The index of vectors of an entry; ``None`` where it is of another kind, of a newer writer, or gone.
+
+        Raises ``CorruptFileError``.
+        """
+        found: VectorIndex | None = self._opened(VectorIndex, entry)
+        return found
+
+    def scalar(self, entry: IndexMetadata) -> ScalarIndex | None:
+        """The BTREE of an entry; otherwise as :meth:`vector`."""
+        found: ScalarIndex | None = self._opened(ScalarIndex, entry)
+        return found
+
+    def _opened(self, kind: Any, entry: IndexMetadata) -> Any:
+        key = kind, entry.uuid
+        with self._lock:
+            if key in self._open:
+                found = self._open[key]
+                self._open.move_to_end(key)
+                if found is not None:
+                    self._asked += 1
+                    self._hits += 1
+                return found
+        try:
+            found = kind.open(self._store, f"_indices/{entry.uuid}")
+        except (UnsupportedProtocolError, MissingFileError):
+            found = None
+        with self._lock:
+            found = self._open.setdefault(key, found)
+            if isinstance(found, VectorIndex):
+                found.partitions = self._partitions
+            self._asked += found is not None
+            while self._whole() > max(self._size, 1):
+                self._open.popitem(last=False)
+            self._partitions.resize(max(self._size - self._whole(), 1))
+            return found
+
+    def _whole(self) -> int:
+        return sum(found is not None for found in self._open.values())
+
+    @property
+    def entry_count(self) -> int:
+        """Indices and partitions that are open."""
+        return self._whole() + len(self._partitions)
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of requests for an index or a partition for which it was open already."""
+        asked = self._asked + self._partitions.asked
+        return (self._hits + self._partitions.hits) / asked if asked else 0.0

@@ -1,0 +1,244 @@
+"""Rows by a filter and BTREE indices: where to look, instead of everywhere.
+
+An index is asked for the rows that may match; whoever reads them tests the whole filter again, so the answer may hold
+too many rows but never too few.  Parts of a filter that no index knows are left to that test.  Of rows in fragments
+that an index does not cover nothing is said: they are scanned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+from pyroaring import FrozenBitMap
+
+from trilake.errors import CorruptFileError, InvalidArgumentError
+from trilake.expr import Filter
+from trilake.expr.terms.predicate import And, Compare, In, Or, Predicate, StartsWith
+from trilake.lance.file.null_masks import companions
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.index.btree import REMAKE, Bound, RowIds, ScalarIndex
+from trilake.lance.scan.open_indices import OpenIndices
+from trilake.lance.versions.manifest import IndexMetadata, Manifest
+
+#: An index is not asked where more of its pages than this part, and more than a few, would have to be read.
+_PART, _FEW = 4, 16
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A part of a filter that indices can answer.
+
+    Parameters
+    ----------
+    text: of the part, for plans.
+    fragments: ids of those that all of its indices cover.
+    exact: whether nothing of the filter is left out.
+    ask: gives the sorted ids of the rows that may match; ``None`` where scanning is cheaper.
+    """
+
+    text: str
+    fragments: FrozenBitMap
+    exact: bool
+    ask: Callable[[], RowIds | None]
+
+
+def question(filter: Filter | None, manifest: Manifest, schema: LanceSchema, indices: OpenIndices) -> Question | None:
+    """What indices can say about a filter; ``None`` where they cannot say anything.
+
+    ``schema`` has the columns that the filter's names mean.
+    """
+    if filter is None or not manifest.indices:
+        return None
+    known = _Known(manifest, schema, indices)
+    parts = [c.predicate for c in filter.conjuncts]
+    return _all([known.question(p) for p in parts])
+
+
+@dataclass(frozen=True)
+class _Known:
+    manifest: Manifest
+    schema: LanceSchema
+    indices: OpenIndices
+
+    def question(self, predicate: Predicate) -> Question | None:
+        match predicate:
+            case And(parts):
+                return _all([self.question(p) for p in parts])
+            case Or(parts):
+                return _any([self.question(p) for p in parts])
+            case Compare() | In() | StartsWith():
+                return self.leaf(predicate)
+        return None
+
+    def leaf(self, leaf: Compare | In | StartsWith) -> Question | None:
+        entry = self.entry(leaf.path)
+        if entry is None or entry.fragment_bitmap is None:
+            return None
+        if isinstance(leaf, Compare) and (leaf.op == "!=" or leaf.widened):
+            return None
+        if isinstance(leaf, In) and (leaf.widened or len(leaf.values) > 1 << 16):
+            return None
+        index = self.indices.scalar(entry)
+        if index is None:
+            return None
+        if leaf.path[0] not in companions(self.manifest.schema):  # nulls that a companion keeps are not in the index
+            _check_count(index, entry, self.manifest)
+        try:
+            pages, ask = _asked(index, leaf)
+        except InvalidArgumentError:
+            return None  # a literal that the index's type cannot hold: the scan knows what it means
+        few = int(np.count_nonzero(pages())) <= max(_FEW, index.num_pages // _PART)
+        return Question(_text(leaf), entry.fragment_bitmap, True, ask if few else lambda: None)
+
+    def entry(self, path: tuple[str, ...]) -> IndexMetadata | None:
+        field = self.schema.find(path)
+        if field is None:
+            return None
+        return next((i for i in self.manifest.indices if i.fields == (field.id,)), None)
+
+
+def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -> None:
+    """Raise ``CorruptFileError`` where an index has fewer rows than live in the fragments it covers.
+
+    It may have more: of rows that are deleted since, and of fragments that it does not cover any more.
+    """
+    mine = [f for f in manifest.fragments if f.id in (entry.fragment_bitmap or ())]
+    deleted = [0 if f.deletion_file is None else f.deletion_file.num_deleted_rows for f in mine]
+    if any(f.deletion_file is not None and not n for f, n in zip(mine, deleted)):
+        return  # how many live is not known
+    live = sum(f.physical_rows for f in mine) - sum(deleted)
+    if index.num_rows < live:
+        raise CorruptFileError(
+            f"index {entry.name!r} has {index.num_rows} rows of {live} that it must have",
+            help=REMAKE,
+            version=manifest.version,
+        )
+
+
+def _asked(
+    index: ScalarIndex, leaf: Compare | In | StartsWith
+) -> tuple[Callable[[], npt.NDArray[np.bool_]], Callable[[], RowIds]]:
+    if isinstance(leaf, In):
+        values = leaf.values
+        if pt.is_float32(index.value_type) or pt.is_float16(index.value_type):
+            kind = index.value_type.to_pandas_dtype()
+            values = pa.array(np.unique(values.to_numpy(zero_copy_only=False).astype(kind)), index.value_type)
+        index.pages_of(values)  # raises for values that do not fit
+        return (lambda: index.pages_of(values)), (lambda: index.is_in(values))
+    low, high = _bounds(index.value_type, leaf)
+    index.pages_of_range(low, high)
+    return (lambda: index.pages_of_range(low, high)), (lambda: index.range(low, high))
+
+
+def _bounds(kind: pa.DataType, leaf: Compare | StartsWith) -> tuple[Bound | None, Bound | None]:
+    if isinstance(leaf, StartsWith):
+        return Bound(leaf.prefix), None if (after := _successor(leaf.prefix.as_py())) is None else Bound(after, False)
+    value: Any = leaf.literal
+    below = above = value
+    inclusive = leaf.op in ("=", "<=", ">=")
+    if pt.is_float32(kind) or pt.is_float16(kind):
+        # The literal may lie between two numbers of the column's type: both neighbours are let in.
+        dtype = kind.to_pandas_dtype()
+        with np.errstate(over="ignore"):
+            near = dtype(float(value.as_py()))
+        below, above = (float(np.nextafter(near, dtype(side))) for side in (-np.inf, np.inf))
+        inclusive = True
+    low = Bound(below, inclusive) if leaf.op in ("=", ">", ">=") else None
+    high = Bound(above, inclusive) if leaf.op in ("=", "<", "<=") else None
+    if pt.is_floating(kind) and value.as_py() != value.as_py():
+        return None, None  # by NaN: every value is a candidate
+    if pt.is_floating(kind) and leaf.op in ("<", "<=", "=") and high is not None and np.isinf(float(above)):
+        high = None
+    return low, high
+
+
+def _successor(prefix: str | bytes) -> str | bytes | None:
+    """A value that is greater than all that begin with ``prefix``, or ``None``."""
+    if isinstance(prefix, bytes):
+        cut = prefix.rstrip(b"\xff")
+        return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+    for i in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[i]) + 1
+        code = 0xE000 if code == 0xD800 else code  # surrogates are no characters
+        if code < 0x110000:
+            return prefix[:i] + chr(code)
+    return None
+
+
+def _all(parts: list[Question | None]) -> Question | None:
+    found = [p for p in parts if p is not None]
+    if not found:
+        return None
+    if len(found) == 1 and len(parts) == 1:
+        return found[0]
+    fragments = FrozenBitMap.intersection(*(p.fragments for p in found))
+
+    def ask() -> RowIds | None:
+        answers = [a for a in (p.ask() for p in found) if a is not None]
+        if not answers:
+            return None
+        result = answers[0]
+        for other in answers[1:]:
+            result = np.intersect1d(result, other, assume_unique=True)
+        return result
+
+    text = found[0].text if len(found) == 1 else f"AND({','.join(p.text for p in found)})"
+    return Question(text, fragments, len(found) == len(parts) and all(p.exact for p in found), ask)
+
+
+def _any(parts: list[Question | None]) -> Question | None:
+    found = [p for p in parts if p is not None]
+    if len(found) < len(parts) or not found:
+        return None
+    fragments = FrozenBitMap.intersection(*(p.fragments for p in found))
+
+    def ask() -> RowIds | None:
+        answers = []
+        for part in found:
+            answer = part.ask()
+            if answer is None:
+                return None
+            answers.append(answer)
+        return np.unique(np.concatenate(answers))
+
+    return Question(f"OR({','.join(p.text for p in found)})", fragments, all(p.exact for p in found), ask)
+
+
+def _text(leaf: Compare | In | StartsWith) -> str:
+    name = ".".join(leaf.path)
+    match leaf:
+        case Compare(_, op, literal):
+            return f"{name} {op} {literal.as_py()}"
+        case In(_, values):
+            return f"{name} IN {values.to_pylist()[:10]}"
+        case StartsWith(_, prefix):
+            return f"{name} LIKE {prefix.as_py()}%"
+
+
+def candidates(asked: Question | None, check: Callable[[RowIds], object]) -> dict[int, Rows] | None:
+    """For each fragment that indices cover the sorted offsets of the rows that may match; ``None`` to scan them all.
+
+    ``check`` raises for row ids that no row of the dataset can have.
+    """
+    if asked is None:
+        return None
+    ids = asked.ask()
+    if ids is None:
+        return None
+    check(ids)
+    if len(ids) and (ids[1:] == ids[:-1]).any():
+        raise CorruptFileError(f"an index names a row twice for {asked.text}", help=REMAKE)
+    of = (ids >> np.uint64(32)).astype(np.int64)
+    offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    edges = np.flatnonzero(np.diff(of)) + 1
+    parts = zip(of[np.concatenate(([0], edges))].tolist(), np.split(offsets, edges)) if len(of) else ()
+    found = {id: rows for id, rows in parts if id in asked.fragments}
+    return {id: found.get(id, np.empty(0, np.int64)) for id in asked.fragments}

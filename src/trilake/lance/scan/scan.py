@@ -1,0 +1,340 @@
+"""Scanning fragments: chunks of row groups, read in parallel, filtered, and put out in order.
+
+The life of a scan::
+
+    fragments --(statistics)--> ranges of row groups --(cut)--> chunks --(pool)--> batches --(limit)--> out
+
+A chunk is a range of rows of one fragment, small enough that several fit into memory.  The filter's columns are read
+first, and of the others only what the matching rows need.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.expr import Filter
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.view import View
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, no_columns, row_ids
+from trilake.lance.scan.skipping import kept_groups
+
+#: Chunks that are read at once, and about how many stored bytes and rows each has.
+THREADS = min(4, os.cpu_count() or 1)
+CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
+
+#: Where fewer rows than this part of a chunk match, the other columns are taken row by row.
+_FEW = 8
+
+#: So few rows are always taken one by one where an index has found them.
+_SURELY_FEW = 1024
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What a scan returns.
+
+    Parameters
+    ----------
+    view: the dataset's columns, and what is stored of them.
+    columns: the columns wanted, as parts of ``view.schema``.
+    filter: keeps the rows for which it is true; bound to the view's Arrow schema.
+    limit, offset: rows to return, and matching rows to pass over before.
+    batch_size: rows of a batch at most.
+    with_row_id: whether a column ``_rowid`` comes last.
+    use_stats: whether statistics may skip row groups.
+    candidates: by fragment id the sorted offsets of the only rows that can match the filter, which an index has found;
+        other fragments are scanned.
+    """
+
+    view: View
+    columns: LanceSchema
+    filter: Filter | None = None
+    limit: int | None = None
+    offset: int = 0
+    batch_size: int | None = None
+    with_row_id: bool = False
+    use_stats: bool = True
+    candidates: Mapping[int, Rows] | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+        found = self.columns.to_arrow()
+        return found.append(pa.field(ROW_ID, pa.uint64())) if self.with_row_id else found
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of one fragment, from ``start`` to ``stop``, deleted ones counted; or some of them."""
+
+    reader: FragmentReader
+    start: int
+    stop: int
+    rows: Rows | None = None
+
+
+# --- planning --------------------------------------------------------------------------------------------------------
+
+
+def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]:
+    """The chunks to read, in order; limit and offset are applied as far as nothing needs to be read for it."""
+    left, skip = plan.limit, plan.offset
+    for reader in readers:
+        if left is not None and left <= 0:
+            return
+        ranges = [(0, reader.physical_rows)]
+        if plan.filter is None and (left is not None or skip):
+            live = reader.num_rows
+            if live <= skip:
+                skip -= live
+                continue
+            count = live - skip if left is None else min(live - skip, left)
+            ends = reader.offsets_of_live(np.array([skip, skip + count - 1], np.int64))
+            ranges = [(int(ends[0]), int(ends[1]) + 1)]
+            skip, left = 0, None if left is None else left - count
+        picked = None if plan.candidates is None else plan.candidates.get(reader.fragment.id)
+        if picked is not None and (len(picked) * _FEW < reader.physical_rows or len(picked) < _SURELY_FEW):
+            yield from _picked_chunks(reader, picked)
+            continue
+        if plan.filter is not None and plan.use_stats:
+            ranges = kept_groups(reader, plan.filter, plan.view)
+        yield from _cut(reader, ranges)
+
+
+def _picked_chunks(reader: FragmentReader, rows: Rows) -> Iterator[Chunk]:
+    reader.check_offsets(rows)
+    for at in range(0, len(rows), CHUNK_ROWS):
+        part = rows[at : at + CHUNK_ROWS]
+        yield Chunk(reader, int(part[0]), int(part[-1]) + 1, part)
+
+
+def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]]) -> Iterator[Chunk]:
+    if not ranges:
+        return
+    rows = int(min(CHUNK_ROWS, max(1, CHUNK_BYTES / max(reader.bytes_per_row, 1))))
+    offsets = reader.batch_offsets
+    for start, stop in ranges:
+        while start < stop:
+            # At the end of a row group: cutting one would read it twice.
+            end = int(offsets[max(int(np.searchsorted(offsets, start + rows, "right")) - 1, 0)])
+            if end <= start:
+                end = int(offsets[np.searchsorted(offsets, start, "right")])
+            end = min(end, stop)
+            yield Chunk(reader, start, end)
+            start = end
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_chunk(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
+    """The matching rows of a chunk, as batches of the plan's columns."""
+    if chunk.rows is not None:
+        found = _picked(plan, chunk, chunk.rows)
+    else:
+        found = _filtered(plan, chunk) if plan.filter is not None else _whole(plan, chunk)
+    if plan.batch_size is None:
+        return found
+    return [b.slice(at, plan.batch_size) for b in found for at in range(0, b.num_rows, plan.batch_size)]
+
+
+def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
+    found, at = [], chunk.start
+    stored = plan.view.stored(plan.columns)
+    for batch in chunk.reader.read_batches(stored, chunk.start, chunk.stop):
+        rows = batch.num_rows
+        mask = chunk.reader.live_mask(at, at + rows)
+        ids = None
+        if plan.with_row_id:
+            ids = np.arange(at, at + rows, dtype=np.int64)
+        if mask is not None:
+            batch = batch.filter(pa.array(mask)) if batch.num_columns else no_columns(int(mask.sum()))
+            ids = None if ids is None else ids[mask]
+        at += rows
+        if batch.num_rows:
+            found.append(finish(plan, chunk.reader, batch, ids))
+    return found
+
+
+def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
+    """A stored batch as the plan's schema has it, with the row ids of ``offsets``."""
+    batch = plan.view.show(stored, plan.columns)
+    return batch if offsets is None else _with_ids(batch, reader, offsets)
+
+
+def _with_ids(batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
+    ids = pa.array(row_ids(reader.fragment.id, offsets))
+    return pa.RecordBatch.from_arrays([*batch.columns, ids], schema=batch.schema.append(pa.field(ROW_ID, pa.uint64())))
+
+
+def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
+    assert plan.filter is not None
+    reader, view = chunk.reader, plan.view
+    tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
+    read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
+    shown = pa.Table.from_batches(read, schema=tested.to_arrow())
+    mask = np.asarray(plan.filter.mask(shown))
+    live = reader.live_mask(chunk.start, chunk.stop)
+    if live is not None:
+        mask &= live
+    hits = np.flatnonzero(mask).astype(np.int64)
+    if not len(hits):
+        return []
+    have = {f.id: f for f in tested.fields}
+    rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
+    offsets = hits + chunk.start
+    groups = _groups_with(mask, reader.batch_offsets, chunk)
+    if not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
+        parts = _taken(plan, reader, shown, rest, hits, offsets)
+    else:
+        parts = _masked(plan, chunk, shown, rest, mask, groups)
+    batch = _arranged(plan, parts, len(hits))
+    if not plan.with_row_id:
+        return [batch]
+    return [_with_ids(batch, reader, offsets)]
+
+
+def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
+    """The rows of those that an index has found which live and match."""
+    assert plan.filter is not None
+    reader, view = chunk.reader, plan.view
+    rows = rows[reader.is_live(rows)]
+    if not len(rows):
+        return []
+    tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
+    shown = pa.Table.from_batches([view.show(one_batch(reader.take(rows, view.stored(tested))), tested)])
+    hits = np.flatnonzero(np.asarray(plan.filter.mask(shown))).astype(np.int64)
+    if not len(hits):
+        return []
+    have = {f.id: f for f in tested.fields}
+    rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
+    batch = _arranged(plan, _taken(plan, reader, shown, rest, hits, rows[hits]), len(hits))
+    return [_with_ids(batch, reader, rows[hits])] if plan.with_row_id else [batch]
+
+
+def _taken(
+    plan: ScanPlan, reader: FragmentReader, shown: pa.Table, rest: LanceSchema, hits: Rows, offsets: Rows
+) -> dict[str, pa.Array]:
+    wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
+    found = {name: one_array(shown.column(name).take(pa.array(hits))) for name in wanted}
+    if rest.fields:
+        table = reader.take(offsets, plan.view.stored(rest))
+        batch = plan.view.show(one_batch(table), rest)
+        found.update(zip(batch.schema.names, batch.columns))
+    return found
+
+
+def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> list[tuple[int, int]]:
+    """The ranges of a chunk's rows, from 0, that are row groups with a matching row."""
+    inside = offsets[(offsets > chunk.start) & (offsets < chunk.stop)] - chunk.start
+    starts = np.concatenate(([0], inside))
+    ends = np.append(inside, len(mask))
+    hit = np.add.reduceat(mask, starts) > 0
+    return list(zip(starts[hit].tolist(), ends[hit].tolist()))
+
+
+def _masked(
+    plan: ScanPlan,
+    chunk: Chunk,
+    shown: pa.Table,
+    rest: LanceSchema,
+    mask: npt.NDArray[np.bool_],
+    groups: Sequence[tuple[int, int]],
+) -> dict[str, pa.Array]:
+    selection = pa.array(mask)
+    wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
+    found = {name: one_array(shown.column(name).filter(selection)) for name in wanted}
+    stored, parts = plan.view.stored(rest), []
+    for a, b in groups:
+        batches = chunk.reader.read_batches(stored, chunk.start + a, chunk.start + b)
+        parts += [plan.view.show(batch, rest).filter(selection.slice(a, b - a)) for batch in batches]
+    table = pa.Table.from_batches(parts)
+    found.update((name, one_array(table.column(name))) for name in rest.names)
+    return found
+
+
+def _arranged(plan: ScanPlan, parts: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+    arrow = plan.columns.to_arrow()
+    if not arrow.names:
+        return no_columns(rows)
+    return pa.RecordBatch.from_arrays([parts[name] for name in arrow.names], schema=arrow)
+
+
+def one_array(chunked: pa.ChunkedArray) -> pa.Array:
+    """All chunks as one array."""
+    if chunked.num_chunks == 1:
+        return chunked.chunk(0)
+    found = chunked.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """All rows of a table as one batch."""
+    return pa.RecordBatch.from_arrays([one_array(c) for c in table.columns], schema=table.schema)
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of some fragments, in their order; ``threads`` chunks are read ahead and held at most.
+
+    Files on this machine are mapped: with nothing to wait for, one thread is faster than several that take turns.
+    """
+    readers = list(readers)
+    if threads is None:
+        threads = 1 if all(r.is_local for r in readers) else THREADS
+    batches = _parallel(plan, chunks(plan, readers), threads)
+    if plan.filter is None:
+        return batches
+    return _limited(batches, plan.limit, plan.offset)
+
+
+def _parallel(plan: ScanPlan, pending: Iterator[Chunk], threads: int) -> Iterator[pa.RecordBatch]:
+    first = list(islice(pending, 2 if threads > 1 else 0))
+    if len(first) < 2:  # a thread costs more than it brings
+        for chunk in chain(first, pending):
+            yield from read_chunk(plan, chunk)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
+        running: deque[Future[list[pa.RecordBatch]]] = deque(pool.submit(read_chunk, plan, c) for c in first)
+        running.extend(pool.submit(read_chunk, plan, c) for c in islice(pending, max(threads - 2, 0)))
+        try:
+            while running:
+                yield from running.popleft().result()
+                running.extend(pool.submit(read_chunk, plan, c) for c in islice(pending, 1))
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, offset: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if limit is not None and limit <= 0:
+            return
+        if offset >= batch.num_rows:
+            offset -= batch.num_rows
+            continue
+        batch = batch.slice(offset, limit)
+        offset = 0
+        if limit is not None:
+            limit -= batch.num_rows
+        yield batch
+
+
+def count(plan: ScanPlan, readers: Iterable[FragmentReader]) -> int:
+    """Number of rows that a scan would return; without a filter from the manifest and headers alone."""
+    if plan.filter is not None:
+        return sum(b.num_rows for b in scan(plan, readers))
+    total = max(sum(r.num_rows for r in readers) - plan.offset, 0)
+    return total if plan.limit is None else min(total, plan.limit)

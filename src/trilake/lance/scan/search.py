@@ -1,0 +1,326 @@
+"""Nearest rows: by a vector index where there is one, by comparing all vectors elsewhere.
+
+Rows of fragments that an index does not cover are compared one by one, so that what was appended since is found too;
+deleted rows are left out of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import FrozenBitMap
+
+from trilake.errors import InvalidArgumentError
+from trilake.expr import Filter
+from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
+from trilake.lance.scan import scan
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
+from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.scan.snapshot import Snapshot
+
+DISTANCE = "_distance"
+_METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
+
+Ids = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """What is searched for.
+
+    Parameters
+    ----------
+    column: of vectors, a list of fixed size of floating point numbers.
+    q: the vector, float32.
+    k: number of rows.
+    metric: ``l2`` (squared), ``cosine`` or ``dot``; ``None`` for that of the index, or ``l2``.
+    nprobes: partitions of the index that are looked into.
+    refine_factor: that many times ``k`` rows are compared by their vectors, not by their codes.
+    use_index: whether an index may be used.
+    """
+
+    column: str
+    q: Floats
+    k: int = 10
+    metric: str | None = None
+    nprobes: int = 1
+    refine_factor: int | None = None
+    use_index: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        column: str,
+        q: Any,
+        k: int | None = None,
+        metric: str | None = None,
+        *,
+        nprobes: int | None = None,
+        refine_factor: int | None = None,
+        use_index: bool = True,
+    ) -> Nearest:
+        """Check a search against the columns of a dataset.  Raises ``InvalidArgumentError``."""
+        kind = vector_type(snapshot, column)
+        vector = vector_of(q)
+        if len(vector) != kind.list_size:
+            raise InvalidArgumentError(
+                f"Query vector size {len(vector)} does not match index column size {kind.list_size}", column=column
+            )
+        for name, value in (("k", k), ("nprobes", nprobes), ("refine_factor", refine_factor)):
+            if value is not None and int(value) < 1:
+                raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
+        return cls(column, vector, k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index)
+
+
+def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
+    """The type of a column of vectors.  Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column."""
+    found = snapshot.view.schema.find(column)
+    if found is None:
+        raise UnknownColumnError(f"{column} not found in schema", help=f"there are {snapshot.schema.names}")
+    kind = found.arrow_type
+    if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type) or not kind.list_size:
+        raise WrongTypeError(
+            f"the column must be a vector, and is of type {kind}",
+            help="vectors are fixed-size lists of floating point numbers",
+            column=column,
+        )
+    return kind
+
+
+def vector_of(q: Any) -> Floats:
+    """A query vector as float32.  Raises ``InvalidArgumentError``."""
+    if isinstance(q, pa.Scalar):
+        q = q.as_py()
+    if hasattr(q, "to_pylist"):
+        q = q.to_pylist()
+    try:
+        found = np.asarray(q, np.float32)
+    except (ValueError, TypeError) as e:
+        raise InvalidArgumentError(f"the query vector is no list of numbers: {e}") from e
+    if found.ndim != 1:
+        raise InvalidArgumentError(f"the query vector has {found.ndim} dimensions instead of one")
+    return found
+
+
+def metric_name(metric: str | None) -> str | None:
+    """The name of a metric as it is used here.  Raises ``InvalidArgumentError``."""
+    if metric is None:
+        return None
+    found = _METRICS.get(str(metric).lower())
+    if found is None:
+        raise InvalidArgumentError(f"metric {metric!r} is unknown", help="metrics are L2, cosine and dot")
+    return found
+
+
+def columns_of(plan: ScanPlan, nearest: Nearest) -> LanceSchema:
+    """The columns that a search returns: those asked for, and that of the vectors."""
+    if nearest.column in plan.columns.names:
+        return plan.columns
+    vector = plan.view.schema.project([nearest.column])
+    return LanceSchema((*plan.columns.fields, *vector.fields), plan.columns.metadata)
+
+
+def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
+    """The schema of what a search returns."""
+    found = columns_of(plan, nearest).to_arrow().append(pa.field(DISTANCE, pa.float32()))
+    return found.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else found
+
+
+def search(
+    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
+) -> pa.Table:
+    """The rows of a scan that are nearest to a vector, nearest first.
+
+    With ``prefilter`` they are chosen among those that the plan's filter keeps; without, it is applied to them.
+    """
+    condition = plan.filter if prefilter else None
+    index = vector_index(snapshot, nearest)
+    metric = nearest.metric or (index.opened.metric if index is not None else "l2")
+    covered = [r for r in readers if index is not None and r.fragment.id in index.fragments]
+    rest = [r for r in readers if r not in covered]
+    found = _flat(snapshot, rest, nearest, metric, condition)
+    if index is not None and covered:
+        many = nearest.k * (nearest.refine_factor or 1)
+        allowed = _allowed(snapshot, covered, condition, index)
+        some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
+        snapshot.check_indexed(some[0])
+        if rest or nearest.refine_factor:  # distances of codes are not comparable with those of vectors
+            some = some[0], _exact(snapshot, nearest, some[0], metric)
+        found.append(some)
+    ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in found)])
+    distance = np.concatenate([np.array([], np.float32), *(f[1] for f in found)])
+    order = nearest_first(distance, ids, nearest.k)
+    return _rows(snapshot, plan, nearest, ids[order], distance[order], None if prefilter else plan.filter)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """An index that serves a search: its id, its file, and the ids of the fragments it covers."""
+
+    uuid: str
+    opened: VectorIndex
+    fragments: FrozenBitMap
+
+
+def vector_index(snapshot: Snapshot, nearest: Nearest) -> Serving | None:
+    """The index that a search uses: of its column and metric, and of a kind that can be searched here."""
+    if not nearest.use_index:
+        return None
+    field = snapshot.view.schema.field(nearest.column)
+    for entry in snapshot.manifest.indices:
+        if entry.fields != (field.id,) or entry.fragment_bitmap is None:
+            continue
+        opened = snapshot.indices.vector(entry)
+        if opened is None:
+            continue  # of another kind, or of a newer writer: all vectors are compared instead
+        if opened.dimension == len(nearest.q) and nearest.metric in (None, opened.metric):
+            return Serving(str(entry.uuid), opened, entry.fragment_bitmap)
+    return None
+
+
+def _allowed(
+    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: Serving
+) -> Allowed | None:
+    """What says of row ids whether they may be found: rows of these fragments that live, and match; ``None``: all."""
+    if condition is None and all(r.fragment.deletion_file is None for r in readers):
+        have = {r.fragment.id for r in readers}
+        if all(i in have for i in index.fragments):
+            return None
+    by_id = {r.fragment.id: r for r in readers}
+    matching = {i: snapshot.matching(condition, r) for i, r in by_id.items()} if condition is not None else {}
+
+    def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
+        snapshot.check_indexed(ids)
+        ok = np.zeros(len(ids), bool)
+        of = (ids >> np.uint64(32)).astype(np.int64)
+        for i in np.unique(of).tolist():
+            reader = by_id.get(i)
+            if reader is not None:
+                mine = of == i
+                offsets = (ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+                ok[mine] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[i])
+        return ok
+
+    return allowed
+
+
+def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Floats:
+    if not len(ids):
+        return np.array([], np.float32)
+    column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
+    return distances(vectors_of(storage(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
+
+
+def vectors_of(column: pa.Array, size: int) -> Floats:
+    """The vectors of a column, rows x size."""
+    # The format keeps no nulls of vectors: what is in their place counts, as it does for other readers.
+    values = column.flatten() if column.null_count == 0 else column.values
+    found: Floats = values.to_numpy(zero_copy_only=False).reshape(-1, size).astype(np.float32, copy=False)
+    return found
+
+
+def distances(vectors: Floats, q: Floats, metric: str) -> Floats:
+    """The distance of each vector from ``q``: the squared L2 distance, 1 - cosine, or the negative dot product.
+
+    >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
+    [18.0, 0.0]
+    """
+    found: Floats
+    if metric == "l2":
+        difference = vectors - q
+        found = np.einsum("ij,ij->i", difference, difference)
+        return found
+    found = -(vectors @ q)
+    if metric == "cosine":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = 1 + found / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(q @ q))
+    return found
+
+
+def storage(column: pa.Array) -> pa.Array:
+    """The values of an extension array as they are stored."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _flat(
+    snapshot: Snapshot, readers: Sequence[FragmentReader], nearest: Nearest, metric: str, condition: Filter | None
+) -> list[tuple[Ids, Floats]]:
+    """The nearest rows of each chunk of some fragments, by their vectors; numpy computes outside of Python's lock."""
+    if not readers:
+        return []
+    columns = snapshot.view.schema.project([nearest.column])
+    projection = snapshot.view.stored(columns)
+    matching = {id(r): snapshot.matching(condition, r) for r in readers} if condition is not None else {}
+
+    def search_chunk(chunk: scan.Chunk) -> tuple[Ids, Floats]:
+        reader = chunk.reader
+        at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
+        batches = reader.read_batches(projection, chunk.start, chunk.stop)
+        parts = [distances(vectors_of(storage(b.column(0)), len(nearest.q)), nearest.q, metric) for b in batches]
+        found = np.concatenate([np.array([], np.float32), *parts])
+        keep = reader.live_mask(chunk.start, chunk.stop)
+        if condition is not None:
+            keep = np.isin(at, matching[id(reader)])
+        if keep is not None:
+            at, found = at[keep], found[keep]
+        ids = row_ids(reader.fragment.id, at)
+        order = nearest_first(found, ids, nearest.k)
+        return ids[order], found[order]
+
+    plan = ScanPlan(snapshot.view, columns)
+    with ThreadPoolExecutor(scan.THREADS, thread_name_prefix="lance") as pool:
+        return list(pool.map(search_chunk, scan.chunks(plan, readers)))
+
+
+def _rows(
+    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, ids: Ids, found: Floats, postfilter: Filter | None
+) -> pa.Table:
+    columns = columns_of(plan, nearest)
+    tested = columns
+    if postfilter is not None:
+        have = set(columns.names)
+        more = [f for f in snapshot.view.schema.fields if f.name in postfilter.columns and f.name not in have]
+        tested = LanceSchema((*columns.fields, *more), columns.metadata)
+    table = snapshot.take_rows(ids, tested)
+    table = table.append_column(DISTANCE, pa.array(found, pa.float32()))
+    if plan.with_row_id:
+        table = table.append_column(pa.field(ROW_ID, pa.uint64()), pa.array(ids))
+    if postfilter is not None:
+        table = table.filter(postfilter.mask(table.select(tested.names)))
+    table = table.slice(plan.offset, plan.limit)
+    return table.select(schema(plan, nearest).names)
+
+
+def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: bool) -> list[str]:
+    """How a search would run, the last step first, each with the depth that it is shown at."""
+    index = vector_index(snapshot, nearest)
+    metric = nearest.metric or (index.opened.metric if index is not None else "l2")
+    lines = [] if prefilter or plan.filter is None else [f"FilterExec: {plan.filter}"]
+    flat = index is None or any(f.id not in index.fragments for f in snapshot.manifest.fragments)
+    if flat or nearest.refine_factor:
+        lines.append(f"KNNFlat: k={nearest.k} metric={metric}")
+    if index is not None:
+        lines.append(f"KNNIndex: name={index.uuid}, k={nearest.k}, nprobes={nearest.nprobes}")
+    if prefilter and plan.filter is not None:
+        lines += explain_filter(snapshot, plan, whole="ScalarIndexQuery")
+    return lines
+
+
+def explain_filter(snapshot: Snapshot, plan: ScanPlan, *, whole: str) -> list[str]:
+    """How the rows that match a filter would be found; nothing where they are scanned for."""
+    asked = snapshot.question(plan.filter)
+    if asked is None:
+        return []
+    if asked.exact:
+        return [f"{whole}: query={asked.text}"]
+    return [f"FilterExec: {plan.filter}", f"MaterializeIndex: query={asked.text}"]

@@ -1,0 +1,234 @@
+"""``Snapshot``: a dataset at one version, with what is open of it.
+
+Rows are named in two ways: by rank, which counts the rows that live in the order of the fragments, and by row id, which
+is the fragment's id and the offset in it and stays the same while others are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError
+from trilake.expr import Filter, parse_filter
+from trilake.lance.file.errors import UnknownRowError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.view import View
+from trilake.lance.scan import scalar_search, scan
+from trilake.lance.scan.fragment_reader import FragmentReader, Rows, row_ids
+from trilake.lance.scan.open_indices import OpenIndices
+from trilake.lance.scan.scalar_search import Question
+from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.scan.sql_text import as_spark
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.storage.base import Store
+from trilake.table import FilterLike
+
+
+class Snapshot:
+    """The rows of one version.  May be used by several threads."""
+
+    def __init__(self, store: Store, manifest: Manifest, index_cache_size: int | None = None) -> None:
+        self.store, self.manifest = store, manifest
+        self.view = View(manifest.schema)
+        #: Indices that are open, of this and other versions.
+        self.indices = OpenIndices(store, index_cache_size)
+        self._answered: tuple[Filter, dict[int, Rows] | None] | None = None
+
+    @classmethod
+    def open(cls, store: Store, version: int | None = None, index_cache_size: int | None = None) -> Snapshot:
+        """A version of the dataset at the root of ``store``, or its newest.
+
+        ``index_cache_size`` is that of :class:`~trilake.lance.scan.open_indices.OpenIndices`.
+        Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
+        """
+        return cls(store, transaction.load(store, version), index_cache_size)
+
+    def at(self, manifest: Manifest) -> Snapshot:
+        """Another version, which keeps open what both have."""
+        found = Snapshot(self.store, manifest)
+        found.indices = self.indices
+        if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
+            found.view = self.view
+            mine = {reader.fragment: reader for reader in self.readers}
+            found.__dict__["readers"] = tuple(mine.get(f) or found.reader(f) for f in manifest.fragments)
+        return found
+
+    @property
+    def version(self) -> int:
+        """Its version."""
+        return self.manifest.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self.view.arrow
+
+    def reader(self, fragment: Fragment) -> FragmentReader:
+        """A reader for a fragment of this version, or for one like it."""
+        return FragmentReader(self.store, fragment, self.manifest.schema)
+
+    @cached_property
+    def readers(self) -> tuple[FragmentReader, ...]:
+        """A reader for each fragment, in order."""
+        return tuple(map(self.reader, self.manifest.fragments))
+
+    @cached_property
+    def _by_id(self) -> dict[int, FragmentReader]:
+        return {reader.fragment.id: reader for reader in self.readers}
+
+    def reader_of(self, fragment_id: int) -> FragmentReader | None:
+        """The reader of the fragment with an id."""
+        return self._by_id.get(fragment_id)
+
+    # --- scanning ----------------------------------------------------------------------------------------------------
+
+    def filter(self, filter: FilterLike | Filter | None) -> Filter | None:
+        """A condition bound to the columns.  Raises ``FilterError``."""
+        return parse_filter(as_spark(filter) if isinstance(filter, str) else filter, self.schema)
+
+    def plan(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None, **more: Any
+    ) -> ScanPlan:
+        """A scan; further arguments are those of :class:`~trilake.lance.scan.scan.ScanPlan`."""
+        return self.indexed(ScanPlan(self.view, self.view.columns(columns), self.filter(filter), **more))
+
+    def question(self, filter: Filter | None) -> Question | None:
+        """What scalar indices can say about a filter."""
+        return scalar_search.question(filter, self.manifest, self.view.schema, self.indices)
+
+    def indexed(self, plan: ScanPlan) -> ScanPlan:
+        """A scan that looks only at the rows which indices have found, where they help."""
+        if plan.filter is None or not self.manifest.indices:
+            return plan
+        last = self._answered
+        if last is None or last[0] is not plan.filter:
+            # One answer is kept: commands ask fragment by fragment.
+            last = plan.filter, scalar_search.candidates(self.question(plan.filter), self.check_indexed)
+            self._answered = last
+        return plan if last[1] is None else replace(plan, candidates=last[1])
+
+    def scan(self, plan: ScanPlan, readers: Iterable[FragmentReader] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of a scan."""
+        return scan.scan(plan, self.readers if readers is None else readers)
+
+    def count(self, filter: FilterLike | None = None) -> int:
+        """Number of rows for which ``filter`` is true."""
+        return scan.count(self.plan([], filter) if filter is not None else self.plan(), self.readers)
+
+    # --- single rows -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rank_offsets(self) -> Rows:
+        """The rank at which each fragment begins, and the number of rows at the end."""
+        return np.cumsum([0, *(reader.num_rows for reader in self.readers)], dtype=np.int64)
+
+    def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
+        """The rows at some ranks, in the order asked for.  Raises ``UnknownRowError`` for one out of range."""
+        wanted = np.asarray(ranks, np.int64)
+        total = int(self.rank_offsets[-1])
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= total):
+            bad = wanted[(wanted < 0) | (wanted >= total)][0]
+            raise UnknownRowError(f"row {bad} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri)
+        at = np.searchsorted(self.rank_offsets, wanted, "right") - 1
+
+        def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
+            return self.readers[i].offsets_of_live(wanted[mine] - self.rank_offsets[i])
+
+        return self._gathered(at, offsets, columns, with_row_id)
+
+    def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
+        """The rows with some row ids, in the order asked for.
+
+        Raises ``UnknownRowError`` for one that is not there, or is deleted.
+        """
+        wanted = np.asarray(ids, np.uint64)
+        of = (wanted >> np.uint64(32)).astype(np.int64)
+        known = {reader.fragment.id: i for i, reader in enumerate(self.readers)}
+        unique, inverse = np.unique(of, return_inverse=True)
+        at = np.array([known.get(int(f), -1) for f in unique], np.int64)[inverse] if len(unique) else of
+        low = (wanted & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+        def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
+            found = low[mine]
+            if i < 0 or not self.readers[i].is_live(found).all():
+                raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
+            return found
+
+        return self._gathered(at, offsets, columns, with_row_id)
+
+    def live_rows(self, ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """For each row id whether it names a row that is there and lives."""
+        found = np.zeros(len(ids), bool)
+        of = (ids >> np.uint64(32)).astype(np.int64)
+        for fragment_id in np.unique(of):
+            reader = self._by_id.get(int(fragment_id))
+            if reader is not None:
+                mine = of == fragment_id
+                found[mine] = reader.is_live((ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64))
+        return found
+
+    def check_indexed(self, ids: npt.NDArray[np.uint64]) -> None:
+        """Raise ``CorruptFileError`` unless all row ids that an index has can be, or have been, those of rows.
+
+        An index may know fragments that are gone, and rows that are deleted, but no row behind the end of a fragment.
+        """
+        of = ids >> np.uint64(32)
+        for number in np.unique(of).tolist():
+            reader = self._by_id.get(number)
+            last = int((ids[of == number] & np.uint64(0xFFFFFFFF)).max())
+            if number > self.manifest.max_fragment_id or (reader is not None and last >= reader.physical_rows):
+                raise CorruptFileError(
+                    f"an index names row {last} of fragment {number}, which there is not",
+                    help="make the index anew: pass replace=True",
+                    file=self.store.uri,
+                    version=self.version,
+                )
+
+    def _gathered(
+        self,
+        at: Rows,
+        offsets: Callable[[int, npt.NDArray[np.bool_] | slice], Rows],
+        columns: LanceSchema,
+        with_row_id: bool,
+    ) -> pa.Table:
+        """Rows of several fragments, put into the order of ``at``, which says the fragment of each."""
+        plan = ScanPlan(self.view, columns, with_row_id=with_row_id)
+        stored = self.view.stored(columns)
+        fragments = np.unique(at).tolist()
+        tables, places = [], []
+        for i in fragments:
+            mine: npt.NDArray[np.bool_] | slice = at == i if len(fragments) > 1 else slice(None)
+            rows = offsets(i, mine)
+            batch = scan.one_batch(self.readers[i].take(rows, stored))
+            tables.append(scan.finish(plan, self.readers[i], batch, rows if with_row_id else None))
+            if not isinstance(mine, slice):
+                places.append(np.flatnonzero(mine))
+        if len(tables) == 1:
+            return pa.Table.from_batches(tables)
+        if not tables:
+            return plan.schema.empty_table()
+        table = pa.Table.from_batches(tables, schema=tables[0].schema)
+        order = np.empty(len(at), np.int64)
+        order[np.concatenate(places)] = np.arange(len(at))
+        return table.take(pa.array(order)).combine_chunks()
+
+    # --- what commands need ------------------------------------------------------------------------------------------
+
+    def matching(self, filter: Filter | None, reader: FragmentReader) -> Rows:
+        """The offsets of a fragment's live rows for which ``filter`` is true."""
+        plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True))
+        found = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
+        if not found:
+            return np.array([], np.int64)
+        return (np.concatenate(found) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+__all__ = ["Snapshot", "row_ids"]

@@ -1,0 +1,1 @@
+"""Versions: manifests, deletion files, transactions."""

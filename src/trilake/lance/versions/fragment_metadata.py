@@ -1,0 +1,141 @@
+"""``FragmentMetadata``: the entry of a fragment, as text between processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, DataFile, DeletionFile, Fragment
+
+_KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
+
+
+class FragmentMetadata:
+    """The entry of a fragment: id, data files, deletion file and number of rows.
+
+    >>> made = FragmentMetadata('{"id": 0, "files": [{"path": "x.lance", "fields": [0]}], "physical_rows": 3}')
+    >>> made.id, [f.path() for f in made.data_files()], made.deletion_file()
+    (0, ['x.lance'], None)
+    """
+
+    def __init__(self, metadata: str) -> None:
+        """Parse what :meth:`to_json` gave, as text.  Raises ``InvalidArgumentError``."""
+        try:
+            found = json.loads(metadata)
+            files = tuple(_data_file(f) for f in found["files"])
+            deletion = found.get("deletion_file")
+            entry = None if deletion is None else _deletion_file(deletion)
+            self._metadata = Fragment(int(found["id"]), files, entry, int(found.get("physical_rows") or 0))
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e
+
+    @classmethod
+    def of(cls, fragment: Fragment) -> FragmentMetadata:
+        """The metadata of an entry."""
+        made = cls.__new__(cls)
+        made._metadata = fragment
+        return made
+
+    @property
+    def entry(self) -> Fragment:
+        """The entry as a manifest has it."""
+        return self._metadata
+
+    def __repr__(self) -> str:
+        files = ", ".join(f'DataFile {{ path: "{f.path}", fields: {list(f.fields)} }}' for f in self.entry.files)
+        d = self.entry.deletion_file
+        deletion = "None"
+        if d is not None:
+            deletion = (
+                f"Some(DeletionFile {{ read_version: {d.read_version}, id: {d.id}, "
+                f"file_type: {_KINDS[d.file_type].title()}, num_deleted_rows: Some({d.num_deleted_rows}) }})"
+            )
+        rows = f"Some({self.entry.physical_rows})" if self.entry.physical_rows else "None"
+        return f"Fragment {{ id: {self.id}, files: [{files}], deletion_file: {deletion}, physical_rows: {rows} }}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FragmentMetadata, (json.dumps(self.to_json()),)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of the same fragment; before it is written, its number of rows is not known."""
+        if not isinstance(other, FragmentMetadata):
+            return False
+        mine, theirs = self._metadata, other._metadata
+        rows = mine.physical_rows or theirs.physical_rows
+        return theirs.physical_rows in (0, rows) and replace(mine, physical_rows=rows) == replace(
+            theirs, physical_rows=rows
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as JSON types."""
+        f = self._metadata
+        found: dict[str, Any] = {
+            "id": f.id,
+            "files": [{"path": d.path, "fields": list(d.fields)} for d in f.files],
+            "deletion_file": None,
+            "physical_rows": f.physical_rows or None,
+        }
+        if f.deletion_file is not None:
+            d = f.deletion_file
+            found["deletion_file"] = {
+                "read_version": d.read_version,
+                "id": d.id,
+                "file_type": _KINDS[d.file_type],
+                "num_deleted_rows": d.num_deleted_rows,
+            }
+        return found
+
+    @staticmethod
+    def from_json(json_data: str) -> FragmentMetadata:
+        """The metadata in a JSON text."""
+        return FragmentMetadata(json_data)
+
+    def data_files(self) -> list[DataFileInfo]:
+        """The data files."""
+        return [DataFileInfo(f) for f in self._metadata.files]
+
+    def deletion_file(self) -> str | None:
+        """The deletion file, relative to the dataset, if there is one."""
+        found = self._metadata.deletion_file
+        return None if found is None else found.key(self.id)
+
+    @property
+    def id(self) -> int:
+        """The fragment's id; 0 in one that was not committed yet."""
+        return self._metadata.id
+
+
+class DataFileInfo:
+    """A data file of a fragment."""
+
+    def __init__(self, entry: DataFile) -> None:
+        self._entry = entry
+
+    def path(self) -> str:
+        """Its path below the folder ``data``."""
+        return self._entry.path
+
+    def field_ids(self) -> list[int]:
+        """The ids of the fields it holds."""
+        return list(self._entry.fields)
+
+    def __repr__(self) -> str:
+        return f"DataFile({self._entry.path})"
+
+
+def _data_file(found: Mapping[str, Any]) -> DataFile:
+    path = found["path"]
+    if not isinstance(path, str):
+        raise TypeError("the path of a data file is no text")
+    return DataFile(path, tuple(int(i) for i in found["fields"]))
+
+
+def _deletion_file(found: Mapping[str, Any]) -> DeletionFile:
+    kinds = {name: kind for kind, name in _KINDS.items()}
+    count = int(found.get("num_deleted_rows") or 0)
+    return DeletionFile(kinds[str(found["file_type"])], int(found["read_version"]), int(found["id"]), count)

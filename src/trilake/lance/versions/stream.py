@@ -1,0 +1,306 @@
+"""A dataset as a stream: the fragments of a first version, then those that each later version adds.
+
+An offset is a place in that sequence; its JSON reads like that of a Delta stream::
+
+    {"version": 7, "fragment": -1, "isStartingVersion": false, "startedAt": {"version": 3, "isStartingVersion": true}}
+
+Everything before the fragment at position ``fragment`` of those that ``version`` brings, and that one itself, was read.
+``startedAt`` makes a first batch repeatable: Spark asks for its start anew when the dataset may be newer already.
+
+What a version brings is said by the operation that made it, as its transaction file has it; where that is gone, by the
+fragments that the version before does not have.  Compactions and indices bring nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
+from trilake.lance.file.errors import DatasetVersionNotFoundError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.versions import Listing, list_versions
+from trilake.storage.base import Store
+
+
+class LanceStreamError(TrilakeError):
+    """A stream that reads or writes a dataset cannot go on."""
+
+    code = "STREAM"
+
+
+class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
+    """Versions that a stream has not read yet were cleaned up."""
+
+    code = "STREAM_DATA_LOSS"
+    default_help = (
+        "rows were missed; start from scratch with a new checkpoint, or set failOnDataLoss=false to go on with what is"
+        " left, and clean old versions up later"
+    )
+
+
+@dataclass(frozen=True)
+class LanceStreamOptions:
+    """Where a stream begins, how many fragments a batch takes, and what it passes over.
+
+    The names mean what they mean for a Delta stream.
+    """
+
+    starting_version: int | Literal["latest"] | None = None
+    max_fragments: int | None = 1000
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_change_commits: bool = False
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class LanceOffset:
+    """A place in the stream; see the head of this module.
+
+    >>> o = LanceOffset(3, -1, True, (3, True))
+    >>> LanceOffset.from_json(o.to_json()) == o
+    True
+    """
+
+    version: int
+    fragment: int = -1
+    snapshot: bool = False
+    started_at: tuple[int, bool] | None = None
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> LanceOffset:
+        """From the JSON of a checkpoint; raises ``LanceStreamError`` for anything else."""
+        try:
+            began = data.get("startedAt")
+            return LanceOffset(
+                int(data["version"]),
+                int(data["fragment"]),
+                data.get("isStartingVersion") is True,
+                None if began is None else (int(began["version"]), bool(began["isStartingVersion"])),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise LanceStreamError(
+                f"the checkpoint's offset {str(data)[:200]} is none of a Lance dataset",
+                help="use the checkpoint of a query that reads this dataset, or a new one",
+            ) from e
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object."""
+        out: dict[str, Any] = {
+            "version": self.version,
+            "fragment": self.fragment,
+            "isStartingVersion": self.snapshot,
+        }
+        if self.started_at is not None:
+            out["startedAt"] = {"version": self.started_at[0], "isStartingVersion": self.started_at[1]}
+        return out
+
+    @staticmethod
+    def beginning(version: int, *, snapshot: bool) -> LanceOffset:
+        """The place before everything."""
+        return LanceOffset(version, -1, snapshot, (version, snapshot))
+
+    def at(self, version: int, fragment: int = -1, *, snapshot: bool = False) -> LanceOffset:
+        """Another place of the same stream."""
+        return replace(self, version=version, fragment=fragment, snapshot=snapshot)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What offsets of one stream are ordered by."""
+        return self.version, int(not self.snapshot), self.fragment
+
+
+class LanceStream:
+    """A dataset read as a stream, which was declared with the columns of the version ``declared``."""
+
+    def __init__(self, store: Store, declared: Manifest, options: LanceStreamOptions) -> None:
+        self.store, self.options = store, options
+        self.schema, self.version = declared.schema, declared.version
+        self.until: int | None = None
+        self._initial: LanceOffset | None = None
+        self._manifests: dict[int, Manifest] = {}
+
+    def stop_at_newest(self) -> None:
+        """Leave versions that are made from now on to a later run."""
+        self.until = list_versions(self.store).latest
+
+    def newest(self) -> LanceOffset:
+        """The place behind everything that is committed."""
+        return LanceOffset(list_versions(self.store).latest + 1)
+
+    def initial(self) -> LanceOffset:
+        """Where a new stream begins.  Raises ``VersionNotFoundError`` for a version that is not there."""
+        if self._initial is None:
+            version, newest = self.options.starting_version, transaction.load(self.store, self.until)
+            if version is None:
+                self._initial = LanceOffset.beginning(newest.version, snapshot=True)
+            elif version == "latest":
+                self._initial = LanceOffset.beginning(newest.version + 1, snapshot=False)
+            else:
+                transaction.load(self.store, version)
+                self._initial = LanceOffset.beginning(version, snapshot=False)
+        return self._initial
+
+    def latest(self, start: LanceOffset, limit: int | None = None) -> LanceOffset:
+        """The end of the batch of at most ``limit`` fragments that begins at ``start``.
+
+        Raises what ends the stream, once all before it was delivered.
+        """
+        listing, place, taken = list_versions(self.store), start, 0
+        newest = listing.latest if self.until is None else min(self.until, listing.latest)
+        if place.version > newest + 1:
+            raise LanceStreamError(
+                f"the checkpoint has read version {place.version - 1}, the newest version is {newest}",
+                help="the dataset was made anew or restored from a copy: use a new checkpoint",
+                file=self.store.uri,
+            )
+        self._manifests = {v: m for v, m in self._manifests.items() if v >= place.version - 1}
+        while place.version <= newest and (limit is None or taken < limit):
+            try:
+                brought = self._fragments(listing, place)
+            except LanceStreamError:
+                if taken:
+                    break  # what came before is delivered first
+                raise
+            left = len(brought) - place.fragment - 1
+            room = left if limit is None else min(left, limit - taken)
+            taken += room
+            if room < left:
+                return place.at(place.version, place.fragment + room, snapshot=place.snapshot)
+            place = place.at(place.version + 1)
+        return place
+
+    def batch(self, start: LanceOffset, end: LanceOffset) -> list[tuple[Fragment, LanceSchema]]:
+        """The fragments between two offsets, each with the schema of its version."""
+        if start.started_at is not None and end.started_at not in (None, start.started_at):
+            assert end.started_at is not None
+            start = LanceOffset.beginning(end.started_at[0], snapshot=end.started_at[1])
+        listing, place = list_versions(self.store), start
+        out: list[tuple[Fragment, LanceSchema]] = []
+        while place.place < end.place:
+            brought = self._fragments(listing, place)
+            same = (place.version, place.snapshot) == (end.version, end.snapshot)
+            stop = end.fragment + 1 if same else len(brought)
+            schema = self._manifest(listing, place.version).schema if brought else self.schema
+            if schema.names != self.schema.names:  # older: columns that it lacks are null
+                schema = self.schema
+            out += [(f, schema) for f in brought[place.fragment + 1 : stop]]
+            if same:
+                break
+            place = place.at(place.version + 1)
+        return out
+
+    # --- what a version brings ---------------------------------------------------------------------------------------
+
+    def _manifest(self, listing: Listing, version: int) -> Manifest:
+        if version not in self._manifests:
+            self._manifests[version] = transaction.load(self.store, version, listing)
+        return self._manifests[version]
+
+    def _fragments(self, listing: Listing, place: LanceOffset) -> tuple[Fragment, ...]:
+        version = place.version
+        if version not in listing.versions:
+            error = LanceStreamGapError(
+                f"the stream goes on with version {version}, which was cleaned up", file=self.store.uri, version=version
+            )
+            if self.options.fail_on_data_loss:
+                raise error
+            return ()
+        manifest = self._manifest(listing, version)
+        self._check_schema(manifest)
+        if place.snapshot:
+            return manifest.fragments
+        before = self._manifest(listing, version - 1) if version - 1 in listing.versions else None
+        return self._brought(before, manifest)
+
+    def _check_schema(self, manifest: Manifest) -> None:
+        """Newer versions must have the very columns of the stream, older ones may lack some."""
+        problems = manifest.schema.differences(self.schema, nullability=False)
+        if manifest.version <= self.version:
+            shared = [n for n in self.schema.names if n in manifest.schema.names]
+            mine, theirs = self.schema.project(shared), manifest.schema.project(shared)
+            problems = theirs.differences(mine, nullability=False)
+        if problems:
+            raise LanceStreamError(
+                f"the dataset's columns changed while it was being read: {'; '.join(problems)}",
+                help="all rows before the change were delivered; start the query again, with its load() called anew, on"
+                " the same checkpoint; where that does not help, with a new checkpoint",
+                file=self.store.uri,
+                version=manifest.version,
+            )
+
+    def _brought(self, before: Manifest | None, manifest: Manifest) -> tuple[Fragment, ...]:
+        operation = self._operation(manifest)
+        if isinstance(operation, op.Append):
+            added = {file.path for f in operation.fragments for file in f.files}
+            return tuple(f for f in manifest.fragments if any(file.path in added for file in f.files))
+        if isinstance(operation, op.Rewrite | op.CreateIndex | op.ReserveFragments | op.Merge):
+            return ()
+        if before is None and manifest.version > 1:
+            if not self.options.fail_on_data_loss:
+                return ()
+            raise LanceStreamGapError(
+                f"what version {manifest.version} changed cannot be said without the version before it",
+                file=self.store.uri,
+                version=manifest.version,
+            )
+        old = {} if before is None else {f.id: f for f in before.fragments}
+        new = tuple(f for f in manifest.fragments if f.id not in old)
+        gone = [f for i, f in old.items() if i not in {g.id for g in manifest.fragments}]
+        kept = {f.id: f for f in manifest.fragments if f.id in old}
+        changed = [f for i, f in kept.items() if f != old[i]]
+        if isinstance(operation, op.Overwrite):
+            # Fragments are numbered from the beginning again.
+            new, gone, changed = manifest.fragments, list(old.values()), []
+        if not gone and not changed:
+            return new
+        if self.options.skip_change_commits or (self.options.ignore_deletes and not new):
+            return ()
+        if self.options.ignore_changes:
+            return new
+        raise LanceStreamError(
+            "rows were deleted or replaced in the source, and a stream of new rows cannot say that",
+            help="skipChangeCommits=true passes over such versions, ignoreDeletes=true over those that only delete,"
+            " ignoreChanges=true delivers their new fragments; restart with one of these options",
+            file=self.store.uri,
+            version=manifest.version,
+        )
+
+    def _operation(self, manifest: Manifest) -> op.Operation | None:
+        """What made a version, where its transaction file says it."""
+        if not manifest.transaction_file:
+            return None
+        key = f"{transaction.TRANSACTIONS}/{manifest.transaction_file}"
+        try:
+            return transaction.parse(self.store.read(key).to_pybytes(), file=key).operation
+        except (ObjectNotFoundError, CorruptLogError):
+            return None
+
+
+def parse_options(given: Mapping[str, str]) -> LanceStreamOptions:
+    """Options from texts, under the names that Delta streams have.  Raises ``InvalidArgumentError``."""
+
+    def flag(name: str, default: bool = False) -> bool:
+        text = given.get(name, str(default)).lower()
+        if text not in ("true", "false"):
+            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be true or false")
+        return text == "true"
+
+    version, files = given.get("startingVersion"), given.get("maxFilesPerTrigger", "1000")
+    if version is not None and version != "latest" and not version.isdigit():
+        raise InvalidArgumentError(f"option startingVersion is {version!r}", help="it is a version, or latest")
+    if not files.isdigit() or int(files) < 1:
+        raise InvalidArgumentError(f"option maxFilesPerTrigger is {files!r}", help="it is a number from 1 on")
+    return LanceStreamOptions(
+        "latest" if version == "latest" else None if version is None else int(version),
+        int(files),
+        flag("ignoreDeletes"),
+        flag("ignoreChanges"),
+        flag("skipChangeCommits"),
+        flag("failOnDataLoss", True),
+    )

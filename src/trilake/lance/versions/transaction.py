@@ -1,0 +1,400 @@
+"""A commit: from a read version and an operation to the next version of the dataset.
+
+The life of a transaction::
+
+    data files --> transaction file --> newest manifest --> put N+1 --won--> committed --> copy to _latest.manifest
+                                          ^  |                |
+                                          |  | conflict?      | lost, or the reply was
+                                          |  v                v
+                                          |  ConflictError   N+1 names our transaction file? committed
+                                          +-------------------- another's: check it, and try again
+
+The one dangerous step is ``put_if_absent`` of the manifest.  A reply that got lost is never taken for a failure: the
+manifest names its transaction file, whose name is random, so the dataset itself says whose commit it holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from trilake.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TrilakeError,
+    UnknownOutcomeError,
+)
+from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.proto import DecodeError, UnknownFieldSet
+from trilake.lance.proto import format_pb2 as pb
+from trilake.lance.proto import transaction_pb2 as tx
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.effects import apply
+from trilake.lance.versions.manifest import (
+    Fragment,
+    Manifest,
+    details_message,
+    fragment_message,
+    index_message,
+    parse_details,
+    parse_fragment,
+    parse_index,
+    parse_manifest,
+    serialise_manifest,
+)
+from trilake.lance.versions.versions import (
+    LATEST,
+    Listing,
+    Scheme,
+    check_place,
+    choose_version,
+    list_versions,
+    manifest_key,
+)
+from trilake.storage.base import Store
+
+_log = logging.getLogger("trilake.lance")
+
+TRANSACTIONS = "_transactions"
+#: Attempts before a transaction gives up against ever new winners.
+MAX_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """An operation, the version it was made for (0: none yet), and an id that no other has."""
+
+    read_version: int
+    uuid: str
+    operation: op.Operation
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.read_version}-{self.uuid}.txn"
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def serialise(transaction: Transaction) -> bytes:
+    """The content of a transaction file."""
+    message = tx.Transaction(read_version=transaction.read_version, uuid=transaction.uuid)
+
+    def fragments(given: Iterable[Fragment]) -> list[pb.DataFragment]:
+        return [fragment_message(f) for f in given]
+
+    match transaction.operation:
+        case op.Append(new):
+            message.append.CopyFrom(tx.Transaction.Append(fragments=fragments(new)))
+        case op.Delete(updated, removed, predicate):
+            message.delete.CopyFrom(
+                tx.Transaction.Delete(
+                    updated_fragments=fragments(updated), deleted_fragment_ids=removed, predicate=predicate
+                )
+            )
+        case op.Overwrite(new, schema):
+            message.overwrite.CopyFrom(
+                tx.Transaction.Overwrite(
+                    fragments=fragments(new), schema=schema.to_proto(), schema_metadata=schema.metadata_to_proto()
+                )
+            )
+        case op.CreateIndex(added, dropped):
+            message.create_index.CopyFrom(
+                tx.Transaction.CreateIndex(
+                    new_indices=map(index_message, added), removed_indices=map(index_message, dropped)
+                )
+            )
+        case op.Rewrite(groups, indices):
+            message.rewrite.CopyFrom(
+                tx.Transaction.Rewrite(
+                    groups=[
+                        tx.Transaction.Rewrite.RewriteGroup(
+                            old_fragments=fragments(g.old), new_fragments=fragments(g.new)
+                        )
+                        for g in groups
+                    ],
+                    rewritten_indices=map(_rewritten_message, indices),
+                )
+            )
+        case op.Merge(all_, schema):
+            message.merge.CopyFrom(
+                tx.Transaction.Merge(
+                    fragments=fragments(all_), schema=schema.to_proto(), schema_metadata=schema.metadata_to_proto()
+                )
+            )
+        case op.Restore(version):
+            message.restore.version = version
+        case op.ReserveFragments(count):
+            message.reserve_fragments.num_fragments = count
+        case op.Update(removed, updated, new):
+            message.update.CopyFrom(
+                tx.Transaction.Update(
+                    removed_fragment_ids=removed, updated_fragments=fragments(updated), new_fragments=fragments(new)
+                )
+            )
+        case op.Unknown(number):
+            raise InvalidArgumentError(f"operation {number} cannot be written, only recognised")
+    return message.SerializeToString(deterministic=True)
+
+
+def _rewritten_message(index: op.RewrittenIndex) -> tx.Transaction.Rewrite.RewrittenIndex:
+    return tx.Transaction.Rewrite.RewrittenIndex(
+        old_id=pb.UUID(uuid=index.old.bytes),
+        new_id=pb.UUID(uuid=index.new.bytes),
+        new_index_details=None if index.details is None else details_message(index.details),
+        new_index_version=index.version,
+    )
+
+
+def parse(data: bytes, *, file: str = "") -> Transaction:
+    """The transaction in a file.  Raises ``CorruptLogError``.
+
+    One of a kind that this version does not know is not an error: it is
+    :class:`~trilake.lance.versions.operations.Unknown`.
+    """
+    try:
+        message = tx.Transaction.FromString(data)
+    except DecodeError as e:
+        raise CorruptLogError(f"the transaction cannot be parsed: {e}", file=file) from e
+    return Transaction(message.read_version, message.uuid, _operation(message, file))
+
+
+def _operation(message: tx.Transaction, file: str) -> op.Operation:
+    def fragments(given: Iterable[pb.DataFragment]) -> tuple[Fragment, ...]:
+        return tuple(parse_fragment(f, file=file) for f in given)
+
+    match message.WhichOneof("operation"):
+        case "append":
+            return op.Append(fragments(message.append.fragments))
+        case "delete":
+            d = message.delete
+            return op.Delete(fragments(d.updated_fragments), tuple(d.deleted_fragment_ids), d.predicate)
+        case "overwrite":
+            o = message.overwrite
+            return op.Overwrite(
+                fragments(o.fragments), LanceSchema.from_proto(o.schema, dict(o.schema_metadata), file=file)
+            )
+        case "create_index":
+            c = message.create_index
+            return op.CreateIndex(
+                tuple(parse_index(i, file=file) for i in c.new_indices),
+                tuple(parse_index(i, file=file) for i in c.removed_indices),
+            )
+        case "rewrite":
+            r = message.rewrite
+            groups = [op.RewriteGroup(fragments(g.old_fragments), fragments(g.new_fragments)) for g in r.groups]
+            if r.old_fragments or r.new_fragments:
+                groups.append(op.RewriteGroup(fragments(r.old_fragments), fragments(r.new_fragments)))
+            return op.Rewrite(tuple(groups), tuple(_rewritten(i, file) for i in r.rewritten_indices))
+        case "merge":
+            m = message.merge
+            return op.Merge(
+                fragments(m.fragments), LanceSchema.from_proto(m.schema, dict(m.schema_metadata), file=file)
+            )
+        case "restore":
+            return op.Restore(message.restore.version)
+        case "reserve_fragments":
+            return op.ReserveFragments(message.reserve_fragments.num_fragments)
+        case "update":
+            u = message.update
+            return op.Update(tuple(u.removed_fragment_ids), fragments(u.updated_fragments), fragments(u.new_fragments))
+    return op.Unknown(_unknown_number(message))
+
+
+def _rewritten(message: tx.Transaction.Rewrite.RewrittenIndex, file: str) -> op.RewrittenIndex:
+    ids = message.old_id.uuid, message.new_id.uuid
+    if any(len(u) != 16 for u in ids):
+        raise CorruptLogError("a rewritten index has no id of 16 bytes", file=file)
+    details = parse_details(message.new_index_details) if message.HasField("new_index_details") else None
+    return op.RewrittenIndex(UUID(bytes=ids[0]), UUID(bytes=ids[1]), details, message.new_index_version)
+
+
+def _unknown_number(message: tx.Transaction) -> int:
+    fields: Any = UnknownFieldSet(message)
+    return max((int(f.field_number) for f in fields), default=0)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def load(store: Store, version: int | None = None, listing: Listing | None = None) -> Manifest:
+    """The manifest of a version, or of the newest.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
+    """
+    listing = listing or list_versions(store)
+    number = choose_version(store, listing, version)
+    manifest = read_manifest(store, listing.key(number), number)
+    manifest.check_readable(store.uri)
+    return manifest
+
+
+def read_manifest(store: Store, key: str, version: int) -> Manifest:
+    """The manifest under a key, which must be of the version that its name says."""
+    manifest = parse_manifest(store.read(key), file=f"{store.uri}/{key}")
+    if manifest.version != version:
+        raise CorruptLogError(
+            f"the manifest is of version {manifest.version}, its name of {version}", file=f"{store.uri}/{key}"
+        )
+    return manifest
+
+
+# --- committing ------------------------------------------------------------------------------------------------------
+
+
+def begin(read_version: int, operation: op.Operation, runtime: Runtime) -> Transaction:
+    """A transaction with an id of its own."""
+    return Transaction(read_version, runtime.new_id(), operation)
+
+
+def commit(
+    store: Store,
+    transaction: Transaction,
+    runtime: Runtime | None = None,
+    *,
+    create: bool = False,
+    scheme: Scheme = "v1",
+    check: Callable[[Manifest], None] | None = None,
+) -> Manifest:
+    """Commit a transaction after whatever others have committed meanwhile, and return the new version.
+
+    Parameters
+    ----------
+    create: the dataset must not exist yet.
+    scheme: how manifests of a new dataset are named.
+    check: called with the newest manifest before each attempt; it raises where the operation does not fit it.
+
+    Raises ``ConflictError`` where another commit and this one exclude each other, ``TableExistsError`` with
+    ``create``, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
+    """
+    runtime = runtime or Runtime()
+    key = f"{TRANSACTIONS}/{transaction.file}"
+    _put_transaction(store, key, serialise(transaction))
+    checked = transaction.read_version
+    for attempt in range(MAX_ATTEMPTS):
+        listing = list_versions(store)
+        newest = None
+        if listing.versions:
+            if create:
+                raise DatasetExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
+            newest = load(store, listing.latest, listing)
+            newest.check_writable(store.uri)
+            checked = _check_winners(store, listing, transaction, checked, newest)
+            if check is not None:
+                check(newest)
+        elif not isinstance(transaction.operation, op.Overwrite):
+            raise DatasetNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
+        else:
+            check_place(store)
+        old = None
+        if isinstance(transaction.operation, op.Restore):
+            old = load(store, transaction.operation.version, listing)
+        manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
+        data = serialise_manifest(manifest)
+        used = listing.scheme if listing.versions else scheme
+        if _locked_put(store, manifest_key(manifest.version, used), data, transaction.file, manifest.version, runtime):
+            if used == "v1":
+                _copy_latest(store, data, manifest.version)
+            return manifest
+        if attempt > 2:
+            runtime.sleep(min(0.01 * attempt, 0.5))
+    raise CommitConflictError(
+        f"{MAX_ATTEMPTS} attempts lost against other writers",
+        help="try again when fewer writers commit to this dataset",
+        file=store.uri,
+    )
+
+
+def _put_transaction(store: Store, key: str, data: bytes) -> None:
+    """Write the file of a transaction, which one that is committed again has written before."""
+    try:
+        store.put_if_absent(key, data)
+    except ObjectExistsError:
+        if store.read(key).to_pybytes() != data:
+            raise
+
+
+def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: int, newest: Manifest) -> int:
+    """Check all commits after version ``checked``; the newest of them."""
+    if isinstance(mine.operation, op.Overwrite | op.Restore):
+        return newest.version
+    if mine.read_version > newest.version:
+        raise InvalidArgumentError(
+            f"the operation was made for version {mine.read_version}, the newest is {newest.version}", file=store.uri
+        )
+    help = "read the newest version and repeat the change"
+    for version in range(checked + 1, newest.version + 1):
+        if version not in listing.versions:
+            raise CommitConflictError(
+                "a commit to be checked was cleaned up", help=help, file=store.uri, version=version
+            )
+        theirs = newest if version == newest.version else read_manifest(store, listing.key(version), version)
+        if not theirs.transaction_file:
+            raise CommitConflictError(
+                "another commit does not say what it did", help=help, file=store.uri, version=version
+            )
+        key = f"{TRANSACTIONS}/{theirs.transaction_file}"
+        try:
+            other = parse(store.read(key).to_pybytes(), file=key)
+        except ObjectNotFoundError as e:
+            raise CommitConflictError("what another commit did was cleaned up", help=help, version=version) from e
+        reason = op.conflict(mine.operation, other.operation)
+        if reason is not None:
+            raise CommitConflictError(reason, help=help, file=store.uri, version=version)
+    return newest.version
+
+
+def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, version: int, runtime: Runtime) -> bool:
+    """:func:`_try_put` while the user's lock is held; a lock that cannot be had raises its own error."""
+    won = False
+    try:
+        with runtime.lock(version):
+            won = _try_put(store, key, data, transaction_file, version)
+    except Exception as e:  # whatever a lock of the user's raises: where the commit landed, no file may be removed
+        if won:
+            raise UnknownOutcomeError(
+                f"version {version} is committed, but its lock failed: {e}",
+                help="the commit stands; look after the lock",
+                file=f"{store.uri}/{key}",
+                version=version,
+            ) from e
+        raise
+    return won
+
+
+def _try_put(store: Store, key: str, data: bytes, transaction_file: str, version: int) -> bool:
+    """Whether the manifest is there, and ours."""
+    try:
+        store.put_if_absent(key, data)
+        return True
+    except (ObjectExistsError, UnknownOutcomeError) as e:
+        # Even one that exists may be ours: a retried request meets its own first attempt.
+        try:
+            return read_manifest(store, key, version).transaction_file == transaction_file
+        except StorageError as unread:
+            absent = isinstance(unread, ObjectNotFoundError)
+            raise UnknownOutcomeError(
+                f"the reply to the commit of version {version} was lost and the manifest "
+                + ("is not there (yet)" if absent else f"cannot be looked up: {unread.message}"),
+                file=f"{store.uri}/{key}",
+                version=version,
+            ) from e
+
+
+def _copy_latest(store: Store, data: bytes, version: int) -> None:
+    try:
+        store.put(LATEST, data)
+    except (TrilakeError, pa.ArrowException, OSError) as e:
+        # The commit stands, and nobody should trust the copy.
+        _log.warning("version %d of %s is committed, but not copied: %s", version, store.uri, e)

@@ -1,0 +1,233 @@
+"""Versions of a dataset: which manifests there are, how they are named, and the tags that name versions.
+
+A dataset uses one of two naming schemes.  ``_versions/12.manifest`` is the one of the format's first writers; newer
+ones may name files by ``2**64 - 1 - version`` in 20 digits, so that a listing begins with the newest.  The length of
+the name tells them apart.  ``_latest.manifest`` and ``latest_version_hint.json`` are hints for other readers: a listing
+alone decides which version is newest.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from trilake.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    TableExistsError,
+)
+from trilake.lance.file.errors import DatasetNotFoundError, DatasetVersionNotFoundError
+from trilake.storage.base import Store
+from trilake.storage.foreign import check_no_foreign_files
+
+VERSIONS, TAGS = "_versions", "_refs/tags"
+#: A byte copy of the newest manifest: written for readers of old, never read.
+LATEST = "_latest.manifest"
+
+Scheme = Literal["v1", "v2"]
+_LAST = (1 << 64) - 1
+_NAME = re.compile(r"_versions/([0-9]{1,20})\.manifest\Z")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+
+
+def manifest_key(version: int, scheme: Scheme = "v1") -> str:
+    """The key of a version's manifest.
+
+    >>> manifest_key(1), manifest_key(1, "v2")
+    ('_versions/1.manifest', '_versions/18446744073709551614.manifest')
+    """
+    return f"{VERSIONS}/{version if scheme == 'v1' else f'{_LAST - version:020d}'}.manifest"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The versions that have a manifest, ascending, and how their files are named."""
+
+    scheme: Scheme
+    versions: tuple[int, ...]
+
+    @property
+    def latest(self) -> int:
+        """The newest version; 0 where there is none."""
+        return self.versions[-1] if self.versions else 0
+
+    def key(self, version: int) -> str:
+        """The key of a version's manifest."""
+        return manifest_key(version, self.scheme)
+
+
+def list_versions(store: Store) -> Listing:
+    """List the versions of a dataset; gaps are normal, they come from clean-up.
+
+    Raises ``CorruptLogError`` where both naming schemes are used.
+    """
+    found: dict[Scheme, list[int]] = {"v1": [], "v2": []}
+    for meta in store.list(VERSIONS):
+        match = _NAME.match(meta.key)
+        if match is None:
+            continue
+        digits = match[1]
+        number = int(digits)
+        if number > _LAST:
+            continue
+        if len(digits) == 20 and number > _LAST >> 1:
+            found["v2"].append(_LAST - number)
+        elif number > 0:
+            found["v1"].append(number)
+    if found["v1"] and found["v2"]:
+        raise CorruptLogError(
+            "the dataset's manifests are named in two ways",
+            help="one of its writers has mistaken the naming scheme: keep the manifests of one scheme only",
+            file=f"{store.uri}/{VERSIONS}",
+        )
+    scheme: Scheme = "v2" if found["v2"] else "v1"
+    return Listing(scheme, tuple(sorted(set(found[scheme]))))
+
+
+#: Where data files of a dataset are, and how they end; the rest of their names is their writers' choice.
+_DATA = re.compile(r"data/[^/]+\.lance")
+
+
+def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
+    """See whether a new dataset may be at the root of the store.
+
+    Parameters
+    ----------
+    now_ms: by what time a data file is too old to be of a write at work; ``None`` for whatever its age.
+    named: keys that the dataset itself names.
+
+    Raises ``TableExistsError`` where a Delta table is, ``ForeignFilesError`` where files are that are no dataset's.
+    """
+    if next(iter(store.list("_delta_log")), None) is not None:
+        raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
+    check_no_foreign_files(store, own=_DATA, named=named, now_ms=now_ms)
+
+
+def exists(store: Store) -> bool:
+    """Whether the store's root holds a Lance dataset."""
+    return any(_NAME.match(meta.key) for meta in store.list(VERSIONS))
+
+
+def choose_version(store: Store, listing: Listing, version: int | None) -> int:
+    """``version`` or the newest.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
+    if not listing.versions:
+        raise DatasetNotFoundError(
+            "not a Lance dataset: there is no manifest in _versions", help="check the path", file=store.uri
+        )
+    if version is None:
+        return listing.latest
+    if version not in listing.versions:
+        raise DatasetVersionNotFoundError(
+            f"the dataset has no version {version}",
+            help=f"it has {_some(listing.versions)}; older ones may have been cleaned up",
+            file=store.uri,
+            version=version,
+        )
+    return version
+
+
+def _some(versions: tuple[int, ...]) -> str:
+    shown = versions if len(versions) <= 6 else (*versions[:3], "…", *versions[-2:])
+    return "version" + ("s " if len(versions) > 1 else " ") + ", ".join(map(str, shown))
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A name for a version.  ``created`` and ``updated`` are ISO texts, ``manifest_size`` is in bytes."""
+
+    name: str
+    version: int
+    manifest_size: int | None = None
+    created: str | None = None
+    updated: str | None = None
+
+
+def _tag_key(name: str) -> str:
+    if _TAG.match(name) is None or name.endswith((".", ".lock")) or ".." in name:
+        raise InvalidArgumentError(
+            f"{name!r} cannot be the name of a tag", help="use letters, digits, '.', '-' and '_', beginning with one"
+        )
+    return f"{TAGS}/{name}.json"
+
+
+def _parse_tag(store: Store, key: str, data: bytes) -> Tag | None:
+    """The tag in a file; ``None`` for one of a branch: this library knows no branches."""
+    name = key.rpartition("/")[2].removesuffix(".json")
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError as e:
+        raise CorruptLogError(f"the tag is not JSON: {e}", file=f"{store.uri}/{key}") from e
+    version = found.get("version") if isinstance(found, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise CorruptLogError(f"the tag names version {version!r}", file=f"{store.uri}/{key}")
+    if found.get("branch") is not None:
+        return None
+    size = found.get("manifestSize")
+    texts = [found.get(k) if isinstance(found.get(k), str) else None for k in ("createdAt", "updatedAt")]
+    return Tag(name, version, size if isinstance(size, int) else None, texts[0], texts[1])
+
+
+def read_tags(store: Store) -> Mapping[str, Tag]:
+    """All tags by name, those of branches left out.  Raises ``CorruptLogError`` for one without a version."""
+    keys = [m.key for m in store.list(TAGS) if m.key.endswith(".json") and m.key.count("/") == 2]
+    found = (_parse_tag(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys)))
+    return {tag.name: tag for tag in found if tag is not None}
+
+
+def read_tag(store: Store, name: str) -> Tag:
+    """One tag.  Raises ``VersionNotFoundError`` where there is none of this name."""
+    key = _tag_key(name)
+    try:
+        found = _parse_tag(store, key, store.read(key).to_pybytes())
+    except ObjectNotFoundError:
+        found = None
+    if found is None:
+        raise DatasetVersionNotFoundError(f"the dataset has no tag {name!r}", file=store.uri)
+    return found
+
+
+def write_tag(store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False) -> Tag:
+    """Create a tag, or with ``update`` move one that is there.
+
+    ``size`` is that of the version's manifest in bytes.  Raises ``InvalidArgumentError`` where a tag to be created is
+    there already, and ``VersionNotFoundError`` where one to be moved is not.
+    """
+    key = _tag_key(name)
+    now = dt.datetime.fromtimestamp(now_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    text = f"{now}.{now_ns % 10**9:09d}Z"
+    created = read_tag(store, name).created if update else text
+    content: dict[str, object] = {
+        "branch": None,
+        "version": version,
+        "createdAt": created,
+        "updatedAt": text,
+        "manifestSize": size,
+        "metadata": {},
+    }
+    data = orjson.dumps(content, option=orjson.OPT_INDENT_2)
+    if update:
+        store.put(key, data)
+    else:
+        try:
+            store.put_if_absent(key, data)
+        except ObjectExistsError:
+            raise InvalidArgumentError(
+                f"there is a tag {name!r} already", help="update it instead", file=store.uri
+            ) from None
+    return Tag(name, version, size, created, text)
+
+
+def delete_tag(store: Store, name: str) -> None:
+    """Remove a tag; the version stays.  Raises ``VersionNotFoundError`` where there is none of this name."""
+    read_tag(store, name)
+    store.delete([_tag_key(name)])

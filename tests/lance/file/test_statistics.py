@@ -1,0 +1,139 @@
+"""Statistics of batches: written as Lance writes them, and not believed further than they can be."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.lance.file.data_file import DataFile
+from trilake.lance.file.data_file_writer import DataFileWriter
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.statistics import Collector, Masked, trusted
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+
+def bounds(array: pa.Array) -> tuple[int, Any, Any]:
+    collector = Collector(LanceSchema.from_arrow(pa.schema([pa.field("x", array.type)])).fields[0])
+    collector.add(array)
+    nulls, least, greatest = (collector.arrays().field(i)[0].as_py() for i in range(3))
+    return nulls, least, greatest
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([3, None, -1], pa.int8(), (1, -1, 3)),
+        ([None], pa.uint16(), (1, 0, 65535)),
+        ([None], pa.float64(), (1, -np.inf, np.inf)),
+        ([np.nan, 2.0, 1.0], pa.float32(), (0, 1.0, 2.0)),
+        ([0.0], pa.float64(), (0, -0.0, 0.0)),
+        ([None], pa.bool_(), (1, False, True)),
+        (["b", "a", None], pa.string(), (1, "a", "b")),
+        ([b"\xff" * 70], pa.binary(), (0, b"\xff" * 64, None)),
+        (["a" * 70, "b"], pa.string(), (0, "a" * 64, "c")),
+        (["é" * 40], pa.string(), (0, "é" * 32, "é" * 31 + "ê")),
+        (["\U0010ffff" * 20], pa.string(), (0, "\U0010ffff" * 16, None)),
+        ([dt.date(2020, 1, 1)], pa.date32(), (0, dt.date(2020, 1, 1), dt.date(2020, 1, 1))),
+        ([Decimal("1.50"), Decimal("-2.00")], pa.decimal128(9, 2), (0, Decimal("-2.00"), Decimal("1.50"))),
+    ],
+)
+def test_bounds(values: list[Any], kind: pa.DataType, expected: tuple[int, Any, Any]) -> None:
+    found = bounds(pa.array(values, kind))
+    assert repr(found) == repr(expected)
+
+
+def test_batches_keep_their_order() -> None:
+    """Whatever is looked at together: batches with and without nulls and NaN, and empty ones, come out as they came."""
+    collector = Collector(LanceSchema.from_arrow(pa.schema([pa.field("x", pa.float32())])).fields[0])
+    batches: list[list[float | None]] = [[1, 2], [np.nan, 5], [None, 3], [], [-0.0], [7, 6], [np.inf, np.nan]]
+    for batch in batches:
+        collector.add(pa.array(batch, pa.float32()))
+    found = collector.arrays()
+    assert found.field("null_count").to_pylist() == [0, 0, 1, 0, 0, 0, 0]
+    assert found.field("min_value").to_pylist() == [1, 5, 3, -np.inf, 0, 6, np.inf]
+    assert found.field("max_value").to_pylist() == [2, 5, 3, np.inf, 0, 7, np.inf]
+
+
+@given(st.lists(st.text(max_size=80), min_size=1, max_size=5))
+def test_text_bounds_enclose(values: list[str]) -> None:
+    _, low, high = bounds(pa.array(values))
+    encoded = [v.encode() for v in values]
+    assert low.encode() <= min(encoded)
+    assert high is None or max(encoded) <= high.encode()
+
+
+def sample() -> pa.Table:
+    structs = pa.struct([("x", pa.float64()), ("t", pa.string())])
+    return pa.table(
+        {
+            "i": pa.array([1, 2, None, 4, 5, 6], pa.int32()),
+            "t": ["a", "b", None, "c", "d", "e"],
+            "s": pa.array([{"x": float(i), "t": "v" * 70 * (i % 2)} for i in range(6)], structs),
+            "l": pa.array([[i] for i in range(6)], pa.list_(pa.int8())),
+            "b": [True, True, True, False, False, True],
+        }
+    )
+
+
+@pytest.mark.parametrize("name", ["prim_multibatch", "strings", "prim_nulls"])
+def test_statistics_are_those_that_lance_writes(shared: Path, name: str) -> None:
+    store = open_store(str(shared / "corpus" / "lance" / name / "ds.lance"))
+    (key,) = (m.key for m in store.list("data"))
+    file = DataFile.open(store, key)
+    theirs = file.statistics()
+    with pa.ipc.open_file(shared / "corpus" / "lance" / name / "input.arrow") as source:
+        rows = source.read_all().combine_chunks()
+    copy = MemoryStore("memory://statistics")
+    with DataFileWriter(copy, "x", file.schema) as writer:
+        for start, end in pairwise(file.batch_offsets.tolist()):
+            writer.write(rows.slice(start, end - start).cast(file.schema.to_arrow()).to_batches()[0])
+    ours = DataFile.open(copy, "x").statistics()
+    assert ours is not None
+    assert theirs is not None
+    assert ours.schema.names == theirs.schema.names
+    assert repr(ours.to_pylist()) == repr(theirs.to_pylist())
+
+
+def test_lost_nulls_are_taken_into_account() -> None:
+    store = MemoryStore("memory://trusted")
+    table = sample()
+    schema = LanceSchema.from_arrow(table.schema)
+    with DataFileWriter(store, "x", schema) as writer:
+        for batch in table.to_batches(max_chunksize=3):
+            writer.write(batch)
+    file = DataFile.open(store, "x", schema)
+    found = trusted(file.statistics(), schema, [3, 3])
+    number, text = found["i",], found["t",]
+    assert number.min is not None
+    assert number.null_count is not None
+    assert text.null_count is not None
+    # The first batch has a zero where the null was.
+    assert number.min.to_pylist() == [None, 4]
+    assert number.null_count.to_pylist() == [0, 0]
+    assert text.null_count.to_pylist() == [1, 0]
+    assert ("s", "x") in found
+    assert ("l",) not in found
+    masked = trusted(file.statistics(), schema, [3, 3], [Masked(0, schema.field("b").id)])["i",]
+    assert masked.null_count is not None
+    assert masked.null_count.to_pylist() == [3, None]
+    assert trusted(None, schema, []) == {}
+
+
+def test_an_empty_string_may_be_null() -> None:
+    store = MemoryStore("memory://empty")
+    schema = LanceSchema.from_arrow(pa.schema({"t": pa.string()}))
+    with DataFileWriter(store, "x", schema) as writer:
+        writer.write(pa.record_batch({"t": ["", "b"]}))
+    found = trusted(DataFile.open(store, "x", schema).statistics(), schema, [2])["t",]
+    assert found.null_count is not None
+    assert found.null_count.to_pylist() == [None]

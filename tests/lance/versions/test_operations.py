@@ -1,0 +1,183 @@
+"""The conflict table, and what each operation makes of a manifest: pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from pyroaring import FrozenBitMap
+
+from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.versions import operations as op
+from trilake.lance.versions.effects import apply
+from trilake.lance.versions.manifest import WRITER, DataFile, DeletionFile, Fragment, IndexMetadata, Manifest
+
+SCHEMA = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
+OTHER = LanceSchema.from_arrow(pa.schema({"b": pa.int64()}), 7)
+
+
+def fragment(id: int, *, path: str = "x", deleted: bool = False) -> Fragment:
+    return Fragment(id, (DataFile(path, (0,)),), DeletionFile(0, 1, 1, 1) if deleted else None, 10)
+
+
+OPERATIONS: dict[str, op.Operation] = {
+    "append": op.Append((fragment(0),)),
+    "delete": op.Delete((fragment(1),), (2,), "x"),
+    "update": op.Update((2,), (fragment(1),), (fragment(0),)),
+    "overwrite": op.Overwrite((), SCHEMA),
+    "index": op.CreateIndex((IndexMetadata(UUID(int=1), (0,), "i", 1),)),
+    "rewrite": op.Rewrite((op.RewriteGroup((fragment(1), fragment(2)), (fragment(9),)),)),
+    "merge": op.Merge((fragment(1),), SCHEMA),
+    "restore": op.Restore(1),
+    "reserve": op.ReserveFragments(2),
+}
+#: What pylance 0.8.19 does with stale handles, as the columns of facts/lance.md have it.
+TABLE = """
+          append delete update overwrite index rewrite merge restore reserve
+append    ok     ok     ok     X         ok    ok      X     X       ok
+delete    X      ids    ids    X         ok    ids     X     X       ok
+update    X      ids    ids    X         ok    ids     X     X       ok
+overwrite ok     ok     ok     ok        ok    ok      ok    ok      ok
+restore   ok     ok     ok     ok        ok    ok      ok    ok      ok
+index     ok     ok     ok     X         ok    X       ok    X       ok
+rewrite   ok     ids    ids    X         X     ids     X     X       ok
+merge     X      X      X      X         ok    X       X     X       ok
+reserve   ok     ok     ok     X         ok    ok      ok    X       ok
+"""
+LINES = [line.split() for line in TABLE.strip().splitlines()]
+CELLS = [(row[0], theirs, rule) for row in LINES[1:] for theirs, rule in zip(LINES[0], row[1:], strict=True)]
+
+
+def elsewhere(operation: op.Operation) -> op.Operation:
+    """The same operation on other fragments."""
+    match operation:
+        case op.Delete():
+            return op.Delete((fragment(11),), (12,), "x")
+        case op.Update():
+            return op.Update((12,), (fragment(11),), (fragment(0),))
+        case op.Rewrite():
+            return op.Rewrite((op.RewriteGroup((fragment(11), fragment(12)), (fragment(19),)),))
+    return operation
+
+
+@pytest.mark.parametrize(("mine", "theirs", "rule"), CELLS)
+def test_the_conflict_table(mine: str, theirs: str, rule: str) -> None:
+    assert len(CELLS) == 81
+    found = op.conflict(OPERATIONS[mine], OPERATIONS[theirs])
+    assert (found is None) == (rule == "ok")
+    apart = op.conflict(OPERATIONS[mine], elsewhere(OPERATIONS[theirs]))
+    assert (apart is None) == (rule in ("ok", "ids"))
+
+
+@pytest.mark.parametrize("mine", OPERATIONS)
+def test_unknown_operations_exclude_all_but_replacements(mine: str) -> None:
+    found = op.conflict(OPERATIONS[mine], op.Unknown(109))
+    assert (found is None) == (mine in ("overwrite", "restore"))
+
+
+def base(*fragments: Fragment, **more: object) -> Manifest:
+    highest = max([0, *(f.id for f in fragments)])
+    return replace(Manifest(5, SCHEMA, fragments, max_fragment_id=highest), **more)  # type: ignore[arg-type]
+
+
+def done(newest: Manifest | None, operation: op.Operation, old: Manifest | None = None) -> Manifest:
+    return apply(newest, operation, file="t", now_ns=77, old=old)
+
+
+def ids(manifest: Manifest) -> list[int]:
+    return [f.id for f in manifest.fragments]
+
+
+def test_a_dataset_begins() -> None:
+    made = done(None, op.Overwrite((fragment(0), fragment(0)), SCHEMA))
+    assert (made.version, ids(made), made.max_fragment_id) == (1, [0, 1], 1)
+    assert (made.timestamp_ns, made.transaction_file, made.writer_version) == (77, "t", WRITER)
+    assert (made.reader_feature_flags, made.writer_feature_flags) == (0, 0)
+    with pytest.raises(InvalidArgumentError):
+        done(None, op.Append(()))
+
+
+def test_append_goes_on_with_ids() -> None:
+    made = done(base(fragment(0), fragment(4), max_fragment_id=6), op.Append((fragment(0), fragment(0))))
+    assert (ids(made), made.max_fragment_id, made.version) == ([0, 4, 7, 8], 8, 6)
+    assert ids(done(base(), op.Append((fragment(0),)))) == [0]
+
+
+def test_an_id_that_an_index_knows_is_not_given_again() -> None:
+    index = IndexMetadata(UUID(int=1), (0,), "i", 1, FrozenBitMap([0]))
+    assert ids(done(base(indices=(index,)), op.Append((fragment(0),)))) == [1]
+
+
+def test_delete_and_update() -> None:
+    newest = base(fragment(0), fragment(1), fragment(2))
+    made = done(newest, op.Delete((fragment(1, deleted=True),), (0,), "x"))
+    assert (ids(made), made.reader_feature_flags, made.writer_feature_flags) == ([1, 2], 1, 1)
+    made = done(newest, op.Update((0,), (fragment(1, deleted=True),), (fragment(0, path="new"),)))
+    assert ids(made) == [1, 2, 3]
+    assert made.fragments[-1].files[0].path == "new"
+    with pytest.raises(ConflictError, match="fragment 9 is not there"):
+        done(newest, op.Delete((), (9,), "x"))
+
+
+def test_flags_go_when_the_last_deletion_file_goes() -> None:
+    newest = base(fragment(0, deleted=True), fragment(1), reader_feature_flags=1, writer_feature_flags=1)
+    made = done(newest, op.Delete((), (0,), "x"))
+    assert (made.reader_feature_flags, made.writer_feature_flags) == (0, 0)
+
+
+def test_overwrite_begins_ids_anew_but_remembers_the_highest() -> None:
+    index = IndexMetadata(UUID(int=1), (0,), "i", 1, FrozenBitMap([0]))
+    made = done(base(fragment(0), fragment(3), indices=(index,)), op.Overwrite((fragment(0),), OTHER))
+    assert (ids(made), made.max_fragment_id, made.schema, made.indices) == ([0], 3, OTHER, ())
+
+
+def test_restore_keeps_what_ids_were_used() -> None:
+    old = base(fragment(0), version=2, tag="x")
+    made = done(base(fragment(8)), op.Restore(2), old)
+    assert (ids(made), made.max_fragment_id, made.version, made.tag) == ([0], 8, 6, "")
+    assert ids(done(made, op.Append((fragment(0),)))) == [0, 9]
+
+
+def test_create_index_replaces_by_name_and_id() -> None:
+    one, two, three = (IndexMetadata(UUID(int=i), (0,), n, 1) for i, n in ((1, "a"), (2, "b"), (3, "a")))
+    newest = base(fragment(0), indices=(one, two))
+    assert done(newest, op.CreateIndex((three,))).indices == (two, three)
+    assert done(newest, op.CreateIndex((), (two,))).indices == (one,)
+    with pytest.raises(ConflictError, match="dropped"):
+        done(newest, op.CreateIndex((replace(three, fields=(9,)),)))
+
+
+def test_merge_gives_up_indices_of_dropped_columns() -> None:
+    index = IndexMetadata(UUID(int=1), (0,), "a", 1)
+    made = done(base(fragment(2), indices=(index,)), op.Merge((fragment(2, path="y"),), OTHER))
+    assert (made.indices, ids(made), made.schema) == ((), [2], OTHER)
+
+
+def test_rewrite_in_place_or_at_the_end() -> None:
+    newest = base(*map(fragment, range(5)), max_fragment_id=20)
+    group = op.RewriteGroup((fragment(1), fragment(2)), (fragment(10), fragment(11)))
+    assert ids(done(newest, op.Rewrite((group,)))) == [0, 10, 11, 3, 4]
+    apart = op.RewriteGroup((fragment(1), fragment(3)), (fragment(10),))
+    assert ids(done(newest, op.Rewrite((apart,)))) == [0, 2, 4, 10]
+    with pytest.raises(ConflictError):
+        done(newest, op.Rewrite((op.RewriteGroup((fragment(9),), (fragment(10),)),)))
+
+
+def test_rewrite_moves_indices_or_gives_them_up() -> None:
+    def index(id: int, *covered: int) -> IndexMetadata:
+        return IndexMetadata(UUID(int=id), (0,), f"i{id}", 1, FrozenBitMap(covered))
+
+    newest = base(*map(fragment, range(5)), indices=(index(1, 0, 1, 2), index(2, 4), index(3, 1)), max_fragment_id=20)
+    group = op.RewriteGroup((fragment(1), fragment(2)), (fragment(10),))
+    made = done(newest, op.Rewrite((group,), (op.RewrittenIndex(UUID(int=1), UUID(int=100)),)))
+    assert [(i.uuid.int, i.fragment_bitmap) for i in made.indices] == [
+        (100, FrozenBitMap([0, 10])),
+        (2, FrozenBitMap([4])),
+    ]
+
+
+def test_reserve() -> None:
+    assert done(base(fragment(3)), op.ReserveFragments(4)).max_fragment_id == 7

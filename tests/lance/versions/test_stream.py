@@ -1,0 +1,233 @@
+"""Datasets as streams: every fragment once, and every batch one version, whatever dies."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError
+from trilake.lance.cleanup import cleanup
+from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.write import plan_write, write
+from trilake.lance.commands.writing import write_fragments
+from trilake.lance.file.view import View
+from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.scan import ScanPlan, scan
+from trilake.lance.versions import transaction
+from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamError, LanceStreamGapError, parse_options
+from trilake.lance.versions.versions import list_versions
+from trilake.storage.base import Store
+from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
+from trilake.storage.memory import MemoryStore
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids)}, schema=SCHEMA)
+
+
+def append(store: Store, *ids: int) -> None:
+    write(store, SCHEMA, rows(*ids).to_batches(), "append")
+
+
+def stream(store: Store, **options: str) -> LanceStream:
+    return LanceStream(store, transaction.load(store), parse_options(options))
+
+
+def ids_of(store: Store, batch: list[Any]) -> list[int]:
+    out = []
+    for fragment, schema in batch:
+        view = View(schema)
+        reader = FragmentReader(store, fragment, schema)
+        for found in scan(ScanPlan(view, view.schema.project(["id"]), None), [reader], threads=1):
+            out += found["id"].to_pylist()
+    return out
+
+
+def everything(found: LanceStream, start: LanceOffset | None = None, limit: int | None = 1) -> list[int]:
+    start, out = start or found.initial(), []
+    while (end := found.latest(start, limit)) != start:
+        out += ids_of(found.store, found.batch(start, end))
+        start = end
+    return out
+
+
+def ids(store: Store) -> list[int]:
+    manifest = transaction.load(store)
+    return sorted(ids_of(store, [(f, manifest.schema) for f in manifest.fragments]))
+
+
+def test_the_first_version_and_what_comes_later() -> None:
+    store = MemoryStore()
+    for i in range(4):
+        append(store, 2 * i, 2 * i + 1)
+    assert everything(stream(store)) == list(range(8))
+    assert everything(stream(store), limit=3) == list(range(8))
+    assert everything(stream(store, startingVersion="3")) == [4, 5, 6, 7]
+    found = stream(store)
+    start = found.initial()
+    end = found.latest(start, 2)
+    assert LanceOffset.from_json(end.to_json()) == end
+    append(store, 8)
+    again = stream(store)
+    assert again.initial() != start
+    assert ids_of(store, again.batch(again.initial(), end)) == [0, 1, 2, 3]
+    assert everything(again, end) == [4, 5, 6, 7, 8]
+    now = stream(store, startingVersion="latest")
+    assert everything(now) == []
+    now.stop_at_newest()
+    append(store, 9)
+    assert everything(now) == []
+
+
+def test_what_compactions_deletes_and_new_columns_mean(tmp_path: Any) -> None:
+    uri = str(tmp_path / "d")
+    dataset = lance.write_dataset(rows(0, 1), uri)
+    for i in range(2, 5):
+        dataset = lance.write_dataset(rows(i), uri, mode="append")
+    from trilake.storage import open_store
+
+    store = open_store(uri)
+    found = stream(store)
+    end = found.latest(found.initial())
+    dataset.optimize.compact_files()
+    lance.write_dataset(rows(5), uri, mode="append")
+    assert everything(stream(store), end) == [5]
+    lance.dataset(uri).delete("id = 1")
+    lance.write_dataset(rows(6), uri, mode="append")
+    place = LanceOffset(list_versions(store).latest - 1)
+    with pytest.raises(LanceStreamError, match="deleted or replaced"):
+        everything(stream(store), place)
+    for option in "ignoreDeletes", "skipChangeCommits", "ignoreChanges":
+        assert everything(stream(store, **{option: "true"}), place) == [6]
+    old = stream(store)
+    end = old.latest(old.initial())
+    lance.dataset(uri).add_columns({"n": "id * 2"})
+    with pytest.raises(LanceStreamError, match="columns changed"):
+        everything(old, end)
+    assert everything(stream(store), end) == []
+    lance.write_dataset(rows(1), uri, mode="overwrite")
+    with pytest.raises(LanceStreamError):
+        everything(stream(store), LanceOffset(list_versions(store).latest))
+
+
+def test_versions_that_were_cleaned_up_are_missed() -> None:
+    store = MemoryStore()
+    for i in range(5):
+        append(store, i)
+    cleanup(store, -1)
+    with pytest.raises(LanceStreamGapError):
+        everything(stream(store), LanceOffset(2))
+    assert everything(stream(store, failOnDataLoss="false"), LanceOffset(2)) == [4]
+    with pytest.raises(LanceStreamError, match="newest version is 5"):
+        everything(stream(store), LanceOffset(9))
+
+
+@pytest.mark.parametrize("wrong", [{}, None, {"version": "x", "fragment": 0}])
+def test_what_is_no_offset_is_said(wrong: Any) -> None:
+    with pytest.raises(LanceStreamError):
+        LanceOffset.from_json(wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"startingVersion": "x"}, {"maxFilesPerTrigger": "0"}, {"ignoreDeletes": "1"}])
+def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        parse_options(wrong)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+def write_batch(store: Store, batch: LanceBatch, table: pa.Table, mode: Any = "append") -> int | None:
+    plan = plan_write(store, mode)
+    target = plan.target(SCHEMA)
+    return commit_batch(store, plan, target, batch, write_fragments(store, table.to_batches(), target, plan.options))
+
+
+def test_a_batch_that_comes_again_is_not_written_again() -> None:
+    store = MemoryStore()
+    for _ in range(2):
+        assert write_batch(store, LanceBatch("q", 0), rows(1, 2)) == 1
+    assert write_batch(store, LanceBatch("q", 1), rows(3)) == 2
+    append(store, 4)
+    assert write_batch(store, LanceBatch("q", 1), rows(3)) == 2
+    assert write_batch(store, LanceBatch("q", 2), rows()) is None
+    assert write_batch(store, LanceBatch("other", 0), rows(5)) == 4
+    assert ids(store) == [1, 2, 3, 4, 5]
+    for _ in range(2):
+        write_batch(store, LanceBatch("all", 0), rows(9), "overwrite")
+    assert ids(store) == [9]
+
+
+def test_two_queries_make_one_dataset_and_two_runs_race() -> None:
+    store = MemoryStore()
+    plans = [plan_write(store, "append") for _ in range(2)]
+    for number, plan in enumerate(plans):
+        target = plan.target(SCHEMA)
+        fragments = write_fragments(store, rows(number).to_batches(), target, plan.options)
+        commit_batch(store, plan, target, LanceBatch(f"q{number}", 0), fragments)
+    assert ids(store) == [0, 1]
+    done: list[int] = []
+
+    def faster(op: str, keys: tuple[str, ...]) -> None:
+        if op == "put_if_absent" and "_versions" in str(keys) and not done:
+            done.append(1)
+            write_batch(store, LanceBatch("q0", 1), rows(7))
+
+    write_batch(FaultStore(store, before=faster), LanceBatch("q0", 1), rows(7))
+    assert done
+    assert ids(store) == [0, 1, 7]
+
+
+def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
+    store = MemoryStore()
+    append(store, 0)
+    write_batch(store, LanceBatch("q", 0), rows(1))
+    write_batch(store, LanceBatch("x", 0), rows(8), "overwrite")
+    cleanup(store, -1)
+    with pytest.raises(LanceStreamError, match="cannot be said"):
+        write_batch(store, LanceBatch("q", 0), rows(1))
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.soak) for s in range(4, 300))])
+def test_queries_that_die_at_any_request(seed: int) -> None:
+    random_ = random.Random(seed)
+    source, target = MemoryStore(), MemoryStore()
+    offsets: list[tuple[LanceOffset, LanceOffset]] = []
+    commits = written = deaths = 0
+
+    def grow() -> None:
+        nonlocal written
+        append(source, *range(written, written + 2))
+        written += 2
+
+    grow()
+    for step in range(40):
+        place: Store = target
+        if step < 36:
+            fault = Fault(nth=random_.randint(1, 25), kind="crash", when=random_.choice(["before", "after"]))
+            place = FaultStore(target, [fault])
+            if random_.random() < 0.4:
+                grow()
+        try:
+            found = stream(source)
+            while True:
+                if commits == len(offsets):
+                    start = offsets[-1][1] if offsets else found.initial()
+                    end = found.latest(start, random_.randint(1, 3))
+                    if offsets and end == start:
+                        break
+                    offsets.append((start, end))
+                start, end = offsets[-1]
+                batch = found.batch(found.initial() if len(offsets) == 1 else start, end)
+                write_batch(place, LanceBatch("q", len(offsets) - 1), rows(*ids_of(source, batch)))
+                commits += 1
+        except SimulatedCrash:
+            deaths += 1
+    assert deaths
+    assert ids(target) == list(range(written))

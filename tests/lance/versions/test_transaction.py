@@ -1,0 +1,297 @@
+"""Commits: races, lost replies, crashes at every step, and handles that are out of date."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from trilake.errors import (
+    ConflictError,
+    CorruptLogError,
+    InvalidArgumentError,
+    StorageError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+    UnknownOutcomeError,
+    UnsupportedProtocolError,
+)
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import DataFile, Fragment, Manifest, serialise_manifest
+from trilake.lance.versions.versions import LATEST, list_versions, manifest_key
+from trilake.storage.base import Store
+from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
+from trilake.storage.memory import MemoryStore
+
+SCHEMA = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
+
+
+class Fixed(Runtime):
+    """Time stands still, ids count up."""
+
+    def __init__(self) -> None:
+        count = iter(range(1, 10**6))
+        super().__init__(lambda: 42, lambda: f"00000000-0000-4000-8000-{next(count):012d}", lambda _: None)
+
+
+def fragment(path: str, id: int = 0) -> Fragment:
+    return Fragment(id, (DataFile(path, (0,)),), None, 10)
+
+
+def commit(store: Store, read_version: int, operation: op.Operation, **more: object) -> Manifest:
+    runtime = Fixed()
+    return transaction.commit(
+        store,
+        transaction.begin(read_version, operation, Runtime()),
+        runtime,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def begun(store: Store | None = None, **more: object) -> Store:
+    store = store or MemoryStore()
+    commit(store, 0, op.Overwrite((fragment("x"),), SCHEMA), **more)
+    return store
+
+
+def paths(store: Store, version: int | None = None) -> list[str]:
+    return [f.files[0].path for f in transaction.load(store, version).fragments]
+
+
+def test_a_version_after_another() -> None:
+    store = begun()
+    made = commit(store, 1, op.Append((fragment("y"),)))
+    assert (made.version, paths(store), paths(store, 1)) == (2, ["x", "y"], ["x"])
+    assert made == transaction.load(store)
+    assert store.read(LATEST) == store.read("_versions/2.manifest")
+    found = transaction.parse(store.read(f"_transactions/{made.transaction_file}").to_pybytes())
+    assert (found.read_version, found.operation) == (1, op.Append((fragment("y"),)))
+
+
+def test_newer_names_are_kept_up() -> None:
+    store = begun(scheme="v2")
+    commit(store, 1, op.Append((fragment("y"),)))
+    assert [m.key for m in store.list("_versions")] == [manifest_key(2, "v2"), manifest_key(1, "v2")]
+    assert not list(store.list(LATEST))
+    assert paths(store) == ["x", "y"]
+
+
+def test_the_copy_of_the_newest_manifest_is_never_trusted() -> None:
+    store = begun()
+    store.put(LATEST, b"nonsense")
+    assert paths(store) == ["x"]
+    commit(store, 1, op.Append((fragment("y"),)))
+    assert store.read(LATEST) == store.read("_versions/2.manifest")
+
+
+def test_beginnings() -> None:
+    store = MemoryStore()
+    with pytest.raises(TableNotFoundError):
+        commit(store, 1, op.Append(()))
+    begun(store)
+    with pytest.raises(TableExistsError):
+        begun(store, create=True)
+    begun(store)
+    assert list_versions(store).versions == (1, 2)
+    with pytest.raises(InvalidArgumentError, match="made for version 9"):
+        commit(store, 9, op.Append(()))
+
+
+def test_stale_handles() -> None:
+    store = begun()
+    commit(store, 1, op.Append((fragment("y"),)))
+    commit(store, 2, op.Append((fragment("z"),)))
+    assert commit(store, 1, op.Append((fragment("w"),))).version == 4
+    with pytest.raises(ConflictError, match="a delete cannot follow an append") as caught:
+        commit(store, 1, op.Delete((), (0,), "true"))
+    assert caught.value.context["version"] == 2
+    commit(store, 4, op.Delete((), (0,), "true"))
+    with pytest.raises(ConflictError, match="change the same fragments 0"):
+        commit(store, 4, op.Update((0,), (), ()))
+    assert commit(store, 4, op.Update((1,), (), ())).version == 6
+    assert commit(store, 1, op.Restore(1)).version == 7
+    assert paths(store) == ["x"]
+    with pytest.raises(ConflictError, match="cannot follow a restore"):
+        commit(store, 6, op.Append(()))
+
+
+def test_commits_that_cannot_be_checked_are_conflicts() -> None:
+    store = begun()
+    made = commit(store, 1, op.Append((fragment("y"),)))
+    store.delete([f"_transactions/{made.transaction_file}"])
+    with pytest.raises(ConflictError, match="cleaned up"):
+        commit(store, 1, op.Append(()))
+    bare = Manifest(3, SCHEMA, made.fragments)
+    store.put(manifest_key(3), serialise_manifest(bare))
+    with pytest.raises(ConflictError, match="does not say"):
+        commit(store, 2, op.Append(()))
+    store.put(manifest_key(5), serialise_manifest(Manifest(5, SCHEMA, made.fragments)))
+    with pytest.raises(ConflictError, match="to be checked was cleaned up"):
+        commit(store, 3, op.Append(()))
+    assert commit(store, 3, op.Overwrite((), SCHEMA)).version == 6
+
+
+def test_a_dataset_that_must_not_be_written_to() -> None:
+    store = begun()
+    store.put(manifest_key(2), serialise_manifest(Manifest(2, SCHEMA, writer_feature_flags=8)))
+    assert transaction.load(store).version == 2
+    with pytest.raises(UnsupportedProtocolError, match="table configuration"):
+        commit(store, 2, op.Append(()))
+
+
+def test_a_manifest_that_lies_about_its_version() -> None:
+    store = begun()
+    store.put(manifest_key(2), serialise_manifest(Manifest(3, SCHEMA)))
+    with pytest.raises(CorruptLogError, match="of version 3, its name of 2"):
+        transaction.load(store)
+
+
+# --- races -----------------------------------------------------------------------------------------------------------
+
+
+def racing(inner: Store, operation: op.Operation) -> FaultStore:
+    """A store in which another writer commits just before our manifest is put, once."""
+    left = [operation]
+
+    def other(verb: str, key: str) -> None:
+        if verb == "put_if_absent" and key.startswith("_versions") and left:
+            commit(inner, transaction.load(inner).version, left.pop())
+
+    return FaultStore(inner, before=other)
+
+
+def test_a_lost_race_is_tried_again_behind_the_winner() -> None:
+    inner = begun()
+    made = commit(racing(inner, op.Append((fragment("theirs"),))), 1, op.Append((fragment("mine"),)))
+    assert (made.version, paths(inner)) == (3, ["x", "theirs", "mine"])
+    assert [f.id for f in made.fragments] == [0, 1, 2]
+
+
+def test_a_lost_race_can_be_a_conflict() -> None:
+    inner = begun()
+    with pytest.raises(ConflictError, match="a merge cannot follow an append"):
+        commit(racing(inner, op.Append((fragment("theirs"),))), 1, op.Merge((), SCHEMA))
+    assert paths(inner) == ["x", "theirs"]
+
+
+def test_only_one_creates() -> None:
+    inner = MemoryStore()
+    left = [1]
+
+    def other(verb: str, key: str) -> None:
+        if verb == "put_if_absent" and key.startswith("_versions") and left:
+            left.pop()
+            begun(inner)
+
+    with pytest.raises(TableExistsError):
+        begun(FaultStore(inner, before=other), create=True)
+    assert list_versions(inner).versions == (1,)
+
+
+def test_many_writers_at_once() -> None:
+    store, errors = begun(), list[Exception]()
+
+    def append(name: str) -> None:
+        try:
+            for i in range(5):
+                commit(store, 1, op.Append((fragment(f"{name}{i}"),)))
+        except TrilakeError as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=append, args=(name,)) for name in "abcd"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert errors == []
+    manifest = transaction.load(store)
+    assert manifest.version == 21
+    assert sorted(paths(store)) == sorted(["x", *(f"{n}{i}" for n in "abcd" for i in range(5))])
+    assert sorted(f.id for f in manifest.fragments) == list(range(21))
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_reply_is_looked_up() -> None:
+    inner = begun()
+    store = FaultStore(inner, [Fault("put_if_absent", "_versions/*", when="after")])
+    assert commit(store, 1, op.Append((fragment("y"),))).version == 2
+    assert paths(inner) == ["x", "y"]
+
+
+def test_a_lost_reply_of_a_commit_that_did_not_land() -> None:
+    inner = begun()
+    error = UnknownOutcomeError("lost")
+    store = FaultStore(inner, [Fault("put_if_absent", "_versions/*", error=error)])
+    with pytest.raises(UnknownOutcomeError, match="not there"):
+        commit(store, 1, op.Append((fragment("y"),)))
+
+
+def test_a_lost_reply_and_another_writers_version() -> None:
+    inner = begun()
+    store = racing(inner, op.Append((fragment("theirs"),)))
+    store._state.faults = (Fault("put_if_absent", "_versions/*", error=UnknownOutcomeError("lost")),)
+    assert commit(store, 1, op.Append((fragment("mine"),))).version == 3
+    assert paths(inner) == ["x", "theirs", "mine"]
+
+
+def steps(run: Callable[[Store], object]) -> int:
+    store = FaultStore(begun())
+    run(store)
+    return len(store.calls)
+
+
+def append(store: Store) -> Manifest:
+    return commit(store, 1, op.Append((fragment("y"),)))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_any_step_leaves_one_version_or_the_other(when: str) -> None:
+    total = steps(append)
+    outcomes = set()
+    for step in range(1, total + 1):
+        inner = begun()
+        store = FaultStore(inner, [Fault(nth=step, kind="crash", when=when)])  # type: ignore[arg-type]
+        with pytest.raises(SimulatedCrash):
+            append(store)
+        found = paths(inner)
+        assert found in (["x"], ["x", "y"])
+        outcomes.add(len(found))
+        # And the dataset goes on.
+        assert commit(inner, 1, op.Append((fragment("z"),))).fragments[-1].files[0].path == "z"
+    assert outcomes == {1, 2}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failure_at_any_step_is_told_truly(when: str) -> None:
+    for step in range(1, steps(append) + 1):
+        inner = begun()
+        store = FaultStore(inner, [Fault(nth=step, when=when)])  # type: ignore[arg-type]
+        try:
+            append(store)
+        except UnknownOutcomeError:
+            continue
+        except StorageError:
+            assert paths(inner) == ["x"]
+        else:
+            assert paths(inner) == ["x", "y"]
+
+
+def test_the_copy_may_fail() -> None:
+    inner = begun()
+    store = FaultStore(inner, [Fault("put", LATEST)])
+    assert append(store).version == 2
+    assert inner.read(LATEST) == inner.read("_versions/1.manifest")
+
+
+def test_a_commit_costs_few_requests() -> None:
+    store = FaultStore(begun())
+    append(store)
+    assert store.counts() == {"put_if_absent": 2, "list": 1, "read": 1, "put": 1}
