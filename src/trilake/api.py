@@ -6,9 +6,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
@@ -18,10 +16,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.formats import find_format, format_named
 from trilake.storage import open_store
-from trilake.storage.base import Store
 from trilake.storage.options import ALLOW_FOREIGN_FILES
-from trilake.storage.uri import parse_location
 from trilake.table import Explanation, FilterLike, Table, as_version
 from trilake.timestamps import TimestampLike
 
@@ -40,68 +37,6 @@ if TYPE_CHECKING:
 _Uri: TypeAlias = str | PathLike[str]
 _At: TypeAlias = TimestampLike | None
 _Options: TypeAlias = Mapping[str, str] | None
-
-
-@dataclass(frozen=True)
-class Format:
-    """What the library must know of a format to open tables of it."""
-
-    name: str
-    #: Whether the store's root holds such a table.
-    detect: Callable[[Store], bool]
-    #: Opens it at a version or timestamp.
-    open: Callable[[Store, int | None, TimestampLike | None], Table]
-
-
-def _open_delta(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-    return ArrowDeltaTable(store, standard_engine(), version=version, timestamp=timestamp)
-
-
-def _is_trevni(store: Store) -> bool:
-    """Whether the location is named like a Trevni file, or has such files among the first below it."""
-    if parse_location(store.uri).path.endswith(_TREVNI):
-        return True
-    return any(meta.key.endswith(_TREVNI) for meta in islice(store.list(), _LOOK_AT))
-
-
-def _open_trevni(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-    from trilake.trevni.tables.table import TrevniTable  # late: its kernels take time to load
-
-    if version is not None or timestamp is not None:
-        raise InvalidArgumentError(
-            "Trevni files have no versions", help="leave version and timestamp out", file=store.uri
-        )
-    return TrevniTable(store.uri, options=store.options)
-
-
-def _is_lance(store: Store) -> bool:
-    from trilake.lance.versions.versions import exists  # late: its messages take time to load
-
-    return exists(store)
-
-
-def _open_lance(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-    from trilake.lance.table import LanceTable  # late, as above
-
-    return LanceTable(store, version=version, timestamp=timestamp)
-
-
-#: How Trevni files are called, and how many files are looked at for one: a folder may hold millions of others.
-_TREVNI = ".trv"
-_LOOK_AT = 10_000
-
-FORMATS: dict[str, Format] = {
-    "delta": Format("delta", lambda store: DeltaLog(store, standard_engine()).exists(), _open_delta),
-    "lance": Format("lance", _is_lance, _open_lance),
-    "trevni": Format("trevni", _is_trevni, _open_trevni),
-}
-
-
-def _format(name: str) -> Format:
-    found = FORMATS.get(name.lower())
-    if found is None:
-        raise InvalidArgumentError(f"format {name!r} is unknown", help=f"formats are {', '.join(sorted(FORMATS))}")
-    return found
 
 
 @overload
@@ -185,20 +120,7 @@ def _open(
 ) -> Table:
     version = as_version(version)
     store = open_store(uri, dict(storage_options or {}))
-    return _find(store, format).open(store, version, timestamp)
-
-
-def _find(store: Store, format: str | None) -> Format:
-    if format is not None:
-        return _format(format)
-    for known in FORMATS.values():
-        if known.detect(store):
-            return known
-    raise TableNotFoundError(
-        f"no table of a known format (not a {' table, not a '.join(n.title() for n in FORMATS)} table)",
-        help="check the path, or name the format",
-        file=store.uri,
-    )
+    return find_format(store, format).open(store, version, timestamp)
 
 
 def write(
@@ -282,7 +204,7 @@ def write(
 
     parsed = parse_mode(mode)
     options = _allowing(storage_options, allow_foreign_files)
-    if _format(format).name != "delta":
+    if format_named(format).name != "delta":
         log_only: tuple[object, ...] = (replace_where, schema_mode, txn, isolation, user_metadata, data_format)
         log_only += (optimize_write, max_records_per_file, compression, round_times or None)
         if partition_overwrite == "dynamic" or any(value is not None for value in log_only):
@@ -291,7 +213,7 @@ def write(
                 " optimize_write, max_records_per_file, compression and round_times need a table with a log",
                 help='leave them out, or write format="delta"',
             )
-        if _format(format).name == "lance":
+        if format_named(format).name == "lance":
             return write_lance(data, uri, parsed, _names(partition_by), properties or {}, options)
         return write_trevni(data, uri, parsed, _names(partition_by), properties or {}, options)
     common: dict[str, Any] = {

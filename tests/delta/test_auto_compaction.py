@@ -28,7 +28,8 @@ AUTO = {"delta.autoOptimize.autoCompact": "true"}
 def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
     """Three files are many; what is in the list counts."""
     current = [AutoCompaction(min_files=3)]
-    monkeypatch.setattr("trilake.api.standard_engine", lambda: standard_engine(compaction=lambda _: current[0]))
+    for module in ("trilake.api", "trilake.formats"):
+        monkeypatch.setattr(f"{module}.standard_engine", lambda: standard_engine(compaction=lambda _: current[0]))
     return current
 
 

@@ -15,7 +15,7 @@ import trilake
 from trilake.spark.delta.stream import native_batch
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.session.local import local_session
-from trilake.spark.session.source_registry import register_sources
+from trilake.spark.session.sources.registry import register_sources
 
 
 def main(folder: Path) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from trilake.api import FORMATS
 from trilake.conversion import parquet
 from trilake.conversion.columns import check_columns, fitted, from_delta, plain_schema
 from trilake.delta.scan.read import read_tasks
@@ -19,6 +18,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr import Filter, parse_filter
+from trilake.formats import FORMATS
 from trilake.storage.base import Store
 from trilake.table import FilterLike, Table
 from trilake.timestamps import TimestampLike

@@ -27,8 +27,8 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
 )
-from trilake.spark.delta.catalogue import default_location, location_of, parts_of
 from trilake.spark.delta.conditions import violation_finder
+from trilake.spark.delta.names.catalogue import default_location, location_of, parts_of
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
 from trilake.storage import open_store

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
-from trilake.spark.delta.catalogue import known_location
+from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.session.analysis_errors import analysis_error
 
 

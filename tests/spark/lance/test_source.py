@@ -20,7 +20,7 @@ from trilake.spark.lance import jobs as lance_jobs
 from trilake.spark.lance.frames import read_dataframe, write_dataframe
 from trilake.spark.lance.source import LanceDataSource, LanceReader
 from trilake.spark.lance.vectors import vector_sizes
-from trilake.spark.session.rows_source import Piece
+from trilake.spark.session.sources.rows_source import Piece
 from trilake.storage import open_store
 
 ROWS = pa.table(

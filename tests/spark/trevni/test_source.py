@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 import trilake
 from trilake import trevni
-from trilake.spark.session.rows_source import Piece
+from trilake.spark.session.sources.rows_source import Piece
 from trilake.spark.trevni.source import TrevniDataSource, TrevniReader
 
 

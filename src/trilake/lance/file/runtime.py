@@ -5,6 +5,7 @@ All are passed in, so that tests can replay any interleaving from a seed.
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 import uuid
 from collections.abc import Callable
@@ -51,3 +52,9 @@ def runtime_with(lock: CommitLock | None) -> Runtime:
     if not callable(lock):
         raise TypeError(f"commit_lock must be a function, got {type(lock)}")
     return Runtime(lock=lock)
+
+
+def local_time(ns: int) -> dt.datetime:
+    """A time in ns since the Unix epoch in the local zone, without it, to the microsecond."""
+    seconds, rest = divmod(ns, 10**9)
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone().replace(tzinfo=None, microsecond=rest // 1000)

@@ -25,7 +25,7 @@ from trilake.lance.commands import columns, delete, indices, rows_in, update, ve
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commands.writing import NullPolicy, WriteOptions
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError
-from trilake.lance.file.runtime import Runtime, runtime_with
+from trilake.lance.file.runtime import Runtime, local_time, runtime_with
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
@@ -549,9 +549,3 @@ class LanceDataset(ArrowDataset):
 
 def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:
     return LanceDataset(uri, version, storage_options=options, nulls=nulls)
-
-
-def local_time(ns: int) -> dt.datetime:
-    """A time in ns since the Unix epoch in the local zone, without it, to the microsecond."""
-    seconds, rest = divmod(ns, 10**9)
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone().replace(tzinfo=None, microsecond=rest // 1000)

@@ -17,15 +17,6 @@ from trilake.delta.commands.maintenance.convert_partitions import given_columns
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.catalogue import (
-    add_name,
-    default_location,
-    known_location,
-    location_of,
-    new_name,
-    parts_of,
-    quoted,
-)
 from trilake.spark.delta.maintenance import (
     ManyRunner,
     check_bool,
@@ -33,6 +24,15 @@ from trilake.spark.delta.maintenance import (
     check_properties,
     check_text,
     session_time_ms,
+)
+from trilake.spark.delta.names.catalogue import (
+    add_name,
+    default_location,
+    known_location,
+    location_of,
+    new_name,
+    parts_of,
+    quoted,
 )
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.engine import spark_engine

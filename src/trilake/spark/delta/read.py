@@ -52,8 +52,8 @@ from trilake.spark.native.scan import (
     native_scan,
     scan_name,
 )
-from trilake.spark.session.pruned_source import pruned_source_frame
 from trilake.spark.session.schemas import to_physical_spark, to_spark
+from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
 from trilake.table import Explanation, FilterLike

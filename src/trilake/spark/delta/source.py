@@ -26,15 +26,13 @@ from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.catalogue import location_in
+from trilake.spark.delta.names.catalogue import location_in
 from trilake.spark.delta.stream.sink import DeltaStreamWriter
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range, ending_version, open_log, table_path, wanted_version
-from trilake.spark.session.packing import pack_files
-from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark, to_spark
-from trilake.spark.session.source_api import (
+from trilake.spark.session.sources.api import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
@@ -45,6 +43,8 @@ from trilake.spark.session.source_api import (
     stream_reader,
     stream_writer,
 )
+from trilake.spark.session.sources.packing import pack_files
+from trilake.spark.session.sources.rows import as_declared
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 

@@ -12,7 +12,6 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.catalogue import known_location
 from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.delete import delete_rows
@@ -27,6 +26,7 @@ from trilake.spark.delta.maintenance import (
     vacuum_table,
 )
 from trilake.spark.delta.merge.merge import DeltaMergeBuilder, merge_request
+from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.read import explain_read, read_dataframe
 from trilake.spark.delta.settings import session_log

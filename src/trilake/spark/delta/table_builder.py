@@ -17,7 +17,7 @@ from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import START, identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.catalogue import add_name, default_location, location_of, new_name
+from trilake.spark.delta.names.catalogue import add_name, default_location, location_of, new_name
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine

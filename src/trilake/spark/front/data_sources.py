@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 
 from trilake.errors import MissingDependencyError
 from trilake.spark.delta.source import DeltaDataSource, TrilakeDeltaDataSource
-from trilake.spark.session.source_api import DataSource
+from trilake.spark.session.sources.api import DataSource
 from trilake.spark.trevni.source import TrevniDataSource, TrilakeTrevniDataSource
 
 

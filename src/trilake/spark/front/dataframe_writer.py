@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.delta.commands.write.write import parse_mode
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
-from trilake.spark.delta.catalogue import add_name, known_location, location_of, new_name
+from trilake.spark.delta.names.catalogue import add_name, known_location, location_of, new_name
 from trilake.spark.front.chains import (
     classes,
     frame_of,
@@ -30,7 +30,7 @@ from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.source_api import HAS_DATA_SOURCES
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.spark.session.storage import session_store
 from trilake.storage.options import is_storage_option
 

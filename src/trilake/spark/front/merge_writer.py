@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.catalogue import parts_of
 from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.front.chains import classes
 from trilake.spark.front.dataframe_writer import our_location, translated

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.errors import InvalidArgumentError, TrilakeError
-from trilake.spark.delta.reader import load_delta
+from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import classes, option_text, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_location, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of

@@ -12,7 +12,7 @@ from trilake.spark.front.reader import LOADERS, take_over_reads
 from trilake.spark.front.recorder import undo
 from trilake.spark.front.savers import install
 from trilake.spark.front.stream_writer import STREAMED, take_over_streams
-from trilake.spark.session.source_registry import register_sources
+from trilake.spark.session.sources.registry import register_sources
 
 #: The sessions that have registered.
 _sessions: WeakSet[SparkSession] = WeakSet()

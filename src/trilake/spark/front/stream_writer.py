@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.commands.write.write import WriteRequest, write_arrow
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.catalogue import new_name
+from trilake.spark.delta.names.catalogue import new_name
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.front.chains import classes, frame_of, is_connect_class, option_text, session_of, watch_chains
@@ -31,9 +31,9 @@ from trilake.spark.front.dataframe_writer import our_location, record_option, re
 from trilake.spark.front.foreach_batch import sink_batches
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.options import Options
-from trilake.spark.session.python_source import SinkBatch, check_streams
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.source_api import HAS_DATA_SOURCES
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
+from trilake.spark.session.sources.python_source import SinkBatch, check_streams
 from trilake.spark.session.storage import session_options, session_store
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
 

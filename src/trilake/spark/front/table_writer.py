@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.catalogue import new_name
+from trilake.spark.delta.names.catalogue import new_name
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import (
     NAMED,

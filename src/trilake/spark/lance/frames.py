@@ -24,10 +24,10 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.pruned_source import pruned_source_frame
-from trilake.spark.session.python_source import source_frame
-from trilake.spark.session.rows_source import Kept, rows_schema
 from trilake.spark.session.schemas import parse_ddl
+from trilake.spark.session.sources.pruned_source import pruned_source_frame
+from trilake.spark.session.sources.python_source import source_frame
+from trilake.spark.session.sources.rows_source import Kept, rows_schema
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 from trilake.table import FilterLike

@@ -28,8 +28,8 @@ from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.jobs import Place, collected, fragment_of, text_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
-from trilake.spark.session.rows_source import rows_schema
-from trilake.spark.session.source_registry import register_sources
+from trilake.spark.session.sources.registry import register_sources
+from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.storage import open_store
 
 _SOURCE, _TARGET, _UPDATES, _DELETES = "source", "target", "trilake_updates", "trilake_deletes"

@@ -32,9 +32,8 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
 from trilake.spark.lance.vectors import Vectors, with_vectors
 from trilake.spark.session.options import Options, table_path
-from trilake.spark.session.rows_source import RowsReader, rows_schema
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.source_api import (
+from trilake.spark.session.sources.api import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
@@ -45,6 +44,7 @@ from trilake.spark.session.source_api import (
     stream_reader,
     stream_writer,
 )
+from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 

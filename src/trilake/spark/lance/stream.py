@@ -23,9 +23,8 @@ from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamOptions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.options import Options
-from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.source_api import (
+from trilake.spark.session.sources.api import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
@@ -35,6 +34,7 @@ from trilake.spark.session.source_api import (
     SupportsTriggerAvailableNow,
     WriterCommitMessage,
 )
+from trilake.spark.session.sources.rows import as_declared
 from trilake.spark.session.stream_options import checkpoint_of
 from trilake.storage import open_store
 

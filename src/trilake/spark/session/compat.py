@@ -11,7 +11,7 @@ frames to and from Arrow                ours  yes   yes   yes
 scalar subqueries, metadata columns     ours  yes   yes   yes
 ======================================  ====  ====  ====  ====
 
-Classes of the data source API come from :mod:`~trilake.spark.session.source_api`, which stands in for what is lacking.
+Classes of the data source API come from :mod:`~trilake.spark.session.sources.api`, which stands in for what is lacking.
 """
 
 from __future__ import annotations

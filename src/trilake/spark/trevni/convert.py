@@ -23,7 +23,7 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.source_registry import register_sources
+from trilake.spark.session.sources.registry import register_sources
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni.write import write_dataframe
 from trilake.storage import Store, open_store

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.expr import parse_filter
-from trilake.spark.session.pruned_source import pruned_source_frame
-from trilake.spark.session.python_source import source_frame
-from trilake.spark.session.rows_source import Kept, rows_schema
 from trilake.spark.session.schemas import parse_ddl
+from trilake.spark.session.sources.pruned_source import pruned_source_frame
+from trilake.spark.session.sources.python_source import source_frame
+from trilake.spark.session.sources.rows_source import Kept, rows_schema
 from trilake.spark.trevni.source import TrilakeTrevniDataSource
 from trilake.table import FilterLike
 from trilake.trevni.tables.table import TrevniTable

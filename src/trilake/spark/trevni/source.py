@@ -14,9 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 
 from trilake.spark.session.options import Options, table_path
-from trilake.spark.session.rows_source import RowsReader, rows_schema
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.source_api import (
+from trilake.spark.session.sources.api import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
@@ -26,6 +25,7 @@ from trilake.spark.session.source_api import (
     stream_reader,
     stream_writer,
 )
+from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store

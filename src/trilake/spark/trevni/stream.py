@@ -11,9 +11,8 @@ from pyspark.sql import types as T
 
 from trilake.delta.stream.sink import query_id
 from trilake.spark.session.options import Options
-from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.source_api import (
+from trilake.spark.session.sources.api import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
@@ -22,6 +21,7 @@ from trilake.spark.session.source_api import (
     SupportsTriggerAvailableNow,
     WriterCommitMessage,
 )
+from trilake.spark.session.sources.rows import as_declared
 from trilake.spark.session.stream_options import checkpoint_of
 from trilake.storage import open_store
 from trilake.trevni.tables.dataset import Split, read_split

@@ -120,7 +120,7 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
     """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
     from trilake.spark.front.data_sources import SOURCES
-    from trilake.spark.session.source_registry import register_sources
+    from trilake.spark.session.sources.registry import register_sources
 
     if target.format != "delta":
         raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")

@@ -27,10 +27,8 @@ from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.errors import InvalidArgumentError, MissingFileError
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.packing import pack_files
-from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.source_api import (
+from trilake.spark.session.sources.api import (
     DataSourceStreamReader,
     InputPartition,
     ReadAllAvailable,
@@ -39,6 +37,8 @@ from trilake.spark.session.source_api import (
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
+from trilake.spark.session.sources.packing import pack_files
+from trilake.spark.session.sources.rows import as_declared
 from trilake.storage import open_store
 
 #: Options that limit a batch.

@@ -12,10 +12,10 @@ from pyspark.sql import types as T
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.spark.delta.change_feed import change_feed
 from trilake.spark.delta.read import read_dataframe
+from trilake.spark.delta.reading.change_feed import change_feed
+from trilake.spark.delta.reading.time_travel import split_place, version_of, zoned_ms
 from trilake.spark.delta.source import READ_OPTIONS
-from trilake.spark.delta.time_travel import split_place, version_of, zoned_ms
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import parse_ddl

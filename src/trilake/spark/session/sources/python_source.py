@@ -19,8 +19,8 @@ from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.runner import task_rows
-from trilake.spark.session.source_api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
-from trilake.spark.session.source_registry import register_sources
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
+from trilake.spark.session.sources.registry import register_sources
 
 
 def source_frame(

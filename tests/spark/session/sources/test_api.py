@@ -14,7 +14,9 @@ from pyspark.sql import types as T
 from trilake import write
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.lance.source import LanceDataSource
-from trilake.spark.session import compat, python_source, source_api
+from trilake.spark.session import compat
+from trilake.spark.session.sources import api as source_api
+from trilake.spark.session.sources import python_source
 
 
 def test_releases_are_told_by_major_and_minor_number() -> None:

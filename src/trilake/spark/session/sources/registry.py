@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 
 from trilake.spark.session.internals import knows_class
-from trilake.spark.session.source_api import HAS_DATA_SOURCES, DataSource
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 
 _log = logging.getLogger("trilake.spark")
 

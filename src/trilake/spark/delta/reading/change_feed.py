@@ -35,8 +35,8 @@ from trilake.delta.scan.scan import read_schema
 from trilake.spark.delta.read import files_refusal, task_files
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native.scan import NativeFiles, NativeScanError, native_frame
-from trilake.spark.session.python_source import source_frame
 from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.sources.python_source import source_frame
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")

@@ -14,9 +14,9 @@ from trilake.delta.protocol.schema import StructType, all_nullable, from_arrow
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter as TableFilter
 from trilake.expr import parse_filter
-from trilake.spark.session.rows import as_declared
 from trilake.spark.session.schemas import from_spark, to_spark
-from trilake.spark.session.source_api import DataSourceReader, InputPartition
+from trilake.spark.session.sources.api import DataSourceReader, InputPartition
+from trilake.spark.session.sources.rows import as_declared
 
 
 def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:

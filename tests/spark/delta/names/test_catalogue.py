@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import TableExistsError
-from trilake.spark.delta.catalogue import known_location
-from trilake.spark.delta.catalogue_entries import decoded, find_entry
+from trilake.spark.delta.names.catalogue import known_location
+from trilake.spark.delta.names.entries import decoded, find_entry
 
 
 @pytest.fixture

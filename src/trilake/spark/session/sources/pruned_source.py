@@ -26,9 +26,9 @@ from trilake.spark.session.internals import (
     say_once,
     source_relation,
 )
-from trilake.spark.session.python_source import source_frame
-from trilake.spark.session.source_api import HAS_DATA_SOURCES, DataSource
-from trilake.spark.session.source_filters import filter_text
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
+from trilake.spark.session.sources.filters import filter_text
+from trilake.spark.session.sources.python_source import source_frame
 
 _log = logging.getLogger("trilake.spark")
 _READ = "org.apache.spark.sql.connector.read"
@@ -47,7 +47,7 @@ def pruned_source_frame(
 ) -> DataFrame:
     """The rows that a source reads at ``path``, of which each query reads what it needs.
 
-    Parameters are those of :func:`~trilake.spark.session.python_source.source_frame`; the source has an option
+    Parameters are those of :func:`~trilake.spark.session.sources.python_source.source_frame`; the source has an option
     ``filter``, and ``rows`` are the columns that it may name.
     """
     whole = source_frame(spark, source, path, options, schema)

@@ -1,7 +1,7 @@
 """Spark's data source API as far as the release at hand has it, from PySpark 3.5 on.
 
 Where a release has no class of the API, one of the same name stands in for it, so that our sources are defined
-everywhere; :mod:`trilake.spark.session.python_source` runs them without Spark's help.
+everywhere; :mod:`trilake.spark.session.sources.python_source` runs them without Spark's help.
 """
 
 from __future__ import annotations

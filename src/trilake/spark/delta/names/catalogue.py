@@ -24,10 +24,10 @@ from pyspark.sql import types as T
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, UnsupportedSparkError
-from trilake.spark.delta.catalogue_entries import Entry, change_columns, decoded, find_entry
+from trilake.spark.delta.names.entries import Entry, change_columns, decoded, find_entry
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
-from trilake.spark.session.source_api import HAS_DATA_SOURCES
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.storage import open_store
 from trilake.storage.uri import parse_location
 

@@ -1,0 +1,1 @@
+"""What readers of Delta tables may ask for: times, paths, change feeds."""
