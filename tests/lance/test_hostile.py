@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap
-from tests.lance.test_data_file import use
 
 from tests.lance import corpus
+from tests.lance.file.test_data_file import use
 from tests.lance.mutations import attack, mutated, with_message
 from trilake import lance
 from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorError, InvalidArgumentError, TrilakeError

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import trilake
-from trilake.spark.delta.stream import native_batch
+from trilake.spark.delta import native_batch
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.session.local import local_session
 from trilake.spark.session.sources.registry import register_sources

@@ -7,8 +7,8 @@ from pathlib import Path
 import fastavro
 import pytest
 from pyspark.sql import SparkSession
-from tests.trevni.test_avro_files import USER, USERS, container
 
+from tests.trevni.mappings.test_avro_files import USER, USERS, container
 from trilake.errors import CorruptFileError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.trevni.convert import from_trevni, to_trevni
 from trilake.trevni import TrevniFile, TrevniTable

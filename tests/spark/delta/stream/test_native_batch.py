@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.spark.delta.stream import native_batch
+from trilake.spark.delta import native_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
