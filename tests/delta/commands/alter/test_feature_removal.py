@@ -263,7 +263,7 @@ def test_column_mapping_goes_where_names_are_what_they_were() -> None:
     write_checkpoint(t.log, t.log.snapshot(), Runtime())
     t.later.drop_feature("columnMapping", truncate_history=True)
     head = t.log.head()
-    assert (head.protocol, dict(head.metadata.configuration)) == (Protocol(1, 4), {})
+    assert (head.protocol, dict(head.metadata.configuration)) == (Protocol(1, 2), {})
     assert all(not f.metadata for f in head.schema.fields)
     assert trilake.open(t.uri).to_arrow(filter="id > 0").num_rows == 2
 

@@ -92,9 +92,9 @@ def test_modes() -> None:
     assert table.count() == 0
     assert trilake.open(log.store.uri, version=1).count() == 1
     assert log.head().metadata.id == first
-    assert log.head().protocol == Protocol(1, 4)
+    assert log.head().protocol == Protocol(1, 7, None, ("appendOnly", "changeDataFeed", "invariants"))
     create_table(log, PLAIN, mode="create_or_replace")
-    assert log.head().protocol == Protocol(1, 4)
+    assert log.head().protocol == Protocol(1, 7, None, ("appendOnly", "changeDataFeed", "invariants"))
     wrong: Any = "make"
     with pytest.raises(InvalidArgumentError, match="unknown"):
         create_table(log, PLAIN, mode=wrong)
