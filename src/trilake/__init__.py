@@ -89,7 +89,6 @@ __all__ = [
     "explain",
     "foreach_batch",
     "install",
-    "open",
     "read",
     "register",
     "session",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.delta.tables import fresh_id
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped
@@ -120,27 +121,29 @@ def test_merged_metadata_of_a_mapped_table_that_widens() -> None:
     assert (new.schema.field("t").column_id, new.schema.field("t").physical_name) == (2, "col-2")
     assert new.configuration[MAX_COLUMN_ID] == "2"
     assert after.reader_features == ("columnMapping", "timestampNtz", "typeWidening")
-    assert merged_metadata(after, new, s(T=pa.timestamp("us")), version=6) == (after, new)
+    assert merged_metadata(after, new, s(T=pa.timestamp("us")), version=6, new_id=fresh_id) == (after, new)
 
 
 def test_the_preview_notes_the_version() -> None:
     preview = ("typeWidening-preview",)
     start = table(s(a=I8), enableTypeWidening="true")
-    protocol, new = merged_metadata(Protocol(3, 7, preview, preview), start, s(a=I32), version=5)
+    protocol, new = merged_metadata(Protocol(3, 7, preview, preview), start, s(a=I32), version=5, new_id=fresh_id)
     assert type_changes(new.schema.field("a")) == [{"tableVersion": 5, "fromType": "byte", "toType": "integer"}]
     assert protocol.reader_features == preview
 
 
 def test_columns_of_another_mapped_table_get_ids_of_their_own() -> None:
-    other = mapped(table(s(x=I64), columnMapping__mode="name")).schema
-    _, plain = merged_metadata(Protocol(1, 2), table(s(a=I64)), other, version=1)
+    other = mapped(table(s(x=I64), columnMapping__mode="name"), new_id=fresh_id).schema
+    _, plain = merged_metadata(Protocol(1, 2), table(s(a=I64)), other, version=1, new_id=fresh_id)
     assert plain.schema.field("x").metadata == {}
-    _, new = merged_metadata(Protocol(2, 5), mapped(table(s(a=I64), columnMapping__mode="name")), other, version=1)
+    _, new = merged_metadata(
+        Protocol(2, 5), mapped(table(s(a=I64), columnMapping__mode="name"), new_id=fresh_id), other, version=1
+    )
     assert new.schema.field("x").column_id == 2
 
 
 def test_a_replaced_schema() -> None:
-    start = mapped(table(s(a=I64, p=TEXT, b=I64), "p", columnMapping__mode="name"))
+    start = mapped(table(s(a=I64, p=TEXT, b=I64), "p", columnMapping__mode="name"), new_id=fresh_id)
     first = start.schema.field("a")
     start = replace(
         start,
@@ -149,7 +152,7 @@ def test_a_replaced_schema() -> None:
         ).json(),
     )
     rows = from_arrow(pa.schema([pa.field("P", TEXT, False), ("c", I64), ("a", I64), ("b", TEXT)]))
-    protocol, new = overwritten_metadata(Protocol(2, 5), start, rows)
+    protocol, new = overwritten_metadata(Protocol(2, 5), start, rows, new_id=fresh_id)
     assert protocol == Protocol(2, 5)
     assert new.schema.names == ["P", "c", "a", "b"]
     assert new.partition_columns == ("P",)
@@ -164,12 +167,12 @@ def test_a_replaced_schema() -> None:
 def test_a_replaced_schema_keeps_its_partition_columns() -> None:
     start = table(s(a=I64, p=TEXT), "p")
     with pytest.raises(SchemaMismatchError, match="lacks the partition columns p"):
-        overwritten_metadata(Protocol(1, 2), start, s(a=I64, b=I64))
-    _, new = overwritten_metadata(Protocol(1, 2), start, s(a=I64, b=I64), partition_columns=["B"])
+        overwritten_metadata(Protocol(1, 2), start, s(a=I64, b=I64), new_id=fresh_id)
+    _, new = overwritten_metadata(Protocol(1, 2), start, s(a=I64, b=I64), partition_columns=["B"], new_id=fresh_id)
     assert new.partition_columns == ("b",)
     with pytest.raises(InvalidArgumentError, match="q"):
-        overwritten_metadata(Protocol(1, 2), start, s(a=I64), partition_columns=["q"])
-    protocol, _ = overwritten_metadata(Protocol(1, 2), start, s(p=TEXT, t=pa.timestamp("us")))
+        overwritten_metadata(Protocol(1, 2), start, s(a=I64), partition_columns=["q"], new_id=fresh_id)
+    protocol, _ = overwritten_metadata(Protocol(1, 2), start, s(p=TEXT, t=pa.timestamp("us")), new_id=fresh_id)
     assert protocol.reader_features == ("timestampNtz",)
 
 
