@@ -136,9 +136,8 @@ def test_columns_of_another_mapped_table_get_ids_of_their_own() -> None:
     other = mapped(table(s(x=I64), columnMapping__mode="name"), new_id=fresh_id).schema
     _, plain = merged_metadata(Protocol(1, 2), table(s(a=I64)), other, version=1, new_id=fresh_id)
     assert plain.schema.field("x").metadata == {}
-    _, new = merged_metadata(
-        Protocol(2, 5), mapped(table(s(a=I64), columnMapping__mode="name"), new_id=fresh_id), other, version=1
-    )
+    start = mapped(table(s(a=I64), columnMapping__mode="name"), new_id=fresh_id)
+    _, new = merged_metadata(Protocol(2, 5), start, other, version=1, new_id=fresh_id)
     assert new.schema.field("x").column_id == 2
 
 

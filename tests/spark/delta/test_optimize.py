@@ -118,7 +118,7 @@ def test_settings_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
     assert m is not None
     assert (m.numFilesRemoved, m.deletionVectorStats.numDeletionVectorRowsRemoved) == (1, 1)
     with conf(spark, autoCompact__enabled="true", autoCompact__minNumFiles="4"):
-        files(tmp_path / "t", count=1)
+        trilake.write(trilake.read(spark, path).limit(1), path, mode="append")
     assert trilake.open(path).files().num_rows == 1, "three files and the new one"
 
 

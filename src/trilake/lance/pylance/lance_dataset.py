@@ -180,8 +180,6 @@ class LanceDataset(ArrowDataset):
         """Show the newest version from now on."""
         self.moved(self.snapshot.at(transaction.load(self.snapshot.store)))
 
-    # --- reading -----------------------------------------------------------------------------------------------------
-
     def scanner(
         self,
         columns: Sequence[str] | None = None,
