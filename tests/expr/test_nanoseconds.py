@@ -23,7 +23,7 @@ NS = pa.timestamp("ns")
         (pa.map_("string", NS), lambda v: [("k", v)]),
         (pa.list_(pa.struct({"a": pa.list_(NS)})), lambda v: [{"a": [v]}]),
     ],
-    ids=str,
+    ids=lambda v: str(v) if isinstance(v, pa.DataType) else "wrapped",
 )
 def test_a_time_is_kept_or_refused_or_rounded_down(type_: pa.DataType, wrap: object) -> None:
     assert callable(wrap)

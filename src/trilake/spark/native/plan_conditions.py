@@ -39,7 +39,7 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
     >>> schema = pa.schema({"col-1": pa.int64()})
     >>> found = plan_filter(["(`col-1` > 5L)", "my_function(`col-1`)"], schema, {"col-1": "n"}, "UTC")
     >>> found.text, found.columns
-    ('(`col-1` > 5L)', frozenset({'n'}))
+    ('`col-1` > CAST(5 AS BIGINT)', frozenset({'n'}))
     """
     conjuncts: list[Conjunct] = []
     for text in conditions:

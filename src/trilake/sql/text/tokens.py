@@ -116,8 +116,8 @@ _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})
 def unquoted(token: Token) -> str:
     r"""The text that a string token stands for.
 
-    >>> unquoted(tokenize(r"'it\\'s'")[0]), unquoted(tokenize("r'a\\\\n'")[0])
-    ("it's", 'a\\\\n')
+    >>> print(unquoted(tokenize(r"'it\'s'")[0]), unquoted(tokenize(r"r'a\n'")[0]))
+    it's a\n
     """
     if token.text[0] in "rR":
         return token.text[2:-1]
@@ -139,8 +139,8 @@ def _unescape(match: re.Match[str]) -> str:
 def string_literal(text: str) -> str:
     r"""A text as a string of SQL.
 
-    >>> string_literal("it's")
-    "'it\\\\'s'"
+    >>> print(string_literal("it's"))
+    'it\'s'
     """
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
