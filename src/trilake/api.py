@@ -205,12 +205,23 @@ def write(
     parsed = parse_mode(mode)
     options = _allowing(storage_options, allow_foreign_files)
     if format_named(format).name != "delta":
-        log_only: tuple[object, ...] = (replace_where, schema_mode, txn, isolation, user_metadata, data_format)
-        log_only += (optimize_write, max_records_per_file, compression, round_times or None)
-        if partition_overwrite == "dynamic" or any(value is not None for value in log_only):
+        log_only: dict[str, object] = {
+            "replace_where": replace_where,
+            "partition_overwrite": partition_overwrite if partition_overwrite == "dynamic" else None,
+            "schema_mode": schema_mode,
+            "txn": txn,
+            "isolation": isolation,
+            "user_metadata": user_metadata,
+            "data_format": data_format,
+            "optimize_write": optimize_write,
+            "max_records_per_file": max_records_per_file,
+            "compression": compression,
+            "round_times": round_times or None,
+        }
+        if given := [name for name, value in log_only.items() if value is not None]:
             raise InvalidArgumentError(
-                "replace_where, partition_overwrite, schema_mode, txn, isolation, user_metadata, data_format,"
-                " optimize_write, max_records_per_file, compression and round_times need a table with a log",
+                f"only a table with a log knows {', '.join(given)}",
+                format=format,
                 help='leave them out, or write format="delta"',
             )
         if format_named(format).name == "lance":

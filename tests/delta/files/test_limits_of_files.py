@@ -44,8 +44,8 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path: Pat
         ("maxRecordsPerFile is 0", {"max_records_per_file": 0}),
         ("compression is 'lzma'", {"compression": "lzma"}),
         ("the table's files are lance", {"compression": "zstd", "data_format": "lance"}),
-        ("compression and round_times need a table with a log", {"compression": "zstd", "format": "lance"}),
-        ("max_records_per_file and", {"max_records_per_file": 5, "format": "trevni"}),
+        ("only a table with a log knows compression", {"compression": "zstd", "format": "lance"}),
+        ("only a table with a log knows max_records_per_file", {"max_records_per_file": 5, "format": "trevni"}),
     ]
     for message, how in refused:
         with pytest.raises(InvalidArgumentError, match=message):
