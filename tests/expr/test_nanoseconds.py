@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from trilake.errors import SchemaMismatchError
-from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
+from trilake.expr.nanoseconds import in_microseconds, microseconds_schema, microseconds_type
+from trilake.expr.terms.datatypes import normal_type
+from trilake.expr.views import without_views_type
 
 NS = pa.timestamp("ns")
 
@@ -46,3 +48,28 @@ def test_other_units_are_not_touched() -> None:
     rows = pa.record_batch({"t": pa.array([1], pa.timestamp("ms")), "n": [1]})
     assert in_microseconds(rows) is rows
     assert microseconds_schema(rows.schema) is rows.schema
+
+
+class _Made(pa.ExtensionType):  # type: ignore[misc]
+    """A type as users make them: it has no hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.binary(2), "tests.made")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _Made:
+        return cls()
+
+
+def test_a_type_of_users_needs_no_hash() -> None:
+    made = _Made()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)
+    assert microseconds_type(made) is made
+    assert without_views_type(made) is made
+    assert normal_type(made) == pa.binary()
+    nested = pa.struct({"a": made, "t": NS})
+    assert microseconds_type(nested) == pa.struct({"a": made, "t": pa.timestamp("us")})

@@ -7,19 +7,19 @@ rounding: it then goes down to the microsecond before it, which is also what rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache, partial
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import SchemaMismatchError
-from trilake.expr.terms.datatypes import normalise
+from trilake.expr.terms.datatypes import normalise, remembered
 from trilake.expr.views import rebuilt, stream_without_views
 
 _T = pa.types
 
 
-@cache
+@remembered
 def microseconds_type(t: pa.DataType) -> pa.DataType:
     """The type with microseconds for nanoseconds, at every depth; ``t`` itself where it has none.
 

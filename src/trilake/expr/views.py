@@ -8,16 +8,17 @@ where a list is null.  So views end where rows come in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.expr.terms.datatypes import remembered
+
 _T = pa.types
 
 
-@cache
+@remembered
 def without_views_type(t: pa.DataType) -> pa.DataType:
     """The type with plain layouts for views, at every depth; ``t`` itself where it has none.
 

@@ -6,7 +6,8 @@ and literals are compared only in the *normal* form of :func:`normal_type`, so t
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,18 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 
 
-@cache
+def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.DataType], pa.DataType]:
+    """``of_type``, which is asked once for each type; extension types made in Python have no hash and are asked anew."""
+    known = cache(of_type)
+
+    @wraps(of_type)
+    def answer(t: pa.DataType) -> pa.DataType:
+        return of_type(t) if isinstance(t, pa.BaseExtensionType) else known(t)
+
+    return answer
+
+
+@remembered
 def normal_type(t: pa.DataType) -> pa.DataType:
     """The type in which values of ``t`` are compared; ``t`` itself where nothing has to change.
 
