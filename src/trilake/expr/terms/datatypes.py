@@ -20,7 +20,7 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 
 
 def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.DataType], pa.DataType]:
-    """``of_type``, which is asked once for each type; extension types made in Python have no hash and are asked anew."""
+    """``of_type``, asked once for each type; extension types made in Python have no hash and are asked anew."""
     known = cache(of_type)
 
     @wraps(of_type)
