@@ -73,7 +73,7 @@ def test_vacuum_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_
         lite = table.vacuum(0.0, lite=True, dryRun=True).collect()
         assert len(lite) == 2
         inventory = spark.createDataFrame(
-            [(f"file:{tmp_path}/t/bac.txt", 5, False, 0)],
+            [(f"file:{tmp_path}/t/bac.txt", 5, False, int((tmp_path / "t" / "bac.txt").stat().st_mtime * 1000))],
             "path string, length long, isDir boolean, modificationTime long",
         )
         table.vacuum(0.0, inventory=inventory)

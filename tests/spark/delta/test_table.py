@@ -145,7 +145,7 @@ def test_delta_table(spark: SparkSession, path: str, tmp_path: Path) -> None:
     assert [(r.version, r.operation) for r in history] == [(1, "WRITE"), (0, "WRITE")]
     assert table.history(1).count() == 1
     detail = table.detail().collect()[0]
-    assert (detail.format, detail.numFiles, detail.minWriterVersion) == ("delta", 2, 4)
+    assert (detail.format, detail.numFiles, detail.minWriterVersion) == ("delta", 2, 7)
     assert detail.properties == {"delta.enableChangeDataFeed": "true"}
     shutil.rmtree(path)
 
