@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from trilake import trevni as trevni
     from trilake.api import alter, convert_to_delta, create, explain, read, register, unregister, write
     from trilake.api import open as open
+    from trilake.comparison.result import TableDiff
     from trilake.conversion import Conversion, convert
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.write.write import WriteResult
     from trilake.engine.transaction import Transaction
     from trilake.errors import TrilakeError
+    from trilake.findings import Finding, Findings, Repairs
+    from trilake.inspection import diff, repair, verify
     from trilake.spark.delta.optimize import DeltaOptimizeBuilder
     from trilake.spark.delta.table import DeltaTable
     from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
@@ -42,6 +45,9 @@ _HOME = {
     "alter": "trilake.api",
     "convert": "trilake.conversion",
     "convert_to_delta": "trilake.api",
+    "diff": "trilake.inspection",
+    "repair": "trilake.inspection",
+    "verify": "trilake.inspection",
     "create": "trilake.api",
     "explain": "trilake.api",
     "open": "trilake.api",
@@ -60,9 +66,13 @@ _HOME = {
     "DeltaTable": "trilake.spark.delta.table",
     "DeltaTableBuilder": "trilake.spark.delta.table_builder",
     "Explanation": "trilake.table",
+    "Finding": "trilake.findings",
+    "Findings": "trilake.findings",
     "IdentityGenerator": "trilake.spark.delta.table_builder",
     "OptimizeResult": "trilake.delta.commands.optimize.optimize",
+    "Repairs": "trilake.findings",
     "Table": "trilake.table",
+    "TableDiff": "trilake.comparison.result",
     "Transaction": "trilake.engine.transaction",
     "TrilakeError": "trilake.errors",
     "WriteResult": "trilake.delta.commands.write.write",
@@ -75,9 +85,13 @@ __all__ = [
     "DeltaTable",
     "DeltaTableBuilder",
     "Explanation",
+    "Finding",
+    "Findings",
     "IdentityGenerator",
     "OptimizeResult",
+    "Repairs",
     "Table",
+    "TableDiff",
     "Transaction",
     "TrilakeError",
     "WriteResult",
@@ -86,15 +100,18 @@ __all__ = [
     "convert",
     "convert_to_delta",
     "create",
+    "diff",
     "explain",
     "foreach_batch",
     "install",
     "read",
     "register",
+    "repair",
     "session",
     "stream_lag",
     "uninstall",
     "unregister",
+    "verify",
     "write",
     "write_stream",
 ]

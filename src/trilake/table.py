@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+    from trilake.comparison.result import TableDiff
     from trilake.table_dataset import TableDataset
 
 #: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
@@ -131,6 +132,11 @@ class Table(ABC):
     def schema(self) -> pa.Schema:
         """The schema of the rows, as :meth:`to_arrow` returns them."""
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties by name; empty for formats and tables without."""
+        return {}
+
     @abstractmethod
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row a data file: ``path`` (decoded), ``partition_values``, ``size`` in bytes, ``num_records``, ``stats``
@@ -226,6 +232,43 @@ class Table(ABC):
             rows = self.to_arrow(None, filter)
         relation: duckdb.DuckDBPyRelation = (module if connection is None else connection).from_arrow(rows)
         return relation
+
+    def diff(
+        self,
+        other: Table,
+        *,
+        key: str | Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        rows: bool = True,
+        limit: int = 20,
+    ) -> TableDiff:
+        """What differs between this table and ``other``, which is taken to be the newer one.
+
+        Rows are compared by what they hold, with bounded memory, whatever the two formats are.
+
+        Parameters
+        ----------
+        other: any open table: another version of this one, or another table.
+        key: columns that no two rows of a side have in common: with it, a row whose other columns differ is *changed*.
+        columns: what is compared of the rows; by default, all columns that both tables have.
+        filter: compare only the rows for which it is true.
+        rows: whether rows are compared; schema, properties and files always are.
+        limit: how many rows of each kind are shown.
+
+        Raises ``InvalidArgumentError`` for columns that not both tables have, and for a key that is none.
+
+        >>> import pyarrow as pa, trilake
+        >>> _ = trilake.write(pa.table({"id": [1, 2], "n": [1, 2]}), "memory://doc-diff", mode="overwrite")
+        >>> old = trilake.open("memory://doc-diff")
+        >>> _ = old.update({"n": "n + 1"}, "id = 2")
+        >>> found = old.diff(trilake.open("memory://doc-diff"), key="id")
+        >>> found.rows.changed, found.rows.same
+        (1, 1)
+        """
+        from trilake.comparison.compare import compare
+
+        return compare(self, other, key=key, columns=columns, filter=filter, rows=rows, limit=limit)
 
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"

@@ -88,6 +88,11 @@ class ArrowDeltaTable(Table):
         """The metaData action in force."""
         return self.snapshot.metadata
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table properties of this version."""
+        return self.snapshot.metadata.configuration
+
     def refresh(self) -> ArrowDeltaTable:
         """The same table at its newest version, replaying only the commits that are new."""
         fresh = object.__new__(ArrowDeltaTable)

@@ -1,0 +1,200 @@
+"""``DeltaContext``: what the checks of one Delta table share, each part read once and when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.engine import Engine
+from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_tombstones
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.replay import State, apply, decoded_paths, empty_state
+from trilake.delta.log.segment import LogListing, LogSegment, choose_segment
+from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch, parse_commits
+from trilake.errors import TableNotFoundError, TrilakeError, VersionNotFoundError
+from trilake.findings import Depth, NotCheckedError
+from trilake.storage.base import ObjectMeta, Store
+
+#: Commits that are fetched and parsed at once.
+_AT_ONCE = 2000
+
+
+@dataclass
+class DeltaContext:
+    """A table while it is verified.
+
+    Parameters
+    ----------
+    store, engine: where it is, and what reads its files.
+    wanted: the version that was asked for; the newest by default.
+    depth, sample: how deep, and of how many files the rows are read.
+    """
+
+    store: Store
+    engine: Engine
+    wanted: int | None
+    depth: Depth
+    sample: int | None = None
+    #: Problems that a part met while it was read, by the code of the check that reports them.
+    bad_commits: dict[int, TrilakeError] = field(default_factory=dict)
+    snapshot_error: TrilakeError | None = None
+
+    @cached_property
+    def log(self) -> DeltaLog:
+        """The table's log."""
+        return DeltaLog(self.store, self.engine)
+
+    @cached_property
+    def everything(self) -> LogListing:
+        """All files of the log."""
+        return self.log.listing()
+
+    @cached_property
+    def version(self) -> int:
+        """The version that is verified.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
+        listing = self.everything
+        if listing.empty:
+            raise TableNotFoundError(
+                "not a Delta table: no commit and no checkpoint in _delta_log", file=self.store.uri
+            )
+        newest = max([*listing.commits, *(v for v, _ in listing.checkpoints)])
+        if self.wanted is None:
+            return newest
+        if not 0 <= self.wanted <= newest:
+            raise VersionNotFoundError(
+                f"version {self.wanted} does not exist",
+                help=f"the newest version is {newest}",
+                file=self.store.uri,
+                version=self.wanted,
+            )
+        return self.wanted
+
+    @cached_property
+    def listing(self) -> LogListing:
+        """The files of the log up to the version."""
+        found, last = self.everything, self.version
+        return LogListing(
+            {v: m for v, m in found.commits.items() if v <= last},
+            tuple(c for c in found.compactions if c[1] <= last),
+            tuple(c for c in found.checkpoints if c[0] <= last),
+            {v: m for v, m in found.checksums.items() if v <= last},
+        )
+
+    # --- the commits -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def batch(self) -> ActionBatch:
+        """The actions of all commits that can be read; those that cannot are in ``bad_commits``."""
+        commits = sorted(self.listing.commits.items())
+        parts = [self._parse(commits[i : i + _AT_ONCE]) for i in range(0, len(commits), _AT_ONCE)]
+        return _joined(parts)
+
+    def _parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
+        try:
+            data = self.store.read_many([m.key for _, m in commits])
+            return parse_commits([(v, m.key, d) for (v, m), d in zip(commits, data, strict=True)])
+        except TrilakeError as e:
+            if len(commits) == 1:
+                self.bad_commits[commits[0][0]] = e
+                return EMPTY_BATCH
+            middle = len(commits) // 2
+            return _joined([self._parse(commits[:middle]), self._parse(commits[middle:])])
+
+    def actions(self, first: int, last: int) -> ActionBatch:
+        """The actions of the commits between two versions, both included."""
+        batch = self.batch
+
+        def within(t: pa.Table) -> pa.Table:
+            v = t["version"]
+            return t.filter(pc.and_(pc.greater_equal(v, first), pc.less_equal(v, last)))
+
+        rare = tuple(r for r in batch.rare if first <= r[0] <= last)
+        return ActionBatch(within(batch.add), within(batch.remove), within(batch.cdc), rare)
+
+    def has_commits(self, first: int, last: int) -> bool:
+        """Whether all commits between two versions are there and can be read."""
+        _ = self.batch
+        good = sum(1 for v in self.listing.commits if first <= v <= last and v not in self.bad_commits)
+        return good == last - first + 1
+
+    def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
+        """The states of some versions by the commits alone, ascending; of those that the commits give."""
+        state, done, reached = empty_state(), -1, True
+        for version in sorted(set(versions)):
+            reached = reached and self.has_commits(done + 1, version)
+            if not reached:
+                base = self._base(version)
+                if base is None:
+                    continue
+                state, done = base
+                reached = True
+            state, done = apply(state, self.actions(done + 1, version)), version
+            yield version, state
+
+    def _base(self, version: int) -> tuple[State, int] | None:
+        """The newest checkpoint before a version from which commits lead to it, where one can be read."""
+        for at, files in reversed(self.listing.checkpoints):
+            if at < version and self.has_commits(at + 1, version):
+                try:
+                    return self.checkpoint(at, files), at
+                except TrilakeError:
+                    continue
+        return None
+
+    def checkpoint(self, version: int, files: tuple[ObjectMeta, ...]) -> State:
+        """What a checkpoint holds, tombstones included.  Raises ``CorruptLogError``."""
+        segment = LogSegment(version, version, files, ())
+        state = read_checkpoint(self.store, segment)
+        return replace(state, removes=read_checkpoint_tombstones(self.store, segment))
+
+    # --- the version -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The version, by another way through the log where the usual one is barred.  Raises ``NotCheckedError``."""
+        try:
+            return self.log.snapshot(self.version)
+        except TrilakeError as e:
+            self.snapshot_error = e
+        for _, state in self.states([self.version]):
+            if state.protocol is not None and state.metadata is not None:
+                segment = replace(choose_segment(self._commits_only(), uri=self.store.uri, version=self.version))
+                return Snapshot(self.store.uri, self.version, state, segment, self.engine)
+        raise NotCheckedError(f"version {self.version} cannot be made up from the log", file=self.store.uri)
+
+    def _commits_only(self) -> LogListing:
+        """The log as if it had no compaction files, and no checkpoints where the commits go back to the beginning."""
+        whole = self.has_commits(0, self.version)
+        return LogListing(self.listing.commits, (), () if whole else self.listing.checkpoints)
+
+    @cached_property
+    def adds(self) -> pa.Table:
+        """The files of the version, with their decoded path in the column ``file``."""
+        adds = self.snapshot.adds
+        try:
+            return adds.append_column("file", decoded_paths(adds["path"]))
+        except TrilakeError as e:
+            raise NotCheckedError(e.message) from e
+
+
+def _joined(parts: Sequence[ActionBatch]) -> ActionBatch:
+    if len(parts) == 1:
+        return parts[0]
+    out: dict[str, list[pa.Table]] = {"add": [], "remove": [], "cdc": []}
+    start = 0
+    rare: list[tuple[int, str, object]] = []
+    for part in parts:
+        top = start
+        for name, tables in out.items():
+            table: pa.Table = getattr(part, name)
+            order = pc.add(table["order"], start)
+            tables.append(table.set_column(table.schema.get_field_index("order"), "order", order))
+            top = max(top, (pc.max(order).as_py() or 0) + 1)
+        rare += part.rare
+        start = top
+    joined = {name: pa.concat_tables([getattr(EMPTY_BATCH, name), *tables]) for name, tables in out.items()}
+    return ActionBatch(joined["add"], joined["remove"], joined["cdc"], tuple(rare))

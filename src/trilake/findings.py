@@ -1,0 +1,418 @@
+"""``Findings``: what ``verify`` found of a table, and ``Repairs``: what ``repair`` did or would do about it.
+
+Pure values without a format's knowledge.  A format brings a table of :class:`Check` rows; :func:`run_checks` runs them
+all and never stops at the first finding: what cannot be read is a finding itself.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, TrilakeError, masked
+
+#: How deep ``verify`` looks: at the metadata alone; at each file that it names, without its rows; at the rows.
+Depth: TypeAlias = Literal["log", "files", "rows"]
+#: ``error``: a promise is broken.  ``warning``: nothing is lost, but a reader is misled or slowed.
+Severity: TypeAlias = Literal["error", "warning"]
+#: What became of a check.  ``skipped``: it could not be made, and ``reason`` says why.
+Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
+
+DEPTHS: tuple[Depth, ...] = ("log", "files", "rows")
+#: Findings that one check lists; how many there were is in :attr:`CheckRun.found`.
+MAX_LISTED = 100
+
+
+def as_depth(depth: str) -> Depth:
+    """A depth that a caller passed.  Raises ``InvalidArgumentError``.
+
+    >>> as_depth("files")
+    'files'
+    """
+    if depth not in DEPTHS:
+        raise InvalidArgumentError(f"depth={depth!r:.80} is unknown", help=f"depths are {', '.join(DEPTHS)}")
+    return depth
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken promise.
+
+    Parameters
+    ----------
+    code: stable name of the promise, such as ``"delta.checkpoint-differs"``.
+    severity: ``"error"`` or ``"warning"``.
+    message: what is broken, one sentence.
+    help: what to do about it.
+    file, version, column: where.
+    repair: the code of the step of ``repair`` that mends it, where there is one.
+    details: whatever else is known, as plain values.
+    """
+
+    code: str
+    message: str
+    help: str | None = None
+    severity: Severity = "error"
+    file: str | None = None
+    version: int | None = None
+    column: str | None = None
+    repair: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as plain values, all keys always there."""
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "message": self.message,
+            "help": self.help,
+            "file": self.file,
+            "version": self.version,
+            "column": self.column,
+            "repair": self.repair,
+            "details": dict(self.details),
+        }
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            f"{k}: {v}"
+            for k, v in (("file", self.file), ("version", self.version), ("column", self.column))
+            if v is not None
+        )
+        text = f"{self.severity} {self.code}: {self.message}" + (f" ({where})" if where else "")
+        return text + (f". Help: {self.help}" if self.help else "")
+
+
+@dataclass(frozen=True)
+class CheckRun:
+    """What became of one check: ``found`` counts all findings, of which some may not be listed.
+
+    ``examined`` is how many things (files, columns, blocks, versions) were looked at; 0 where the table has none.
+    """
+
+    code: str
+    promise: str
+    outcome: Outcome
+    examined: int = 0
+    found: int = 0
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as plain values."""
+        return {
+            "code": self.code,
+            "promise": self.promise,
+            "outcome": self.outcome,
+            "examined": self.examined,
+            "found": self.found,
+            "reason": self.reason,
+        }
+
+
+_FINDINGS = pa.schema(
+    [
+        ("code", pa.string()),
+        ("severity", pa.string()),
+        ("message", pa.string()),
+        ("help", pa.string()),
+        ("file", pa.string()),
+        ("version", pa.int64()),
+        ("column", pa.string()),
+        ("repair", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What ``verify`` found: the findings, and each check that was made or could not be.
+
+    It iterates over the findings; ``bool(findings)`` says whether there are any, ``ok`` whether no promise is broken
+    and every check could be made.
+    """
+
+    uri: str
+    format: str
+    version: int | None
+    depth: Depth
+    findings: tuple[Finding, ...] = ()
+    checks: tuple[CheckRun, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error and no check that could not be made; warnings are allowed."""
+        return not self.errors and not self.skipped
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that are errors."""
+        return tuple(f for f in self.findings if f.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that are warnings."""
+        return tuple(f for f in self.findings if f.severity == "warning")
+
+    @property
+    def skipped(self) -> tuple[CheckRun, ...]:
+        """The checks that could not be made."""
+        return tuple(c for c in self.checks if c.outcome == "skipped")
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the findings, each once, in order."""
+        return tuple(dict.fromkeys(f.code for f in self.findings))
+
+    def __iter__(self) -> Any:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "uri": masked(self.uri),
+            "format": self.format,
+            "version": self.version,
+            "depth": self.depth,
+            "ok": self.ok,
+            "findings": [f.to_dict() for f in self.findings],
+            "checks": [c.to_dict() for c in self.checks],
+        }
+
+    def to_json(self) -> str:
+        """Everything as one JSON object."""
+        return json.dumps(self.to_dict(), default=str, ensure_ascii=False)
+
+    def to_arrow(self) -> pa.Table:
+        """One row a finding."""
+        return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=_FINDINGS)
+
+    def _head(self) -> str:
+        at = "" if self.version is None else f" version {self.version}"
+        state = (
+            "no promise is broken"
+            if self.ok and not self.findings
+            else (
+                f"{len(self.errors):,} errors, {len(self.warnings):,} warnings, {len(self.skipped):,} checks not made"
+            )
+        )
+        return f"{self.format} table {masked(self.uri)}{at}: {state} ({len(self.checks)} checks, depth {self.depth})"
+
+    def __str__(self) -> str:
+        unlisted = [f"{c.code}: {c.found:,} in all" for c in self.checks if c.found > MAX_LISTED]
+        not_made = [f"not made: {c.code}: {c.reason}" for c in self.skipped]
+        return "\n".join([self._head(), *map(str, self.findings), *unlisted, *not_made])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(v or ''))}</td>" for v in cells) + "</tr>"
+            for f in self.findings[:MAX_LISTED]
+            for cells in [(f.severity, f.code, f.message, f.file or f.column, f.help)]
+        )
+        names = ("severity", "code", "what is broken", "where", "what to do")
+        table = f"<table><thead><tr>{''.join(f'<th>{n}</th>' for n in names)}</tr></thead><tbody>{rows}</tbody></table>"
+        not_made = "".join(
+            f"<p>not made: <code>{html.escape(c.code)}</code>: {html.escape(c.reason or '')}</p>" for c in self.skipped
+        )
+        return f"<div><b>{html.escape(self._head())}</b>{table if self.findings else ''}{not_made}</div>"
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+class NotCheckedError(TrilakeError):
+    """A check cannot be made, because something that it needs is broken; what is broken has a finding of its own."""
+
+    code = "NOT_CHECKED"
+
+
+_C = TypeVar("_C")
+
+
+@dataclass(frozen=True)
+class Check(Generic[_C]):
+    """One promise of a format, and the function that looks whether it is kept.
+
+    ``run`` gets the format's context and gives the findings; it may return the number of things that it looked at
+    as the value of its generator.  It raises :class:`NotCheckedError` where it cannot be made.
+    """
+
+    code: str
+    promise: str
+    depth: Depth
+    run: Callable[[_C], Iterable[Finding]]
+
+
+def run_checks(
+    checks: Sequence[Check[_C]], context: _C, depth: Depth
+) -> tuple[tuple[Finding, ...], tuple[CheckRun, ...]]:
+    """The findings of all checks up to a depth, and what became of each check."""
+    findings: list[Finding] = []
+    runs: list[CheckRun] = []
+    for check in checks:
+        if DEPTHS.index(check.depth) > DEPTHS.index(depth):
+            continue
+        listed, run = _run(check, context)
+        findings += listed
+        runs.append(run)
+    return tuple(findings), tuple(runs)
+
+
+def _run(check: Check[_C], context: _C) -> tuple[list[Finding], CheckRun]:
+    listed: list[Finding] = []
+    found = examined = 0
+    reason: str | None = None
+    stream = iter(check.run(context))
+    try:
+        while True:
+            finding = next(stream)
+            found += 1
+            if len(listed) < MAX_LISTED:
+                listed.append(finding)
+    except StopIteration as end:
+        examined = end.value if isinstance(end.value, int) else 0
+    except NotCheckedError as e:
+        reason = e.message
+    except Exception as e:  # noqa: BLE001 - a table that is damaged in a new way is a finding, never a traceback
+        found += 1
+        listed.append(unreadable(check.code, e))
+    outcome: Outcome = "failed" if found else "skipped" if reason is not None else "passed"
+    return listed, CheckRun(check.code, check.promise, outcome, max(examined, found), found, reason)
+
+
+def unreadable(code: str, error: Exception, **where: Any) -> Finding:
+    """The finding that something needed for a check cannot be read."""
+    if isinstance(error, TrilakeError):
+        context = error.context | where
+        file, version, column = (context.get(k) for k in ("file", "version", "column"))
+        return Finding(
+            code,
+            error.message,
+            error.help,
+            file=None if file is None else str(file),
+            version=version if isinstance(version, int) else None,
+            column=None if column is None else str(column),
+            details={"error": error.code},
+        )
+    message = masked(f"it cannot be checked: {type(error).__name__}: {error}"[:500])
+    return Finding(
+        code, message, "restore what is damaged from a copy", details={"error": type(error).__name__}, **where
+    )
+
+
+# --- repairs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RepairStep:
+    """One thing that ``repair`` does, or would do.
+
+    Parameters
+    ----------
+    code: stable name of the step, such as ``"delta.rewrite-checkpoint"``.
+    message: what it does.
+    findings: the codes of the findings that it answers.
+    files: the files that it writes again, removes, or takes out of the table.
+    rows_lost: rows that the table no longer has afterwards; ``None`` where nobody can know.
+    needs: what must be passed to ``repair`` for it to be done, such as ``"accept_loss"``.
+    done: whether it was done.
+    version: the version that it committed.
+    error: why it failed.
+    """
+
+    code: str
+    message: str
+    findings: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    rows_lost: int | None = 0
+    needs: str | None = None
+    done: bool = False
+    version: int | None = None
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The step as plain values."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "findings": list(self.findings),
+            "files": list(self.files),
+            "rows_lost": self.rows_lost,
+            "needs": self.needs,
+            "done": self.done,
+            "version": self.version,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What ``repair`` did, or would do where ``dry_run`` is true; ``left`` are the findings that no step answers."""
+
+    uri: str
+    format: str
+    version: int | None
+    dry_run: bool
+    steps: tuple[RepairStep, ...] = ()
+    left: tuple[Finding, ...] = ()
+
+    @property
+    def rows_lost(self) -> int | None:
+        """Rows that all steps together lose; ``None`` where nobody can know."""
+        lost = [s.rows_lost for s in self.steps]
+        return None if any(n is None for n in lost) else sum(n or 0 for n in lost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "uri": masked(self.uri),
+            "format": self.format,
+            "version": self.version,
+            "dry_run": self.dry_run,
+            "rows_lost": self.rows_lost,
+            "steps": [s.to_dict() for s in self.steps],
+            "left": [f.to_dict() for f in self.left],
+        }
+
+    def to_json(self) -> str:
+        """Everything as one JSON object."""
+        return json.dumps(self.to_dict(), default=str, ensure_ascii=False)
+
+    def _state(self, step: RepairStep) -> str:
+        if step.error is not None:
+            return "failed"
+        if step.done:
+            return "done"
+        return f"needs {step.needs}" if step.needs else "planned"
+
+    def __str__(self) -> str:
+        what = "would be repaired" if self.dry_run else "repaired"
+        lines = [
+            f"{self.format} table {masked(self.uri)}: {len(self.steps)} things {what}, {len(self.left)} findings left"
+        ]
+        for step in self.steps:
+            lost = (
+                ""
+                if step.rows_lost == 0
+                else f", {'unknown' if step.rows_lost is None else f'{step.rows_lost:,}'} rows lost"
+            )
+            lines.append(f"{self._state(step)} {step.code}: {step.message} ({len(step.files):,} files{lost})")
+            lines += [f"  error: {step.error}"] * (step.error is not None)
+        return "\n".join([*lines, *(f"left: {f}" for f in self.left)])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{self._state(s)}</td><td>{html.escape(s.code)}</td><td>{html.escape(s.message)}</td>"
+            f"<td>{len(s.files):,}</td><td>{'unknown' if s.rows_lost is None else s.rows_lost}</td></tr>"
+            for s in self.steps
+        )
+        left = "".join(f"<p>left: {html.escape(str(f))}</p>" for f in self.left)
+        names = "".join(f"<th>{n}</th>" for n in ("", "step", "what it does", "files", "rows lost"))
+        return f"<div><table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{left}</div>"
