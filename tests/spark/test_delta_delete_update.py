@@ -257,7 +257,8 @@ def test_nested_fields(session: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema(
         [("id", pa.int64()), ("o", pa.struct([("a", pa.int64()), ("b c", pa.struct([("d", pa.string())]))]))]
     )
-    trilake.write(pa.Table.from_pylist([{"id": 1}, {"id": 2, "o": {"a": 5}}], schema=schema), tmp_path)
+    rows = pa.Table.from_pylist([{"id": 1}, {"id": 2, "o": {"a": 5}}], schema=schema)
+    trilake.write(rows, tmp_path, properties={"delta.columnMapping.mode": "name"})
     table = DeltaTable.forPath(session, str(tmp_path))
     table.update(set={"o.`b c`.d": "'x'", "id": "id * 10"})
     table.update("id = 20", {"O.A": "o.a + 1"})
