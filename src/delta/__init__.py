@@ -1,7 +1,11 @@
-"""The names of delta-spark's package: code written for it runs on trilake where delta-spark is not installed."""
+"""The names of delta-spark's package: code written for it runs on trilake where delta-spark is not installed.
+
+Raises ``MissingDependencyError`` where PySpark is not installed.
+"""
 
 from __future__ import annotations
 
+import trilake.spark  # noqa: F401 - first, for it names what to install where PySpark is missing
 from delta.pip_utils import configure_spark_with_delta_pip
 from delta.tables import DeltaTable
 

@@ -128,14 +128,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"trilake.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'trilake' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(_HOME[name]), name)
-    except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] not in ("pyspark", "py4j"):
-            raise
-        from trilake.errors import MissingDependencyError
-
-        raise MissingDependencyError.of("PySpark", "spark", "Spark sessions") from e
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

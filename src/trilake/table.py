@@ -7,7 +7,6 @@ lazy, so that a table of a million files costs a listing and not a million objec
 from __future__ import annotations
 
 import html
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import InvalidArgumentError
+from trilake.extras import load
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,14 +33,6 @@ FilterLike: TypeAlias = str | pc.Expression
 
 #: Files that a notebook shows of an explanation.
 _SHOWN = 20
-
-
-def _needed(name: str) -> Any:
-    """A library that is not a requirement of this one.  Raises ``InvalidArgumentError`` where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as e:
-        raise InvalidArgumentError(f"{name} is not installed", help=f"pip install {name}, or use to_arrow()") from e
 
 
 def as_version(version: object) -> int | None:
@@ -198,9 +190,9 @@ class Table(ABC):
         """The rows as a pandas frame.
 
         Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
-        ``types_mapper``.  Raises ``InvalidArgumentError`` where pandas is not installed.
+        ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed.
         """
-        _needed("pandas")
+        load("pandas", "frames of pandas")
         frame: pandas.DataFrame = self.to_arrow(columns, filter).to_pandas(**how)
         return frame
 
@@ -208,9 +200,9 @@ class Table(ABC):
         """The rows as a polars frame.
 
         Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
-        lazy way.  Raises ``InvalidArgumentError`` where polars is not installed.
+        lazy way.  Raises ``MissingDependencyError`` where polars is not installed.
         """
-        frame: polars.DataFrame = _needed("polars").from_arrow(self.to_arrow(columns, filter))
+        frame: polars.DataFrame = load("polars", "frames of polars").from_arrow(self.to_arrow(columns, filter))
         return frame
 
     def to_duckdb(
@@ -222,15 +214,14 @@ class Table(ABC):
         ----------
         connection: where the relation is to live; duckdb's default connection otherwise.
         filter: leave out rows.
-
-        Raises ``InvalidArgumentError`` where duckdb is not installed.
         """
-        module = _needed("duckdb")
+        import duckdb  # late: opening a table loads no engine
+
         if filter is None:
             rows: Any = self.to_pyarrow_dataset()
         else:
             rows = self.to_arrow(None, filter)
-        relation: duckdb.DuckDBPyRelation = (module if connection is None else connection).from_arrow(rows)
+        relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(rows)
         return relation
 
     def diff(

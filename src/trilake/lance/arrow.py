@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from trilake.extras import load
 from trilake.lance.pylance.arrow_types import BFloat16, BFloat16Array, BFloat16Scalar, BFloat16Type, bfloat16_array
 from trilake.lance.pylance.images import (
     EncodedImageArray,
@@ -54,6 +55,6 @@ with suppress(ImportError):  # pandas is optional; it learns of the type by its 
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("Pandas") and _pandas is not None and hasattr(_pandas, name):
-        return getattr(_pandas, name)
+    if name in ("PandasBFloat16Array", "PandasBFloat16Type"):
+        return getattr(_pandas or load("trilake.lance.pylance.arrow_pandas", "columns of pandas"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

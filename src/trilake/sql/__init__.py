@@ -2,4 +2,10 @@
 
 Spark's parser judges what it knows; what only Delta's grammar knows has a small grammar here.  Names of our tables are
 replaced by frames, commands run through the code of the Python interface, and every other statement stays as it was.
+
+Raises ``MissingDependencyError`` where PySpark is not installed.
 """
+
+from trilake.extras import need
+
+need("pyspark", "statements of SQL")

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, UnknownOutcomeError
 from trilake.lance.commands import indices
@@ -20,6 +19,7 @@ from trilake.lance.commands.writing import Target, WriteOptions, discard, write_
 from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
+from trilake.lance.proto import DecodeError
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
 from trilake.lance.scan.scan import ScanPlan, scan

@@ -4,13 +4,13 @@ The package ``protobuf`` comes with the extra ``lance``.  What Lance's other mod
 that importing any of them without it raises ``MissingDependencyError``.
 """
 
-from trilake.errors import MissingDependencyError
+from trilake.extras import missing
 
 try:
     from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]
     from google.protobuf.message import DecodeError, Message
     from google.protobuf.unknown_fields import UnknownFieldSet
 except ImportError as e:
-    raise MissingDependencyError.of("protobuf", "lance", "Lance datasets") from e
+    raise missing("google.protobuf", "Lance datasets", "lance") from e
 
 __all__ = ["DecodeError", "Message", "UnknownFieldSet", "varint"]

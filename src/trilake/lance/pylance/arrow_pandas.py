@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
 
 from trilake.errors import InvalidArgumentError
+from trilake.extras import missing
 from trilake.lance.pylance.arrow_types import BFloat16, BFloat16Array, bfloat16_array
+
+try:
+    from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
+except ImportError as e:
+    raise missing("pandas", "columns of pandas") from e
 
 
 @register_extension_dtype

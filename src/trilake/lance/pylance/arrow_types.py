@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import total_ordering
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
+from trilake.extras import load
 
 
 def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
@@ -90,8 +90,11 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
         return BFloat16Scalar
 
     def to_pandas_dtype(self) -> Any:
-        """The type of pandas' columns, which :mod:`trilake.lance.arrow` tells pandas of.  Needs pandas."""
-        return import_module("pandas").api.types.pandas_dtype("lance.bfloat16")
+        """The type of pandas' columns, which :mod:`trilake.lance.arrow` tells pandas of.
+
+        Raises ``MissingDependencyError`` without pandas.
+        """
+        return load("pandas", "columns of pandas").api.types.pandas_dtype("lance.bfloat16")
 
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
@@ -112,7 +115,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
         """The numbers as numpy has them with the package ml_dtypes.  Raises ``InvalidArgumentError`` for nulls."""
         if self.null_count:
             raise InvalidArgumentError("nulls cannot be numbers of numpy", help="fill them first")
-        bfloat16 = import_module("ml_dtypes").bfloat16  # optional: nothing else needs it
+        bfloat16 = load("ml_dtypes", "16-bit floats of numpy").bfloat16
         data = self.storage.buffers()[1]
         return np.frombuffer(data, bfloat16, len(self), 2 * self.offset)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs as fs
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, MissingDependencyError
 from trilake.lance.file.errors import WrongTypeError
 
 
@@ -164,8 +164,9 @@ def _library() -> tuple[str, Any]:
             return name, import_module(name)
         except ImportError:
             continue
-    raise InvalidArgumentError(
-        "nothing here can decode or encode images", help="install Pillow or TensorFlow, or pass a function"
+    raise MissingDependencyError(
+        "images are decoded and encoded by Pillow or TensorFlow, and neither is installed",
+        help="pip install pillow, or pass a function",
     )
 
 

@@ -11,7 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from trilake.errors import MissingDependencyError, UnsupportedSparkError
+from trilake.errors import UnsupportedSparkError
+from trilake.extras import need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +34,9 @@ def check_pyspark() -> None:
 
     Raises ``MissingDependencyError`` and ``UnsupportedSparkError``.
     """
-    try:
-        import pyspark
-    except ImportError as e:
-        raise MissingDependencyError.of("PySpark", "spark", "Spark sessions") from e
+    need("pyspark", "Spark sessions")
+    import pyspark
+
     found = tuple(int(part) for part in pyspark.__version__.split(".")[:2] if part.isdigit())
     if found < OLDEST:
         raise UnsupportedSparkError(

@@ -1,6 +1,6 @@
 """fastavro, which comes with the extra ``trevni``."""
 
-from trilake.errors import MissingDependencyError
+from trilake.extras import missing
 
 try:
     import fastavro
@@ -8,6 +8,6 @@ try:
     import fastavro.schema
     import fastavro.write
 except ImportError as e:
-    raise MissingDependencyError.of("fastavro", "trevni", "Avro schemas and files") from e
+    raise missing("fastavro", "Avro schemas and files") from e
 
 __all__ = ["fastavro"]

@@ -28,7 +28,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, cast
 
-from trilake.errors import CorruptFileError, InvalidArgumentError, MissingDependencyError, SchemaMismatchError
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
+from trilake.extras import missing
 from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
@@ -40,7 +41,7 @@ try:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
     from google.protobuf.message import DecodeError, Message
 except ImportError as e:
-    raise MissingDependencyError.of("protobuf", "trevni", "protobuf messages") from e
+    raise missing("google.protobuf", "protobuf messages", "trevni") from e
 from trilake.trevni.file.writer import TrevniWriter
 
 #: File metadata: the full name of the message, and the files that define it.

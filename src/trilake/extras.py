@@ -1,0 +1,65 @@
+"""Libraries that only some calls need: imported when they are needed, named by a typed error where they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from trilake.errors import MissingDependencyError
+
+#: Package to import -> the name that ``pip`` knows, and the extra of ours that brings it (``None``: no extra does).
+_PACKAGES: dict[str, tuple[str, str | None]] = {
+    "fastavro": ("fastavro", "trevni"),
+    "pandas": ("pandas", "spark"),
+    "polars": ("polars", None),
+    "py4j": ("PySpark", "spark"),
+    "pyspark": ("PySpark", "spark"),
+    "torch": ("torch", None),
+}
+
+
+def missing(module: str, what: str, extra: str | None = None) -> MissingDependencyError:
+    """The error for a library that is not installed: what needs it, and what to type.
+
+    Parameters
+    ----------
+    module: the module that could not be imported.
+    what: what needs it, in the plural.
+    extra: the extra that brings it, where that depends on ``what``.
+
+    Example
+    -------
+    >>> missing("pyspark.sql", "Spark sessions").help, missing("polars", "frames of polars").help
+    ('pip install "trilake[spark]"', 'pip install polars')
+    """
+    root = module.partition(".")[0]
+    package, usual = _PACKAGES.get(root, (root, None))
+    extra = extra or usual
+    if extra:
+        return MissingDependencyError.of(package, extra, what)
+    return MissingDependencyError(f"{what} need {package}, which is not installed", help=f"pip install {package}")
+
+
+def load(module: str, what: str, extra: str | None = None) -> Any:
+    """A module of a library that is no requirement of ours, imported now.
+
+    Raises ``MissingDependencyError`` where it is not installed.  Parameters are those of :func:`missing`.
+    """
+    try:
+        return import_module(module)
+    except ImportError as e:
+        raise missing(module, what, extra) from e
+
+
+def need(package: str, what: str) -> None:
+    """See to it that a package is installed, without importing it.
+
+    Raises ``MissingDependencyError`` where it is not.  Parameters are those of :func:`missing`.
+    """
+    try:
+        if find_spec(package) is not None:
+            return
+    except (ImportError, ValueError):  # a finder refused it, or what stands in sys.modules is no module
+        pass
+    raise missing(package, what)
