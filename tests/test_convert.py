@@ -27,6 +27,7 @@ from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,
     SchemaMismatchError,
+    StorageError,
     TableExistsError,
     TableNotFoundError,
     TrilakeError,
@@ -492,7 +493,7 @@ def test_a_folder_of_parquet_files_that_cannot_be_finished(tmp_path: Path, monke
     source = make(ROWS, "delta", str(tmp_path / "from"), partition_by="p")
     trilake.convert(source, tmp_path / "to", format="parquet")
     before = sorted((tmp_path / "to").rglob("*.parquet"))
-    true_move, calls = parquet._move, []
+    true_move, calls = parquet.move, []
 
     def move(*args: Any) -> None:
         calls.append(args)
@@ -500,8 +501,40 @@ def test_a_folder_of_parquet_files_that_cannot_be_finished(tmp_path: Path, monke
             raise OSError("the disk is full")
         true_move(*args)
 
-    monkeypatch.setattr(parquet, "_move", move)
+    monkeypatch.setattr(parquet, "move", move)
     with pytest.raises(WriteFailedError, match="the disk is full"):
         trilake.convert(source, tmp_path / "to", format="parquet", mode="overwrite")
     assert sorted((tmp_path / "to").rglob("*.parquet")) == before
     assert same_rows(read(str(tmp_path / "to")), ROWS)
+
+
+@pytest.mark.parametrize("behind", ["link", "table"])
+def test_an_overwrite_of_parquet_files_removes_none_behind_a_link_or_in_another_table(
+    tmp_path: Path, behind: str
+) -> None:
+    source, folder = make(ROWS, "delta", str(tmp_path / "from")), tmp_path / "to"
+    trilake.convert(source, folder, format="parquet")
+    if behind == "link":
+        trilake.convert(source, tmp_path / "theirs", format="parquet")
+        (folder / "inner").symlink_to(tmp_path / "theirs")
+        kept = tmp_path / "theirs"
+    else:
+        trilake.write(ROWS, str(folder / "inner"))
+        kept = folder / "inner"
+    before = sorted(p.name for p in (*kept.iterdir(), *folder.iterdir()))
+    with pytest.raises(StorageError, match="behind a link or in another table"):
+        trilake.convert(source, folder, format="parquet", mode="overwrite")
+    assert sorted(p.name for p in (*kept.iterdir(), *folder.iterdir())) == before
+
+
+def test_staged_parquet_files_behind_a_link_are_not_removed(tmp_path: Path) -> None:
+    from trilake.conversion import parquet
+    from trilake.storage import open_store
+
+    (tmp_path / "theirs" / "job").mkdir(parents=True)
+    (tmp_path / "theirs" / "job" / "x").write_text("x")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "_temporary").symlink_to(tmp_path / "theirs")
+    with pytest.raises(StorageError):
+        parquet.clean(open_store(str(tmp_path / "to")), "job")
+    assert (tmp_path / "theirs" / "job" / "x").exists()

@@ -6,8 +6,6 @@ all are there, and ``_SUCCESS`` comes last: a folder in which it is missing is b
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +34,8 @@ from trilake.expr import Filter
 from trilake.parquet_files import DAMAGE, PAGE_CHECKSUMS, open_parquet
 from trilake.storage import open_store
 from trilake.storage.base import Store
+from trilake.storage.ownership import check_own
+from trilake.storage.staging import move, remove_empty_folder, remove_folder
 from trilake.storage.uri import Location, parse_location
 
 if TYPE_CHECKING:
@@ -308,14 +308,16 @@ class ParquetFiles:
 def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequence[str]) -> None:
     """Put files in their places, remove those that they replace, and say that all is there.
 
-    Raises ``WriteFailedError`` where a file cannot be moved: then those that were are taken away again.
+    Raises ``WriteFailedError`` where a file cannot be moved: then those that were are taken away again.  Raises
+    ``StorageError`` where a file that would be removed lies behind a link or in another table: then nothing is changed.
     """
+    check_own(store, old, what="the overwrite")
     store.delete([SUCCESS])
     moved: list[str] = []
     try:
         for file in files:
             moved.append(file.key)
-            _move(store, file)
+            move(store, file.staged, file.key)
     except (StorageError, OSError) as e:
         with suppress(StorageError, OSError):  # why a file could not be moved is the error to show
             store.delete(moved)
@@ -330,20 +332,8 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
     store.put(SUCCESS, b"")
 
 
-def _move(store: Store, file: StagedParquet) -> None:
-    source, target = store.local_path(file.staged), store.local_path(file.key)
-    if source is not None and target is not None:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.rename(source, target)
-        return
-    with store.open_input(file.staged) as read, store.open_output(file.key) as written:
-        shutil.copyfileobj(read, written, 1 << 22)
-
-
 def clean(store: Store, job: str) -> None:
     """Remove what a job has staged."""
     store.delete([meta.key for meta in store.list(f"{_STAGING}/{job}")])
-    for folder in (f"{_STAGING}/{job}", _STAGING):
-        path = store.local_path(folder)
-        if path is not None and (folder != _STAGING or (os.path.isdir(path) and not os.listdir(path))):
-            shutil.rmtree(path, ignore_errors=True)
+    remove_folder(store, f"{_STAGING}/{job}")
+    remove_empty_folder(store, _STAGING)

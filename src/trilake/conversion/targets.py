@@ -28,7 +28,7 @@ from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError
 from trilake.storage.base import Store
-from trilake.storage.ownership import discard
+from trilake.storage.ownership import check_own, discard
 
 if TYPE_CHECKING:
     from trilake.lance.commands.writing import WriteOptions as LanceOptions
@@ -440,6 +440,7 @@ def _parquet(store: Store, source: Source, wish: Wish, exists: bool) -> ParquetT
             partition_by, schema = _appended(folder, partition_by, schema)
         else:
             old = [f.key for f in folder.files]
+            check_own(store, old, what="the overwrite")
     if len(partition_by or ()) == len(schema):
         raise InvalidArgumentError("a table must have a column that it is not partitioned by")
     options = parquet.ParquetOptions.of(wish.options)

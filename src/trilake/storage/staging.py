@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 
+from trilake.errors import StorageError
 from trilake.storage.base import Store, check_key
 from trilake.storage.local import make_folder, storage_error, sync, sync_folder, temporary_name
 
@@ -98,3 +99,38 @@ def staging(store: Store) -> Staging | None:
     """A staging folder of a store whose objects are files, or ``None``."""
     place = store.local_path("x")
     return None if place is None else Staging(place[:-1])
+
+
+def move(store: Store, source: str, target: str) -> None:
+    """Gives a file of the store another key, durably; where files are objects, it is copied and ``source`` stays.
+
+    The content of ``source`` must have been forced to disk.  Raises ``StorageError``, also where a file behind a link
+    would be replaced.
+    """
+    from_path, to_path = store.local_path(source), store.local_path(target)
+    if from_path is None or to_path is None:
+        with store.open_input(source) as read, store.open_output(target) as written:
+            shutil.copyfileobj(read, written, 1 << 22)
+        return
+    if os.path.lexists(to_path) and store.passes_link(target):
+        raise StorageError("a file behind a link would be replaced", help="put a folder there", file=to_path)
+    try:
+        make_folder(os.path.dirname(to_path))
+        os.rename(from_path, to_path)
+    except OSError as e:
+        raise storage_error(e, "move a file to", to_path, writing=True) from e
+
+
+def remove_folder(store: Store, folder: str) -> None:
+    """Removes a folder of staged files with all in it, where there are folders; no link, and nothing behind one."""
+    path = store.local_path(folder)
+    if path is not None and not store.passes_link(f"{folder}/x"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_empty_folder(store: Store, folder: str) -> None:
+    """Removes a folder if nothing is in it, where there are folders; no link, and nothing behind one."""
+    path = store.local_path(folder)
+    if path is not None and not store.passes_link(f"{folder}/x"):
+        with suppress(OSError):  # something is in it, or it is gone
+            os.rmdir(path)

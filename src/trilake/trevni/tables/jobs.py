@@ -42,6 +42,7 @@ from trilake.errors import (
 from trilake.storage import ObjectMeta, Store
 from trilake.storage.local import sync_folder
 from trilake.storage.ownership import old_temporaries, own_keys
+from trilake.storage.staging import remove_empty_folder, remove_folder
 
 STAGING = "_staged"
 #: How long nothing must have been heard of a job before others take it for dead.
@@ -276,9 +277,7 @@ def _folders(store: Store) -> list[tuple[str, int]]:
 def _remove(store: Store, staged: Sequence[str]) -> None:
     store.delete([key for key in staged if not store.passes_link(key)])
     for folder in {"/".join(key.split("/")[:2]) for key in staged}:
-        path = store.local_path(folder)
-        if path is not None and not store.passes_link(f"{folder}/x"):
-            shutil.rmtree(path, ignore_errors=True)
+        remove_folder(store, folder)
 
 
 def remove_staged(store: Store, job: str) -> None:
@@ -293,7 +292,4 @@ def remove_staged(store: Store, job: str) -> None:
 
 def tidy(store: Store) -> None:
     """Remove the staging folder, where there are folders, if it is empty."""
-    path = store.local_path(STAGING)
-    if path is not None:
-        with suppress(OSError):
-            os.rmdir(path)
+    remove_empty_folder(store, STAGING)

@@ -12,7 +12,6 @@ about the size asked for in a staging folder, whose name starts with ``_`` so th
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,8 +34,8 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import Store, open_store
-from trilake.storage.local import make_folder
 from trilake.storage.ownership import check_own
+from trilake.storage.staging import move, remove_folder
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.file.batches import as_batches
 from trilake.trevni.file.writer import ColumnOptions, TrevniWriter
@@ -240,7 +239,7 @@ def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False,
     try:
         jobs.begin(store, job, plan)
         for done, file in enumerate(files, 1):  # noqa: B007 - the error says how far it came
-            _move(store, file.staged, file.key)
+            move(store, file.staged, file.key)
         jobs.sync_names(store, plan.adds)
     except (StorageError, OSError) as e:
         _roll_back(store, job, plan)
@@ -286,25 +285,12 @@ def discard(store: Store, files: Sequence[StagedFile]) -> None:
     _tidy(store, files)
 
 
-def _move(store: Store, source: str, target: str) -> None:
-    from_path, to_path = store.local_path(source), store.local_path(target)
-    if from_path is not None and to_path is not None:
-        make_folder(os.path.dirname(to_path))
-        # The content was forced to disk when the file was staged.
-        os.rename(from_path, to_path)
-        return
-    with store.open_input(source) as read, store.open_output(target) as written:
-        shutil.copyfileobj(read, written, 1 << 22)
-
-
 def _tidy(store: Store, files: Sequence[StagedFile]) -> None:
     """Remove what is left of staging: copies, and folders where there are such things."""
     if store.local_path("x") is None:
         store.delete([file.staged for file in files])
     for folder in {"/".join(file.staged.split("/")[:2]) for file in files}:
-        path = store.local_path(folder)
-        if path is not None and not store.passes_link(f"{folder}/x"):
-            shutil.rmtree(path, ignore_errors=True)
+        remove_folder(store, folder)
     jobs.tidy(store)
 
 
