@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.log.replay import apply_rare, empty_state
+from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import checksum_key
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.errors import CorruptLogError, ObjectExistsError, ObjectNotFoundError
@@ -192,13 +192,23 @@ def write_checksum(store: Store, version: int, checksum: VersionChecksum) -> Non
 
 def differences(checksum: VersionChecksum, snapshot: Snapshot) -> Sequence[str]:
     """What a checksum says otherwise than the snapshot of its version; empty where they agree."""
-    state = snapshot.state
-    pairs: list[tuple[str, Any, Any]] = [
-        ("numFiles", checksum.num_files, state.adds.num_rows),
-        ("tableSizeBytes", checksum.table_size_bytes, _total(state.adds["size"])),
-        ("protocol", _plain(checksum.protocol), _plain(snapshot.protocol)),
-        ("metadata", checksum.metadata.to_json(), snapshot.metadata.to_json()),
-    ]
+    adds = snapshot.adds
+    return differences_of(checksum, snapshot.state, {"numFiles": adds.num_rows, "tableSizeBytes": _total(adds["size"])})
+
+
+def differences_of(checksum: VersionChecksum, state: State, totals: Mapping[str, int]) -> list[str]:
+    """What a checksum says otherwise than the rare actions of ``state`` and the totals of its files by their names."""
+    stated = {
+        "numFiles": checksum.num_files,
+        "tableSizeBytes": checksum.table_size_bytes,
+        "numDeletionVectorsOpt": checksum.num_deletion_vectors,
+        "numDeletedRecordsOpt": checksum.num_deleted_records,
+    }
+    pairs: list[tuple[str, Any, Any]] = [(n, stated[n], v) for n, v in totals.items() if stated[n] is not None]
+    if state.protocol is not None:
+        pairs.append(("protocol", _plain(checksum.protocol), _plain(state.protocol)))
+    if state.metadata is not None:
+        pairs.append(("metadata", checksum.metadata.to_json(), state.metadata.to_json()))
     if checksum.txns is not None:
         pairs.append(("setTransactions", _versions(checksum.txns), _versions(state.txns)))
     if checksum.domains is not None:

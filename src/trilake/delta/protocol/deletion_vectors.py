@@ -119,10 +119,20 @@ class DeletionVectorDescriptor:
         ``DeletionVectorError`` for a wrong magic, size, CRC or cardinality, or rows that the file does not have,
         ``MissingFileError`` where the vector's file is not there.
         """
-        bitmap = self._load(store)
+        bitmap = self.stored(store)
+        if len(bitmap) != self.cardinality:
+            raise self._error(
+                f"it deletes {len(bitmap)} rows, its cardinality in the log is {self.cardinality}", self._place(store)
+            )
         if rows is not None:
             self.check_fits(bitmap, rows)
         return bitmap
+
+    def _place(self, store: Store) -> str | None:
+        """The vector's file, for messages."""
+        if self.storage_type == "u":
+            return f"{store.uri}/{self.relative_path()}"
+        return self.path_or_inline_dv if self.storage_type == "p" else None
 
     def check_fits(self, bitmap: BitMap64, rows: int, file: str | None = None) -> None:
         """Raises ``DeletionVectorError`` where the bitmap deletes a row that a data file of ``rows`` rows has not."""
@@ -131,7 +141,8 @@ class DeletionVectorDescriptor:
                 f"cardinality {len(bitmap)}, it deletes row {bitmap.max()} of a file with {rows} rows", file
             )
 
-    def _load(self, store: Store) -> BitMap64:
+    def stored(self, store: Store) -> BitMap64:
+        """The bitmap as it is stored, however many rows it deletes; raises as :meth:`load` does."""
         if self.storage_type == "i":
             return self._load_inline()
         if self.storage_type == "u":
@@ -194,11 +205,9 @@ class DeletionVectorDescriptor:
             raise self._error("bucket count exceeds the data", where)
         try:
             bitmap = BitMap64.deserialize(data[4:])
-            consistent = len(bitmap) == self.cardinality
+            len(bitmap)  # fails for some damaged ones
         except Exception as e:  # pyroaring raises bare exceptions for damaged input
             raise self._error(f"bitmap is damaged ({e})", where) from e
-        if not consistent:
-            raise self._error(f"it deletes {len(bitmap)} rows, its cardinality in the log is {self.cardinality}", where)
         return bitmap
 
 

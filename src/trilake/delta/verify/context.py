@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import State, apply, decoded_paths, empty_state
 from trilake.delta.log.segment import LogListing, LogSegment, choose_segment
 from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch, parse_commits
-from trilake.errors import TableNotFoundError, TrilakeError, VersionNotFoundError
+from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocolError, VersionNotFoundError
 from trilake.findings import Depth, NotCheckedError
 from trilake.storage.base import ObjectMeta, Store
 
@@ -42,6 +43,10 @@ class DeltaContext:
     #: Problems that a part met while it was read, by the code of the check that reports them.
     bad_commits: dict[int, TrilakeError] = field(default_factory=dict)
     snapshot_error: TrilakeError | None = None
+    #: What several checks share, gathered by the first of them.
+    outsides: Any = None
+    vectors: Any = None
+    facts: Any = None
 
     @cached_property
     def log(self) -> DeltaLog:
@@ -121,6 +126,22 @@ class DeltaContext:
         good = sum(1 for v in self.listing.commits if first <= v <= last and v not in self.bad_commits)
         return good == last - first + 1
 
+    @cached_property
+    def origin(self) -> tuple[State, int]:
+        """The oldest state from which all commits up to the version lead on, and its version; -1 for the beginning.
+
+        Raises ``NotCheckedError`` where the commits lead to the version from nowhere.
+        """
+        if self.has_commits(0, self.version):
+            return empty_state(), -1
+        for at, files in self.listing.checkpoints:
+            if self.has_commits(at + 1, self.version):
+                try:
+                    return self.checkpoint(at, files), at
+                except TrilakeError:
+                    continue
+        raise NotCheckedError("no commits lead to the version", file=self.store.uri)
+
     def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
         """The states of some versions by the commits alone, ascending; of those that the commits give."""
         state, done, reached = empty_state(), -1, True
@@ -158,11 +179,13 @@ class DeltaContext:
         """The version, by another way through the log where the usual one is barred.  Raises ``NotCheckedError``."""
         try:
             return self.log.snapshot(self.version)
+        except UnsupportedProtocolError as e:
+            raise NotCheckedError(e.message, file=self.store.uri) from e
         except TrilakeError as e:
             self.snapshot_error = e
         for _, state in self.states([self.version]):
             if state.protocol is not None and state.metadata is not None:
-                segment = replace(choose_segment(self._commits_only(), uri=self.store.uri, version=self.version))
+                segment = choose_segment(self._commits_only(), uri=self.store.uri, version=self.version)
                 return Snapshot(self.store.uri, self.version, state, segment, self.engine)
         raise NotCheckedError(f"version {self.version} cannot be made up from the log", file=self.store.uri)
 
@@ -179,6 +202,11 @@ class DeltaContext:
             return adds.append_column("file", decoded_paths(adds["path"]))
         except TrilakeError as e:
             raise NotCheckedError(e.message) from e
+
+    @property
+    def file_count(self) -> int:
+        """The number of files of the version."""
+        return int(self.adds.num_rows)
 
 
 def _joined(parts: Sequence[ActionBatch]) -> ActionBatch:

@@ -1,0 +1,115 @@
+"""Checks of checkpoints: each can be read, is complete and holds what the commits give; the hint is true."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+from trilake.delta.log import last_checkpoint
+from trilake.delta.log.checkpoint import sidecar_keys
+from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment
+from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.states import differences
+from trilake.errors import ObjectNotFoundError, TrilakeError
+from trilake.findings import Finding, unreadable
+
+_PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
+#: The step of repair that writes a checkpoint again.
+REWRITE = "delta.rewrite-checkpoint"
+
+
+def readable(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every checkpoint can be read."""
+    for version, files in table.listing.checkpoints:
+        try:
+            table.checkpoint(version, files)
+        except TrilakeError as e:
+            found = unreadable("delta.checkpoint-unreadable", e, file=files[0].key, version=version)
+            yield Finding(
+                found.code,
+                found.message,
+                "let it be written again (trilake.repair); where its commits are gone, restore it from a copy",
+                file=str(e.context.get("file") or files[0].key),
+                version=version,
+                repair=REWRITE,
+                details=found.details,
+            )
+    return len(table.listing.checkpoints)
+
+
+def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every checkpoint holds what the replay of the commits gives."""
+    files = dict(table.listing.checkpoints)
+    looked_at = 0
+    for version, true in table.states(list(files)):
+        try:
+            stated = table.checkpoint(version, files[version])
+        except TrilakeError:
+            continue  # a finding of its own
+        looked_at += 1
+        wrong = differences(stated, true, whole=True)
+        if wrong:
+            yield Finding(
+                "delta.checkpoint-differs",
+                f"the checkpoint is not what its commits give: {'; '.join(wrong)[:600]}",
+                "let it be written again from the commits (trilake.repair)",
+                file=files[version][0].key,
+                version=version,
+                repair=REWRITE,
+            )
+    return looked_at
+
+
+def complete(table: DeltaContext) -> Generator[Finding, None, int]:
+    """A checkpoint in several parts has all of them."""
+    sets: dict[tuple[int, int], set[int]] = {}
+    for meta in table.store.list(LOG):
+        if (m := _PART.fullmatch(meta.key)) and int(m[1]) <= table.version and meta.size:
+            sets.setdefault((int(m[1]), int(m[3])), set()).add(int(m[2]))
+    for (version, total), parts in sorted(sets.items()):
+        if len(parts) != total:
+            yield Finding(
+                "delta.checkpoint-incomplete",
+                f"the checkpoint has {len(parts):,} of its {total:,} parts; readers pass it over",
+                "let it be written again (trilake.repair)",
+                severity="warning",
+                file=f"{LOG}/{version:020d}.checkpoint.*.{total:010d}.parquet",
+                version=version,
+                repair=REWRITE,
+            )
+    return len(sets)
+
+
+def hint(table: DeltaContext) -> Generator[Finding, None, int]:
+    """``_last_checkpoint`` names a checkpoint that is there, and says true things of it."""
+    try:
+        data = bytes(table.store.read(LAST_CHECKPOINT))
+    except ObjectNotFoundError:
+        return 0
+    said = last_checkpoint.read_hint(data)
+    wrong: list[str] = []
+    version = None
+    if said is None:
+        wrong.append("it is no JSON object with a version, or its checksum is wrong")
+    else:
+        version = said.version
+        files = dict(table.everything.checkpoints).get(version)
+        if files is None:
+            wrong.append(f"there is no checkpoint of version {version}")
+        else:
+            segment = LogSegment(version, version, files, ())
+            try:
+                names = [k.rpartition("/")[2] for k in sidecar_keys(table.store, segment)]
+                wrong += said.differences(files, names, table.checkpoint(version, files).adds.num_rows)
+            except TrilakeError:
+                return 1  # the checkpoint has a finding of its own
+    if wrong:
+        yield Finding(
+            "delta.last-checkpoint-wrong",
+            f"the hint at the newest checkpoint is wrong: {'; '.join(wrong)[:400]}",
+            "let the checkpoint and its hint be written again (trilake.repair)",
+            file=LAST_CHECKPOINT,
+            version=version,
+            repair=REWRITE,
+        )
+    return 1

@@ -1,0 +1,41 @@
+"""Check of log compaction files: each says what the commits say that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from trilake.delta.log.replay import apply, empty_state
+from trilake.delta.protocol.actions import parse_commits
+from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.states import differences
+from trilake.errors import TrilakeError
+from trilake.findings import Finding, unreadable
+
+#: The step of repair that removes a compaction file.
+DROP = "delta.drop-compaction"
+_HELP = "remove the file: its commits say it all (trilake.repair)"
+
+
+def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every compaction file can be read and equals its commits."""
+    for first, last, file in table.listing.compactions:
+        mendable = DROP if table.has_commits(first, last) else None
+        try:
+            stated = apply(empty_state(), parse_commits([(last, file.key, table.store.read(file.key))]))
+        except TrilakeError as e:
+            found = unreadable("delta.compaction-differs", e)
+            yield Finding(found.code, found.message, _HELP, file=file.key, version=last, repair=mendable)
+            continue
+        if mendable is None:
+            continue
+        wrong = differences(stated, apply(empty_state(), table.actions(first, last)), whole=False)
+        if wrong:
+            yield Finding(
+                "delta.compaction-differs",
+                f"the compaction file is not what its commits {first} to {last} give: {'; '.join(wrong)[:600]}",
+                _HELP,
+                file=file.key,
+                version=last,
+                repair=mendable,
+            )
+    return len(table.listing.compactions)

@@ -1,0 +1,140 @@
+"""Checks of data files from outside: each is there, has its size, a footer that can be read, and its number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.scan.read import locate
+from trilake.delta.scan.statistics import record_counts
+from trilake.delta.verify.context import DeltaContext
+from trilake.errors import ObjectNotFoundError, TrilakeError
+from trilake.findings import Finding, unreadable
+from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
+from trilake.storage.base import Store
+
+#: Files that are looked at at once.
+THREADS = 16
+#: The steps of repair for files that are gone, and for statistics that are wrong.
+DROP_MISSING, RECOMPUTE = "delta.drop-missing-files", "delta.recompute-statistics"
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a store has of one file: ``size`` and, where the footer was read, ``rows``; or what is wrong."""
+
+    size: int | None = None
+    rows: int | None = None
+    error: Exception | None = None
+
+
+def outsides(table: DeltaContext) -> list[Outside]:
+    """What the store has of each file of the version, in their order; looked at once."""
+    if table.outsides is None:
+        files: list[str] = table.adds["file"].to_pylist()
+        parquet = table.snapshot.metadata.provider.lower() == "parquet"
+        with ThreadPoolExecutor(min(THREADS, max(1, len(files))), "trilake-verify") as pool:
+            table.outsides = list(pool.map(_outside, repeat(table.store), files, repeat(parquet)))
+    outside: list[Outside] = table.outsides
+    return outside
+
+
+def _outside(store: Store, file: str, parquet: bool) -> Outside:
+    try:
+        place, key = locate(store, file)
+        if not parquet:
+            return Outside(place.head(key).size)
+        with place.open_input(key) as source:
+            size = source.size()
+            try:
+                opened = open_parquet(source)
+                checked_footer(source, opened)
+                return Outside(size, opened.metadata.num_rows)
+            except (*DAMAGE, OSError) as e:
+                return Outside(size, error=e)
+    except ObjectNotFoundError:
+        return Outside()
+    except (TrilakeError, OSError) as e:
+        return Outside(-1, error=e)
+
+
+def _column(values: Iterable[int | None]) -> pa.Array:
+    return pa.array(list(values), pa.int64())
+
+
+def present(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every file that the version names is there."""
+    missing = pc.is_null(_column(o.size for o in outsides(table)))
+    for path in table.adds["file"].filter(missing).to_pylist():
+        yield Finding(
+            "delta.file-missing",
+            "a data file that the version names is not there: its rows cannot be read",
+            "restore the file from a copy; or take the reference out of the table, which gives its rows up"
+            " (trilake.repair with accept_loss)",
+            file=path,
+            version=table.version,
+            repair=DROP_MISSING,
+        )
+    return table.file_count
+
+
+def sized(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every file has the size that the log states."""
+    stored, stated = _column(o.size for o in outsides(table)), table.adds["size"]
+    wrong = pc.fill_null(pc.and_(pc.not_equal(stored, stated), pc.greater_equal(stored, 0)), False)
+    rows = zip(
+        table.adds["file"].filter(wrong).to_pylist(),
+        stated.filter(wrong).to_pylist(),
+        stored.filter(wrong.combine_chunks() if isinstance(wrong, pa.ChunkedArray) else wrong).to_pylist(),
+        strict=True,
+    )
+    for path, said, size in rows:
+        yield Finding(
+            "delta.file-size",
+            f"the file has {size:,} bytes, the log says {said:,}: it was cut off or replaced",
+            "restore the file from a copy",
+            file=path,
+            version=table.version,
+        )
+    return table.file_count
+
+
+def readable(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every file can be opened and its footer read."""
+    wrong = [(i, o.error) for i, o in enumerate(outsides(table)) if o.error is not None]
+    for number, error in wrong:
+        found = unreadable("delta.file-unreadable", error)
+        yield Finding(
+            found.code,
+            found.message,
+            "restore the file from a copy",
+            file=table.adds["file"][number].as_py(),
+            version=table.version,
+            details=found.details,
+        )
+    return table.file_count
+
+
+def counted(table: DeltaContext) -> Generator[Finding, None, int]:
+    """The statistics state the number of rows that the file has."""
+    true = _column(o.rows for o in outsides(table))
+    stated = record_counts(table.adds)
+    wrong = np.flatnonzero(
+        pc.fill_null(pc.not_equal(true, stated.combine_chunks()), False).to_numpy(zero_copy_only=False)
+    )
+    for number in wrong.tolist():
+        yield Finding(
+            "delta.statistics-num-records",
+            f"the statistics state {stated[number].as_py():,} rows, the file has {true[number].as_py():,}",
+            "let the statistics be computed again (trilake.repair): counts and skipping of files go by them",
+            file=table.adds["file"][number].as_py(),
+            version=table.version,
+            repair=RECOMPUTE,
+        )
+    return int(len(true) - true.null_count)

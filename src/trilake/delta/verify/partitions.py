@@ -1,0 +1,126 @@
+"""Checks of partition values: each file has one of every column, of the column's type, and its folder agrees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.partitions import HIVE_NULL, parse_values, partition_fields
+from trilake.delta.protocol.schema import StructField
+from trilake.delta.verify.context import DeltaContext
+from trilake.errors import CorruptLogError
+from trilake.findings import Finding
+
+_HELP = "take the files out of the table and add their rows again with the right values"
+
+
+def _fields(table: DeltaContext) -> list[StructField]:
+    snapshot = table.snapshot
+    return partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
+
+
+def values(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every file has a value of every partition column and of no other, and each is one of the column's type."""
+    fields, adds = _fields(table), table.adds
+    if not adds.num_rows:
+        return 0
+    maps = adds["partitionValues"]
+    counts = pa.array(np.concatenate([np.diff(c.offsets.to_numpy()) for c in maps.chunks]))
+    wrong = pc.not_equal(counts, len(fields))
+    for f in fields:
+        wrong = pc.or_(wrong, pc.is_null(pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "all")))
+    for path in adds["file"].filter(wrong).to_pylist():
+        names = ", ".join(f.physical_name for f in fields) or "none"
+        yield _wrong(table, f"the file has not one value of each partition column ({names})", path, None)
+    for f in fields:
+        texts = pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first")
+        try:
+            parse_values(texts, f)
+        except CorruptLogError:
+            bad = [t for t in pc.unique(texts).to_pylist() if not _is_value(t, f)]
+            hit = pc.is_in(texts, pa.array(bad, pa.string()))
+            for path, text in zip(adds["file"].filter(hit).to_pylist(), texts.filter(hit).to_pylist(), strict=True):
+                yield _wrong(table, f"the partition value {text!r:.100} is no {f.type}", path, f.name)
+    return adds.num_rows if fields else 0
+
+
+def _is_value(text: str | None, field: StructField) -> bool:
+    try:
+        parse_values(pa.chunked_array([[text]], pa.string()), field)
+    except CorruptLogError:
+        return False
+    return True
+
+
+def _wrong(table: DeltaContext, message: str, path: str, column: str | None) -> Finding:
+    return Finding("delta.partition-values-wrong", message, _HELP, file=path, version=table.version, column=column)
+
+
+def paths(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Where a file lies in a folder that names a partition value, it is the value that the log gives the file.
+
+    The protocol gives folders no meaning: readers go by the log, and this is a warning that one of the two is wrong.
+    """
+    adds, looked_at = table.adds, 0
+    for f in _fields(table):
+        name = re.escape(_escaped(f.physical_name))
+        found = pc.extract_regex(
+            adds["file"], pattern=rf"(?:^|/){name}=(?P<v>[^/]*)/[^/]*$|(?:^|/){name}=(?P<w>[^/]*)/"
+        )
+        texts = pc.coalesce(
+            _filled(pc.struct_field(found, "v")), _filled(pc.struct_field(found, "w")), pa.scalar("", pa.string())
+        )
+        named = pc.is_valid(found)
+        looked_at += int(pc.sum(named).as_py() or 0)
+        if not pc.any(named).as_py():
+            continue
+        stated = pc.map_lookup(adds["partitionValues"], pa.scalar(f.physical_name, pa.string()), "first")
+        pairs = pa.table({"folder": texts.filter(named), "value": stated.filter(named)})
+        files = adds["file"].filter(named)
+        distinct = pairs.group_by(["folder", "value"]).aggregate([]).to_pylist()
+        for pair in [p for p in distinct if not _same(p["folder"], p["value"], f)]:
+            hit = pc.equal(pairs["folder"], pair["folder"])
+            value = pa.scalar(pair["value"], pa.string())
+            hit = pc.and_(hit, pc.is_null(pairs["value"]) if pair["value"] is None else pc.equal(pairs["value"], value))
+            for path in files.filter(hit).to_pylist():
+                yield Finding(
+                    "delta.partition-path-differs",
+                    f"the file's folder says {f.name}={pair['folder']:.100}, the log says {pair['value']!r:.100}",
+                    "readers go by the log; look at the rows to see which is right",
+                    severity="warning",
+                    file=path,
+                    version=table.version,
+                    column=f.name,
+                )
+    return looked_at
+
+
+def _filled(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _escaped(name: str) -> str:
+    from trilake.delta.protocol.partitions import hive_directory
+
+    return hive_directory({name: "x"}).partition("=")[0]
+
+
+def _same(folder: str, value: str | None, field: StructField) -> bool:
+    """Whether the text in a folder's name is the value, in whichever of a value's spellings."""
+    text = unquote(folder)
+    if text == HIVE_NULL or text == "":
+        return not value
+    if value is None or value == "":
+        return False
+    if value in (text, folder):
+        return True
+    try:
+        spelled, true = (parse_values(pa.chunked_array([[t]], pa.string()), field)[0] for t in (text, value))
+    except CorruptLogError:
+        return False
+    return bool(spelled.equals(true))

@@ -1,0 +1,120 @@
+"""Checks of row tracking and identity columns: ids are there, are unique, and the marks are ahead of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+import pyarrow.compute as pc
+
+from trilake.delta.commit.row_tracking import ENABLED, high_water_mark, supported
+from trilake.delta.protocol.property_values import is_on
+from trilake.delta.rules.identity import identity_columns
+from trilake.delta.scan.statistics import StatisticsReader, record_counts
+from trilake.delta.verify.context import DeltaContext
+from trilake.errors import TrilakeError
+from trilake.findings import Finding
+
+_MARK_HELP = "set it anew before rows are written: new ids would be given to rows a second time"
+
+
+def present(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Where row tracking is on, every file has row ids and the version that wrote its rows."""
+    snapshot, adds = table.snapshot, table.adds
+    if not (supported(snapshot.protocol) and is_on(snapshot.metadata.configuration, ENABLED)):
+        return 0
+    lacking = pc.or_(pc.is_null(adds["baseRowId"]), pc.is_null(adds["defaultRowCommitVersion"]))
+    for path in adds["file"].filter(lacking).to_pylist():
+        yield _finding(table, "row-ids-missing", "the file has no row ids", "write its rows again (OPTIMIZE)", path)
+    ahead = adds.filter(pc.greater(pc.fill_null(adds["defaultRowCommitVersion"], 0), table.version))
+    for path in ahead["file"].to_pylist():
+        yield _finding(
+            table,
+            "row-ids-missing",
+            "the file's rows are of a version to come",
+            "write its rows again (OPTIMIZE)",
+            path,
+        )
+    return table.file_count
+
+
+def unique(table: DeltaContext) -> Generator[Finding, None, int]:
+    """No two files share a row id."""
+    adds = table.adds
+    known = adds.filter(pc.is_valid(adds["baseRowId"]))
+    if not known.num_rows:
+        return 0
+    order = pc.sort_indices(known, [("baseRowId", "ascending")])
+    known = known.take(order)
+    first = known["baseRowId"].to_numpy()
+    last = first + pc.fill_null(record_counts(known), 0).to_numpy()
+    # The furthest end of all files before each: a long range may reach over several short ones.
+    reached = np.maximum.accumulate(last)[:-1]
+    at = np.flatnonzero(first[1:] < reached) + 1
+    for number in at.tolist():
+        yield _finding(
+            table,
+            "row-ids-overlap",
+            f"the file's row ids from {int(first[number])} on belong to another file already",
+            "write its rows again (OPTIMIZE)",
+            known["file"][number].as_py(),
+        )
+    return int(known.num_rows)
+
+
+def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
+    """The high-water mark of row ids is not behind the ids of any file."""
+    adds, snapshot = table.adds, table.snapshot
+    known = adds.filter(pc.is_valid(adds["baseRowId"]))
+    if not known.num_rows:
+        return 0
+    last = pc.add(known["baseRowId"], pc.subtract(pc.fill_null(record_counts(known), 0), 1))
+    top = int(pc.max(last).as_py())
+    try:
+        mark = high_water_mark(snapshot.state)
+    except TrilakeError as e:
+        yield _finding(table, "row-id-mark-behind", e.message, e.help, None)
+        return 1
+    if mark < top:
+        yield _finding(
+            table,
+            "row-id-mark-behind",
+            f"the high-water mark of row ids is {mark}, a row has the id {top}",
+            _MARK_HELP,
+            None,
+        )
+    return 1
+
+
+def identity_marks(table: DeltaContext) -> Generator[Finding, None, int]:
+    """The high-water mark of each identity column is not behind the column's values, by the files' statistics."""
+    snapshot = table.snapshot
+    columns = identity_columns(snapshot.schema)
+    reader = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns)
+    for column in columns:
+        stats = reader.column((column.name,))
+        bound = None if stats is None else stats.max if column.step > 0 else stats.min
+        reached = None if bound is None else (pc.max if column.step > 0 else pc.min)(bound).as_py()
+        yield from _behind(table, column.name, column.mark, reached, column.step, column.explicit)
+    return len(columns)
+
+
+def _behind(
+    table: DeltaContext, name: str, mark: int | None, reached: int | None, step: int, explicit: bool
+) -> Generator[Finding, None, None]:
+    if reached is None or (mark is not None and (mark >= reached if step > 0 else mark <= reached)):
+        return
+    if mark is None and explicit:
+        return  # nothing was ever made up: all values were given
+    yield Finding(
+        "delta.identity-mark-behind",
+        f"the high-water mark of identity column {name!r} is {mark}, a row has {reached}",
+        "ALTER TABLE ... ALTER COLUMN ... SYNC IDENTITY, before rows are written: values would be given a second time",
+        severity="warning" if explicit else "error",
+        version=table.version,
+        column=name,
+    )
+
+
+def _finding(table: DeltaContext, code: str, message: str, help: str | None, file: str | None) -> Finding:
+    return Finding(f"delta.{code}", message, help, file=file, version=table.version)

@@ -1,0 +1,248 @@
+"""What the rows of the files say, gathered in one pass: bounds, nulls, broken rules, what cannot be read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import PrimitiveType, StructType
+from trilake.delta.rules.constraints import Check, table_checks, verify_checks, verify_not_null
+from trilake.delta.scan.generated import GeneratedColumn, generated_columns
+from trilake.delta.scan.read import read_positions
+from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, plan_scan
+from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.footers import outsides
+from trilake.errors import ExpressionError, MissingFileError, TrilakeError
+from trilake.expr import evaluate_all
+from trilake.findings import Finding, NotCheckedError, unreadable
+from trilake.storage.base import Store
+
+Path = tuple[str, ...]
+#: Files whose rows are read at once.
+_THREADS = 4
+_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What every row must satisfy, as far as this process can evaluate it; ``left`` names what only Spark can."""
+
+    schema: StructType
+    checks: tuple[Check, ...]
+    generated: tuple[GeneratedColumn, ...]
+    left: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: DeltaContext) -> Rules:
+        """The rules of a table.  Raises ``TrilakeError`` for one that cannot be understood."""
+        metadata = table.snapshot.metadata
+        checks = table_checks(metadata.configuration, metadata.schema, _NOW)
+        generated = generated_columns(metadata.schema, _NOW)
+        left = [f"{c.kind} {c.name}" for c in checks if c.condition is None]
+        left += [f"generated column {g.name}" for g in generated if g.expression is None]
+        return cls(
+            metadata.schema,
+            tuple(c for c in checks if c.condition is not None),
+            tuple(g for g in generated if g.expression is not None),
+            tuple(left),
+        )
+
+
+@dataclass
+class FileFacts:
+    """What the rows of one file say."""
+
+    bounds: dict[Path, tuple[pa.Scalar, pa.Scalar]] = field(default_factory=dict)
+    nulls: dict[Path, int] = field(default_factory=dict)
+    rows: int = 0
+    broken: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """What the rows of the files say that were read; ``files`` are their numbers in the version, in their order.
+
+    ``bounds`` (least and greatest) and ``nulls`` have one value a file, by column.
+    """
+
+    files: Sequence[int]
+    bounds: Mapping[Path, tuple[pa.Array, pa.Array]]
+    nulls: Mapping[Path, pa.Array]
+    broken: Sequence[tuple[int, str]]
+    errors: Sequence[tuple[int, Exception]]
+    rules_error: TrilakeError | None
+    left: tuple[str, ...]
+
+
+def row_facts(table: DeltaContext) -> RowFacts:
+    """The facts of the files that are to be read, gathered once."""
+    if table.facts is None:
+        table.facts = _gather(table)
+    facts: RowFacts = table.facts
+    return facts
+
+
+def _gather(table: DeltaContext) -> RowFacts:
+    snapshot = table.snapshot
+    scan: Scan = plan_scan(snapshot)
+    tasks = scan.tasks()
+    chosen = list(range(len(tasks)))
+    if table.sample is not None and table.sample < len(tasks):
+        chosen = sorted(set(np.linspace(0, len(tasks) - 1, table.sample).round().astype(int).tolist()))
+    rules, rules_error = None, None
+    try:
+        rules = Rules.of(table)
+    except TrilakeError as e:
+        rules_error = e
+    partition = snapshot.metadata.partition_columns
+    columns = {
+        path: type_
+        for f in snapshot.schema.fields
+        if f.name not in partition
+        for path, type_ in _leaves(f.type, (f.name,))
+    }
+
+    def read(number: int) -> FileFacts:
+        return _file(table.store, tasks[number], scan.plan, columns, rules)
+
+    with ThreadPoolExecutor(_THREADS, "trilake-verify") as pool:
+        facts = list(pool.map(read, chosen))
+    bounds = {}
+    for path, type_ in columns.items():
+        if all(path not in f.bounds for f in facts):
+            continue
+        pairs = [f.bounds.get(path, (None, None)) for f in facts]
+        sides = [pa.array([p[side] for p in pairs], type_.arrow) for side in (0, 1)]
+        bounds[path] = (sides[0], sides[1])
+    nulls = {p: pa.array([f.nulls.get(p) if f.error is None else None for f in facts], pa.int64()) for p in columns}
+    return RowFacts(
+        chosen,
+        bounds,
+        nulls,
+        [(n, b) for n, f in zip(chosen, facts, strict=True) for b in f.broken],
+        [(n, f.error) for n, f in zip(chosen, facts, strict=True) if f.error is not None],
+        rules_error,
+        () if rules is None else rules.left,
+    )
+
+
+def _leaves(type_: object, path: Path) -> list[tuple[Path, PrimitiveType]]:
+    if isinstance(type_, StructType):
+        return [leaf for f in type_.fields for leaf in _leaves(f.type, (*path, f.name))]
+    return [(path, type_)] if isinstance(type_, PrimitiveType) else []
+
+
+def _file(
+    store: Store, task: FileTask, plan: ReadPlan, columns: Mapping[Path, PrimitiveType], rules: Rules | None
+) -> FileFacts:
+    facts = FileFacts(nulls=dict.fromkeys(columns, 0))
+    seen: set[str] = set()
+    try:
+        for _, batch in read_positions(store, task, plan):
+            facts.rows += batch.num_rows
+            for path in columns:
+                _note(facts, path, batch)
+            if rules is not None:
+                for key, message in _broken(rules, batch):
+                    if key not in seen:
+                        seen.add(key)
+                        facts.broken.append(message)
+    except (TrilakeError, OSError, pa.ArrowException, ValueError) as e:
+        facts.error = e
+    return facts
+
+
+def _note(facts: FileFacts, path: Path, batch: pa.RecordBatch) -> None:
+    values = batch.column(batch.schema.get_field_index(path[0]))
+    for name in path[1:]:
+        values = pc.struct_field(values, name)
+    facts.nulls[path] += values.null_count
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    if values.null_count == len(values):
+        return
+    try:
+        found = pc.min_max(values)
+    except pa.ArrowNotImplementedError:
+        return
+    low, high = found["min"], found["max"]
+    before = facts.bounds.get(path)
+    if before is not None:
+        low = min(low, before[0], key=_key)
+        high = max(high, before[1], key=_key)
+    facts.bounds[path] = (low, high)
+
+
+def _key(scalar: pa.Scalar) -> Any:
+    """What orders two values of one column as Arrow does, also those that Python cannot hold."""
+    if pa.types.is_temporal(scalar.type):
+        return scalar.value
+    value = scalar.as_py()
+    return value.encode() if isinstance(value, str) else value
+
+
+def _broken(rules: Rules, batch: pa.RecordBatch) -> Generator[tuple[str, str], None, None]:
+    """The rules that a batch breaks: a key for each, and what its first row that breaks it is."""
+    try:
+        verify_not_null(batch, rules.schema)
+    except TrilakeError as e:
+        yield "not null", e.message
+    for check in rules.checks:
+        try:
+            verify_checks([check], batch)
+        except TrilakeError as e:
+            yield f"{check.kind} {check.name}", e.message
+    for column in rules.generated:
+        assert column.expression is not None
+        try:
+            computed = evaluate_all([column.expression], batch)[0].combine_chunks()
+            column.verify(batch.column(batch.schema.get_field_index(column.name)), computed, batch)
+        except TrilakeError as e:
+            yield f"generated {column.name}", e.message
+
+
+def readable(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every row can be read: pages, their checksums, types and deleted rows."""
+    facts = row_facts(table)
+    for number, error in facts.errors:
+        if isinstance(error, MissingFileError) and outsides(table)[number].size is None:
+            continue  # a finding of its own
+        found = unreadable("delta.rows-unreadable", error)
+        yield Finding(
+            found.code,
+            found.message,
+            found.help or "restore the file from a copy",
+            file=table.adds["file"][number].as_py(),
+            version=table.version,
+            column=found.column,
+            details=found.details,
+        )
+    return len(facts.files)
+
+
+def rules_hold(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every row satisfies NOT NULL, CHECK constraints, invariants and generated columns."""
+    facts = row_facts(table)
+    for number, message in facts.broken:
+        yield Finding(
+            "delta.constraint-violated",
+            message,
+            "change or delete the rows that break the rule, or drop the rule",
+            file=table.adds["file"][number].as_py(),
+            version=table.version,
+        )
+    if facts.rules_error is not None:
+        if isinstance(facts.rules_error, ExpressionError):
+            raise NotCheckedError(facts.rules_error.message)
+        yield unreadable("delta.constraint-violated", facts.rules_error)
+    if facts.left:
+        raise NotCheckedError(f"only Spark can evaluate {', '.join(facts.left)}")
+    return len(facts.files)

@@ -1,0 +1,117 @@
+"""Two states of a table compared: what a checkpoint or a compaction file says, and what the commits give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.replay import State, decoded_paths, vector_ids
+from trilake.delta.scan.statistics import record_counts
+from trilake.expr.terms import engine
+
+#: Fields of a file action that no copy of it changes.
+_FIELDS = ("size", "modificationTime", "baseRowId", "defaultRowCommitVersion")
+_SHOWN = 3
+
+
+def action_keys(files: pa.Table) -> pa.ChunkedArray:
+    """What tells the logical files of any two tables apart: the decoded path and the id of the deletion vector."""
+    return pc.binary_join_element_wise(
+        decoded_paths(files["path"]), pc.fill_null(vector_ids(files["deletionVector"]), ""), "\x00"
+    )
+
+
+def differences(stated: State, true: State, *, whole: bool) -> list[str]:
+    """What ``stated`` says otherwise than ``true``; empty where they agree.
+
+    ``whole``: it stands for the whole history, as a checkpoint does, which may leave out tombstones and transactions
+    that have expired; otherwise for a run of commits, of which nothing may be left out.
+    """
+    out = _files(stated.adds, true.adds, "files")
+    if whole:
+        lost = _others(stated.removes, true.removes)
+        out += [f"{len(lost)} tombstones that no commit made, such as {_some(lost)}"] if len(lost) else []
+    else:
+        out += _keys(stated.removes, true.removes, "tombstones")
+    if _protocol(stated) != _protocol(true):
+        out.append("another protocol")
+    if (stated.metadata and stated.metadata.to_json()) != (true.metadata and true.metadata.to_json()):
+        out.append("other metadata")
+    out += _named(stated.txns, true.txns, "version", "transactions", whole)
+    out += _named(stated.domains, true.domains, "configuration", "metadata domains", False)
+    return out
+
+
+def _protocol(state: State) -> Any:
+    p = state.protocol
+    if p is None:
+        return None
+    return p.min_reader_version, p.min_writer_version, set(p.reader_features or ()), set(p.writer_features or ())
+
+
+def _named(
+    stated: Mapping[str, Mapping[str, Any]], true: Mapping[str, Mapping[str, Any]], field: str, what: str, expire: bool
+) -> list[str]:
+    ours, theirs = ({k: v.get(field) for k, v in m.items()} for m in (stated, true))
+    if expire:
+        theirs = {k: v for k, v in theirs.items() if k in ours}
+    wrong = sorted(
+        k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k) or (k in ours) != (k in theirs)
+    )
+    return [f"other {what}: {', '.join(wrong[:_SHOWN])}"] if wrong else []
+
+
+def _others(a: pa.Table, b: pa.Table) -> pa.ChunkedArray:
+    """The keys of ``a`` that ``b`` does not have."""
+    keys = action_keys(a)
+    return keys.filter(pc.invert(pc.is_in(keys, pc.unique(action_keys(b)))))
+
+
+def _some(keys: pa.ChunkedArray) -> str:
+    return ", ".join(k.partition("\x00")[0] for k in keys.slice(0, _SHOWN).to_pylist())
+
+
+def _keys(stated: pa.Table, true: pa.Table, what: str) -> list[str]:
+    out = []
+    for keys, how in ((_others(true, stated), "lacks"), (_others(stated, true), "has too many")):
+        if len(keys):
+            out.append(f"it {how}: {len(keys):,} {what}, such as {_some(keys)}")
+    return out
+
+
+def _files(stated: pa.Table, true: pa.Table, what: str) -> list[str]:
+    out = _keys(stated, true, what)
+    if stated.num_rows != len(pc.unique(action_keys(stated))):
+        out.append(f"it has {what} twice")
+    # The same files side by side.
+    at = pc.index_in(action_keys(stated), pc.unique(action_keys(true)))
+    both = pc.is_valid(at)
+    ours, theirs = stated.filter(both), true.take(at.filter(both)) if true.num_rows else true.slice(0, 0)
+    for name in _FIELDS:
+        out += _unequal(ours[name], theirs[name], name)
+    for name in ("sizeInBytes", "cardinality"):
+        vectors = [pc.struct_field(t["deletionVector"], name) for t in (ours, theirs)]
+        out += _unequal(vectors[0], vectors[1], f"deletionVector.{name}")
+    out += _unequal(_values(ours), _values(theirs), "partitionValues")
+    counts = record_counts(ours), record_counts(theirs)
+    known = pc.and_(pc.is_valid(counts[0]), pc.is_valid(counts[1]))
+    return out + _unequal(counts[0].filter(known), counts[1].filter(known), "numRecords")
+
+
+def _unequal(a: pa.ChunkedArray, b: pa.ChunkedArray, name: str) -> list[str]:
+    same = pc.fill_null(pc.equal(a, b), False)
+    same = pc.or_(same, pc.and_(pc.is_null(a), pc.is_null(b)))
+    wrong = len(same) - int(pc.sum(same).as_py() or 0)
+    return [f"another {name} of {wrong:,} files"] if wrong else []
+
+
+def _values(files: pa.Table) -> pa.ChunkedArray:
+    """Partition values as one text each: the pairs in the order of their names, an empty value as null."""
+    return engine.query(
+        "select list_sort([e.key || '=' || coalesce(e.value, '') for e in map_entries(v)])::varchar as v"
+        " from t order by i",
+        t=pa.table({"v": files["partitionValues"], "i": pa.array(range(files.num_rows), pa.int64())}),
+    )["v"]

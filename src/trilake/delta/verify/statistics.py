@@ -1,0 +1,142 @@
+"""Checks of statistics: their text can be read, and what they say of rows is true."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.schema import PrimitiveType, StructType
+from trilake.delta.scan.statistics import StatisticsReader, record_counts
+from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.footers import RECOMPUTE
+from trilake.delta.verify.rows import row_facts
+from trilake.expr import ColumnStats
+from trilake.expr.terms import engine
+from trilake.findings import Finding
+
+Mask = npt.NDArray[np.bool_]
+_HELP = "let the statistics be computed again (trilake.repair): a filter may skip the file though it has matching rows"
+
+
+def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Statistics are JSON with a number of rows; a file with a deletion vector has that number."""
+    adds = table.adds
+    stats = adds["stats"]
+    text = pc.and_(pc.is_valid(stats), pc.not_equal(pc.fill_null(stats, ""), ""))
+    valid = engine.query(
+        "select coalesce(json_valid(s) and json_type(case when json_valid(s) then s end) = 'OBJECT', false) as ok"
+        " from t order by i",
+        t=pa.table({"s": stats, "i": pa.array(range(len(stats)), pa.int64())}),
+    )["ok"]
+    for path in adds["file"].filter(pc.and_(text, pc.invert(valid))).to_pylist():
+        yield _finding(table, "statistics-malformed", "the statistics are no JSON object", path, None)
+    counts = record_counts(adds)
+    vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
+    unknown = pc.and_(pc.is_null(counts), vectors)
+    for path in adds["file"].filter(unknown).to_pylist():
+        yield _finding(
+            table,
+            "statistics-malformed",
+            "the file has a deletion vector, and statistics without numRecords",
+            path,
+            None,
+        )
+    cardinality = pc.struct_field(adds["deletionVector"], "cardinality")
+    more = pc.fill_null(pc.greater(cardinality, counts), False)
+    for path in adds["file"].filter(more).to_pylist():
+        yield _finding(table, "statistics-malformed", "more rows are deleted than the statistics state", path, None)
+    return int(pc.sum(text).as_py() or 0)
+
+
+def leaves(schema: StructType, partition: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PrimitiveType]]:
+    """The display paths of the columns that statistics may be of, and their types."""
+    for f in schema.fields:
+        if f.name not in partition:
+            yield from _leaves(f.type, (f.name,))
+
+
+def _leaves(type_: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PrimitiveType]]:
+    if isinstance(type_, StructType):
+        for f in type_.fields:
+            yield from _leaves(f.type, (*path, f.name))
+    elif isinstance(type_, PrimitiveType):
+        yield path, type_
+
+
+def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
+    """No row lies outside of the bounds that its file's statistics state."""
+    facts = row_facts(table)
+    adds = table.adds.take(pa.array(facts.files, pa.int64()))
+    for path, stats in _columns(table, adds):
+        seen = facts.bounds.get(path)
+        if seen is None:
+            continue
+        for bound, value, less in ((stats.min, seen[0], True), (stats.max, seen[1], False)):
+            if bound is None:
+                continue
+            outside = _beyond(value, bound, less)
+            for number in np.flatnonzero(outside).tolist():
+                side = "least" if less else "greatest"
+                true, stated = value[number].as_py(), bound[number].as_py()
+                yield _finding(
+                    table,
+                    "statistics-bounds",
+                    f"the {side} value is {true!r:.100}, the statistics state {stated!r:.100}",
+                    adds["file"][number].as_py(),
+                    ".".join(path),
+                )
+    return len(facts.files)
+
+
+def _beyond(value: pa.Array, bound: pa.Array | pa.ChunkedArray, less: bool) -> Mask:
+    stated = bound.combine_chunks() if isinstance(bound, pa.ChunkedArray) else bound
+    if isinstance(stated, pa.ChunkedArray):
+        stated = stated.chunk(0) if stated.num_chunks else pa.array([], bound.type)
+    if value.type != stated.type:
+        value = value.cast(stated.type)
+    found = (pc.less if less else pc.greater)(value, stated)
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
+    """The statistics state how many values are null."""
+    facts = row_facts(table)
+    adds = table.adds.take(pa.array(facts.files, pa.int64()))
+    # Of files with deleted rows the number may count those as well.
+    exact = pc.is_null(pc.struct_field(adds["deletionVector"], "storageType"))
+    for path, stats in _columns(table, adds):
+        seen = facts.nulls.get(path)
+        if seen is None or stats.null_count is None:
+            continue
+        stated = stats.null_count
+        wrong = pc.and_(pc.fill_null(pc.not_equal(stated, seen), False), exact)
+        for number in np.flatnonzero(np.asarray(wrong)).tolist():
+            yield _finding(
+                table,
+                "statistics-nulls",
+                f"{seen[number].as_py():,} values are null, the statistics state {stated[number].as_py():,}",
+                adds["file"][number].as_py(),
+                ".".join(path),
+            )
+    return len(facts.files)
+
+
+def _columns(table: DeltaContext, adds: pa.Table) -> Iterator[tuple[tuple[str, ...], ColumnStats]]:
+    snapshot = table.snapshot
+    partition = snapshot.metadata.partition_columns
+    reader = StatisticsReader(adds, snapshot.schema, partition)
+    if not adds.num_rows:
+        return
+    for path, _ in leaves(snapshot.schema, partition):
+        stats = reader.column(path)
+        if stats is not None:
+            yield path, stats
+
+
+def _finding(table: DeltaContext, code: str, message: str, file: str, column: str | None) -> Finding:
+    return Finding(f"delta.{code}", message, _HELP, file=file, version=table.version, column=column, repair=RECOMPUTE)

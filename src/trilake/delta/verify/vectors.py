@@ -1,0 +1,103 @@
+"""Checks of deletion vectors: each can be read, deletes as many rows as is stated, and only rows that the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+
+import pyarrow.compute as pc
+
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
+from trilake.delta.scan.statistics import record_counts
+from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.footers import THREADS, outsides
+from trilake.errors import TrilakeError
+from trilake.findings import Finding, unreadable
+from trilake.storage.base import Store
+
+_HELP = "restore the vector's file, or a version of the table without it: reading on would lose or revive rows"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One vector: how many rows it deletes and the last of them, or what is wrong."""
+
+    file: str
+    stated: int
+    rows: int | None
+    count: int = 0
+    last: int = -1
+    error: Exception | None = None
+
+
+def loaded(table: DeltaContext) -> list[Loaded]:
+    """The vectors of the version, read once."""
+    if table.vectors is None:
+        adds = table.adds
+        has = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
+        files = adds.filter(has)
+        counts: list[int | None] = record_counts(files).to_pylist()
+        if table.depth != "log":
+            true = [o.rows for o, kept in zip(outsides(table), has.to_pylist(), strict=True) if kept]
+            counts = [t if t is not None else c for t, c in zip(true, counts, strict=True)]
+        vectors = [DeletionVectorDescriptor.from_json(v) for v in files["deletionVector"].to_pylist()]
+        with ThreadPoolExecutor(min(THREADS, max(1, len(vectors))), "trilake-verify") as pool:
+            table.vectors = list(pool.map(_load, repeat(table.store), files["file"].to_pylist(), vectors, counts))
+    found: list[Loaded] = table.vectors
+    return found
+
+
+def _load(store: Store, file: str, vector: DeletionVectorDescriptor | None, rows: int | None) -> Loaded:
+    assert vector is not None
+    try:
+        bitmap = vector.stored(store)
+        return Loaded(file, vector.cardinality, rows, len(bitmap), int(bitmap.max()) if len(bitmap) else -1)
+    except (TrilakeError, OSError) as e:
+        return Loaded(file, vector.cardinality, rows, error=e)
+
+
+def readable(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every deletion vector can be read: its file, magic number, size and CRC are right."""
+    for vector in loaded(table):
+        if vector.error is not None:
+            found = unreadable("delta.deletion-vector-unreadable", vector.error)
+            where = {} if found.file is None else {"vector": found.file}
+            yield Finding(
+                found.code,
+                found.message,
+                _HELP,
+                file=vector.file,
+                version=table.version,
+                details={**found.details, **where},
+            )
+    return len(loaded(table))
+
+
+def counted(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every deletion vector deletes as many rows as its cardinality says."""
+    for vector in loaded(table):
+        if vector.error is None and vector.count != vector.stated:
+            yield Finding(
+                "delta.deletion-vector-cardinality",
+                f"the deletion vector deletes {vector.count:,} rows, the log says {vector.stated:,}",
+                _HELP,
+                file=vector.file,
+                version=table.version,
+            )
+    return len(loaded(table))
+
+
+def inside(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every deletion vector deletes rows that its file has."""
+    for vector in loaded(table):
+        if vector.rows is not None and vector.last >= vector.rows:
+            yield Finding(
+                "delta.deletion-vector-position",
+                f"the deletion vector deletes row {vector.last:,} of a file with {vector.rows:,} rows",
+                _HELP,
+                file=vector.file,
+                version=table.version,
+            )
+    return len(loaded(table))
