@@ -77,4 +77,12 @@ def _verify(store: Store, format: str, version: int | None, depth: str, sample: 
         from trilake.delta.verify.run import verify_delta
 
         return verify_delta(store, standard_engine(), version, deep, sample)
-    return Findings(store.uri, format, version, deep)
+    if format == "lance":
+        from trilake.lance.verify.run import verify_lance
+
+        return verify_lance(store, version, deep, sample)
+    if version is not None:
+        raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)
+    from trilake.trevni.verify.run import verify_trevni
+
+    return verify_trevni(store.uri, store.options, deep, sample)

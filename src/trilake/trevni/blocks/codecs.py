@@ -127,6 +127,10 @@ def checksum_bytes(data: Payload) -> bytes:
     return zlib.crc32(data).to_bytes(4, "big")
 
 
+class BlockChecksumError(CorruptFileError):
+    """The payload of a block is not that of the checksum behind it."""
+
+
 class Place(NamedTuple):
     """Which block an error is about."""
 
@@ -185,4 +189,4 @@ def verify(checksum: str, codec: str, data: Payload, stored: bytes, place: Place
     # By the specification, which calls the checksum crc-32, it is a fixed32, which is little-endian.
     if checksum == "crc-32" and found == int.from_bytes(stored, "little"):
         return
-    raise place.fail(f"the checksum is {stored.hex()}, that of the data is {found:08x}")
+    raise BlockChecksumError(f"the checksum is {stored.hex()}, that of the data is {found:08x}", **place._asdict())

@@ -199,6 +199,10 @@ class NeedMoreBytes(Exception):
     """The bytes at hand end inside a header that the file may still hold; never leaves this package."""
 
 
+class ParentError(CorruptFileError):
+    """A column names a parent that it cannot have."""
+
+
 class Cursor:
     """A position in bytes, reading primitive values; errors say where in the file they are."""
 
@@ -214,10 +218,12 @@ class Cursor:
         """What errors are about from here on."""
         self._context.update(context)
 
-    def fail(self, message: str, at: int | None = None) -> CorruptFileError:
+    def fail(
+        self, message: str, at: int | None = None, kind: type[CorruptFileError] = CorruptFileError
+    ) -> CorruptFileError:
         """The error for a fault at byte ``at`` (default: here)."""
         offset = self._base + (self.position if at is None else at)
-        return CorruptFileError(message, **self._context, offset=offset)
+        return kind(message, **self._context, offset=offset)
 
     @property
     def remaining(self) -> int:
@@ -389,11 +395,15 @@ def _parse_column(
         parent_name = _text_property(c, metadata, PARENT, "")
         parent = by_name.get(parent_name)
         if parent is None:
-            raise c.fail(f"column {label!r} has the parent {parent_name!r}, and no earlier column has that name", at)
+            raise c.fail(
+                f"column {label!r} has the parent {parent_name!r}, and no earlier column has that name", at, ParentError
+            )
         if not earlier[parent].array:
-            raise c.fail(f"column {label!r} has the parent {parent_name!r}, which is not an array column", at)
+            raise c.fail(
+                f"column {label!r} has the parent {parent_name!r}, which is not an array column", at, ParentError
+            )
         if values:
-            raise c.fail(f"column {label!r} has both {VALUES} and {PARENT}", at)
+            raise c.fail(f"column {label!r} has both {VALUES} and {PARENT}", at, ParentError)
     if values and array:
         raise c.fail(f"column {label!r} has both {VALUES} and {ARRAY}", at)
     return ColumnDescriptor(

@@ -1,0 +1,152 @@
+"""Checks of indices: their files are there and sound, their fields exist, and they say of rows what the rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.checksum import checksum
+from trilake.errors import MissingFileError, TrilakeError, UnsupportedProtocolError
+from trilake.findings import Finding, unreadable
+from trilake.lance.file.types import is_variable
+from trilake.lance.index.btree import ScalarIndex
+from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.verify.context import LanceContext
+from trilake.lance.versions.manifest import IndexMetadata
+
+#: The step of repair that takes an index out of the dataset.
+DROP = "lance.drop-index"
+_HELP = "make the index anew, or take it out of the dataset (trilake.repair): rows do not depend on it"
+
+
+def _finding(table: LanceContext, code: str, message: str, entry: IndexMetadata) -> Finding:
+    return Finding(
+        f"lance.index-{code}",
+        f"index {entry.name!r}: {message}",
+        _HELP,
+        file=f"_indices/{entry.uuid}",
+        version=table.version,
+        repair=DROP,
+        details={"index": entry.name},
+    )
+
+
+def entries(table: LanceContext) -> Generator[Finding, None, int]:
+    """Every index is of fields that the schema has, and of fragments that there have been."""
+    manifest = table.manifest
+    known = set(manifest.schema.field_ids)
+    for entry in manifest.indices:
+        lost = [n for n in entry.fields if n not in known]
+        if lost or not entry.fields:
+            yield _finding(
+                table, "entry-wrong", f"it is of the fields {list(entry.fields)}, which there are not", entry
+            )
+        if entry.fragment_bitmap and max(entry.fragment_bitmap) > manifest.max_fragment_id:
+            yield _finding(
+                table, "entry-wrong", f"it covers fragment {max(entry.fragment_bitmap)}, which was never", entry
+            )
+    return len(manifest.indices)
+
+
+def present(table: LanceContext) -> Generator[Finding, None, int]:
+    """The files of every index are there."""
+    for entry in table.manifest.indices:
+        if next(iter(table.store.list(f"_indices/{entry.uuid}")), None) is None:
+            yield _finding(table, "missing", "its files are not there", entry)
+    return len(table.manifest.indices)
+
+
+def _opened(table: LanceContext, entry: IndexMetadata) -> ScalarIndex | VectorIndex | None:
+    """The index, of whichever kind is known; ``None`` for a kind that is not.  Raises ``CorruptFileError``."""
+    folder = f"_indices/{entry.uuid}"
+    for kind in (ScalarIndex, VectorIndex):
+        try:
+            return kind.open(table.store, folder)
+        except (MissingFileError, UnsupportedProtocolError):
+            continue
+    return None
+
+
+def sound(table: LanceContext) -> Generator[Finding, None, int]:
+    """Every index can be read whole, and is what its own checksums say."""
+    for entry in table.manifest.indices:
+        try:
+            index = _opened(table, entry)
+            if isinstance(index, ScalarIndex):
+                index.read()
+            elif index is not None:
+                for number in range(len(index.statistics()["partitions"])):
+                    index.partition(number)
+        except (TrilakeError, OSError, ValueError) as e:
+            yield _finding(table, "unreadable", unreadable("", e).message, entry)
+    return len(table.manifest.indices)
+
+
+def true(table: LanceContext) -> Generator[Finding, None, int]:
+    """Every index has the rows of its fragments: a BTREE with their values, one of vectors each of them once."""
+    for entry in table.manifest.indices:
+        if entry.fragment_bitmap is None or not set(entry.fields) <= set(table.manifest.schema.field_ids):
+            continue
+        try:
+            index = _opened(table, entry)
+            wrong = None
+            if isinstance(index, ScalarIndex):
+                wrong = _btree_differs(table, entry, index.read())
+            elif index is not None:
+                count = len(index.statistics()["partitions"])
+                ids = np.concatenate([np.empty(0, np.uint64), *(index.partition(i)[1] for i in range(count))])
+                wrong = _ids_differ(table, entry, ids)
+        except (TrilakeError, OSError, ValueError):
+            continue  # a finding of its own
+        if wrong is not None:
+            yield _finding(table, "differs", wrong, entry)
+    return len(table.manifest.indices)
+
+
+def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str]) -> pa.Table:
+    """The rows of the fragments that an index covers, with their ids."""
+    snapshot = table.snapshot
+    covered = entry.fragment_bitmap or ()
+    readers = [r for r in snapshot.readers if r.fragment.id in covered]
+    plan = snapshot.plan(columns, with_row_id=True)
+    batches = list(snapshot.scan(plan, readers))
+    return pa.Table.from_batches(batches) if batches else plan.schema.empty_table()
+
+
+def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.uint64]) -> str | None:
+    """Which rows an index of vectors has that there never were; rows without a vector are in none."""
+    try:
+        table.snapshot.check_indexed(ids)
+    except TrilakeError as e:
+        return e.message
+    twice = len(ids) - len(np.unique(ids))
+    return f"{twice:,} rows are in it twice" if twice else None
+
+
+def _btree_differs(table: LanceContext, entry: IndexMetadata, index: pa.Table) -> str | None:
+    name = next(f.name for f in table.manifest.schema.walk() if f.id == entry.fields[0])
+    if name not in table.snapshot.schema.names:
+        return None  # inside of a struct, where rows are not looked up
+    ids = index["row_ids"].to_numpy()
+    wrong = _ids_differ(table, entry, ids)
+    if wrong is not None:
+        return wrong
+    rows = _rows(table, entry, [name])
+    live = table.snapshot.live_rows(ids)
+    covered = np.isin(ids >> np.uint64(32), np.fromiter(entry.fragment_bitmap or (), np.uint64))
+    kept = index.filter(pa.array(live & covered))
+    if len(kept) != len(rows):
+        return f"it has {len(kept):,} of the rows of its fragments, which are {len(rows):,}"
+    values = rows[name]
+    if values.null_count and not is_variable(values.type):
+        # Nulls of such types are zeros in the file: only rows with a value are compared.
+        known = rows.filter(values.is_valid())
+        kept = kept.filter(pa.array(np.isin(kept["row_ids"].to_numpy(), known[ROW_ID].to_numpy())))
+        rows = known
+    mine = checksum(pa.table({"v": kept["values"], "i": kept["row_ids"]}))
+    theirs = checksum(pa.table({"v": rows[name], "i": rows[ROW_ID]}))
+    return None if mine == theirs else "its values are not those of the rows"

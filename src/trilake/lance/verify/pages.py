@@ -1,0 +1,147 @@
+"""Checks of pages: each can be decoded, and the statistics of its batch are true."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import TrilakeError
+from trilake.expr import ColumnStats
+from trilake.findings import Finding, unreadable
+from trilake.lance.file.data_file import DataFile
+from trilake.lance.file.statistics import trusted
+from trilake.lance.verify.context import LanceContext, OpenFile
+
+
+@dataclass
+class Pages:
+    """What reading the batches of the chosen files found, each finding ready to be given."""
+
+    damaged: list[Finding] = field(default_factory=list)
+    untrue: list[Finding] = field(default_factory=list)
+    batches: int = 0
+
+
+def read(table: LanceContext) -> Pages:
+    """What reading the batches finds, read once."""
+    if table.pages is None:
+        found = Pages()
+        for one in table.chosen:
+            _read_file(table, one, found)
+        table.pages = found
+    out: Pages = table.pages
+    return out
+
+
+def _read_file(table: LanceContext, one: OpenFile, found: Pages) -> None:
+    file = one.file
+    assert file is not None
+    rows = np.diff(file.batch_offsets).tolist()
+    try:
+        stated = dict(trusted(file.statistics(), table.manifest.schema, rows))
+    except (TrilakeError, OSError, ValueError) as e:
+        found.untrue.append(_finding(table, "statistics-differ", unreadable("", e).message, one, None, None))
+        stated = {}
+    for batch in range(file.num_batches):
+        found.batches += 1
+        values = _decoded(table, file, batch, one, found)
+        if values is None:
+            continue
+        for path, stats in stated.items():
+            column = _at(values, path)
+            wrong = None if column is None else _untrue(column, stats, batch)
+            if wrong is not None:
+                found.untrue.append(_finding(table, "statistics-differ", wrong, one, ".".join(path), batch))
+
+
+def _decoded(table: LanceContext, file: DataFile, batch: int, one: OpenFile, found: Pages) -> pa.RecordBatch | None:
+    try:
+        values = file.read_batch(batch)
+        values.validate(full=True)
+    except (TrilakeError, OSError, ValueError) as e:  # an Arrow error is a ValueError
+        failed = unreadable("", e)
+        for name in _damaged_columns(file, batch):
+            message = failed.message if name is None else _message(file, batch, name, failed.message)
+            found.damaged.append(_finding(table, "page-unreadable", message, one, name, batch))
+        return None
+    return values
+
+
+def _damaged_columns(file: DataFile, batch: int) -> Sequence[str | None]:
+    """The columns of a batch that cannot be read by themselves; ``[None]`` where each can."""
+    return [f.name for f in file.schema.fields if _error(file, batch, f.name) is not None] or [None]
+
+
+def _error(file: DataFile, batch: int, name: str) -> Exception | None:
+    try:
+        file.read_batch(batch, file.schema.project([name])).validate(full=True)
+    except (TrilakeError, OSError, ValueError) as e:
+        return e
+    return None
+
+
+def _message(file: DataFile, batch: int, name: str, otherwise: str) -> str:
+    error = _error(file, batch, name)
+    return otherwise if error is None else unreadable("", error).message
+
+
+def _at(values: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
+    at = values.schema.get_field_index(path[0])
+    if at < 0:
+        return None
+    column = values.column(at)
+    for name in path[1:]:
+        if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
+            return None
+        column = pc.struct_field(column, name)
+    return column
+
+
+def _untrue(values: pa.Array, stats: ColumnStats, batch: int) -> str | None:
+    """What the statistics of a batch say that is not true."""
+    if stats.null_count is not None:
+        stated = stats.null_count[batch].as_py()
+        if stated is not None and stated != values.null_count:
+            return f"{values.null_count:,} values are null, the statistics state {stated:,}"
+    if stats.min is None or stats.max is None:
+        return None
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    if values.null_count == len(values):
+        return None
+    true = pc.min_max(values)
+    for side, bound, beyond in (("min", stats.min[batch], pc.less), ("max", stats.max[batch], pc.greater)):
+        if bound.is_valid and beyond(true[side], bound).as_py():
+            return f"the {side} value is {true[side].as_py()!r:.100}, the statistics state {bound.as_py()!r:.100}"
+    return None
+
+
+def _finding(
+    table: LanceContext, code: str, message: str, one: OpenFile, column: str | None, batch: int | None
+) -> Finding:
+    details = {"fragment": one.fragment.id} | ({} if batch is None else {"batch": batch})
+    return Finding(
+        f"lance.{code}",
+        message,
+        "restore the file from a copy, or write its rows again",
+        file=one.entry.key,
+        version=table.version,
+        column=column,
+        details=details,
+    )
+
+
+def readable(table: LanceContext) -> Generator[Finding, None, int]:
+    """Every page can be decoded."""
+    yield from read(table).damaged
+    return read(table).batches
+
+
+def statistics(table: LanceContext) -> Generator[Finding, None, int]:
+    """The statistics of every batch are true."""
+    yield from read(table).untrue
+    return read(table).batches

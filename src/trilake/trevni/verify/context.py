@@ -1,0 +1,88 @@
+"""``TrevniContext``: the files of one table and what opening each of them gave, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from trilake.errors import TrilakeError
+from trilake.findings import Depth
+from trilake.storage.base import Store
+from trilake.trevni.blocks.layout import BlockTable
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.tables.dataset import DataFile, find_files
+
+_THREADS = 8
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One file: open, or why it is not; and the block table of each column, or why there is none."""
+
+    key: str
+    file: TrevniFile | None = None
+    error: Exception | None = None
+    tables: Mapping[int, BlockTable] = field(default_factory=dict)
+    table_errors: Mapping[int, Exception] = field(default_factory=dict)
+
+
+@dataclass
+class TrevniContext:
+    """A folder of Trevni files, or one file, while it is verified.
+
+    Parameters
+    ----------
+    location, options: where it is.
+    depth, sample: how deep, and of how many files the rows are read.
+    """
+
+    location: str
+    options: Mapping[str, str]
+    depth: Depth
+    sample: int | None = None
+    #: What several checks share, gathered by the first of them.
+    blocks: Any = None
+
+    @cached_property
+    def _found(self) -> tuple[Store, list[DataFile]]:
+        return find_files(self.location, self.options)
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files.  Raises ``TableNotFoundError`` where there are none."""
+        return self._found[1]
+
+    @cached_property
+    def opened(self) -> list[Opened]:
+        """Every file, opened."""
+        store = self._found[0]
+        with ThreadPoolExecutor(_THREADS, "trilake-verify") as pool:
+            return list(pool.map(lambda f: _open(store, f.key), self.files))
+
+    @property
+    def chosen(self) -> list[Opened]:
+        """The files whose rows are read."""
+        if self.sample is None or self.sample >= len(self.opened):
+            return self.opened
+        at = np.unique(np.linspace(0, len(self.opened) - 1, self.sample).round().astype(int))
+        return [self.opened[i] for i in at.tolist()]
+
+
+def _open(store: Store, key: str) -> Opened:
+    try:
+        file = TrevniFile((store, key))
+    except (TrilakeError, OSError) as e:
+        return Opened(key, error=e)
+    tables: dict[int, BlockTable] = {}
+    errors: dict[int, Exception] = {}
+    for column in file.header.columns:
+        try:
+            tables[column.number] = file.blocks(column.number)
+        except (TrilakeError, OSError) as e:
+            errors[column.number] = e
+    return Opened(key, file, None, tables, errors)

@@ -1,0 +1,92 @@
+"""Checks of headers, descriptors and schemas: what a file says before any of its blocks is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.errors import TrilakeError
+from trilake.findings import Finding, unreadable
+from trilake.trevni.blocks.layout import ParentError
+from trilake.trevni.verify.context import TrevniContext
+
+HELP = "restore the file from a copy, or write it again"
+
+
+def finding(code: str, error: Exception, key: str) -> Finding:
+    """The finding that an error is: where it is, and what to do."""
+    found = unreadable(code, error)
+    context = error.context if isinstance(error, TrilakeError) else {}
+    details: dict[str, Any] = {k: context[k] for k in ("block", "offset") if k in context}
+    return Finding(code, found.message, HELP, file=key, column=found.column, details={**found.details, **details})
+
+
+def folders(table: TrevniContext) -> Generator[Finding, None, int]:
+    """All files lie in folders of the same partition columns."""
+    names = [tuple(name for name, _ in f.partition) for f in table.files]
+    usual = Counter(names).most_common(1)[0][0]
+    for file, own in zip(table.files, names, strict=True):
+        if own != usual:
+            yield Finding(
+                "trevni.partition-folders-differ",
+                f"the file lies in folders of {', '.join(own) or 'no column'}, others of {', '.join(usual) or 'none'}",
+                "move the file into folders of the same columns: its rows have nulls there",
+                file=file.key,
+            )
+    return len(names)
+
+
+def readable(table: TrevniContext) -> Generator[Finding, None, int]:
+    """Every file has a header that can be read."""
+    for one in table.opened:
+        if one.error is not None and not isinstance(one.error, ParentError):
+            yield finding("trevni.header-unreadable", one.error, one.key)
+    return len(table.opened)
+
+
+def parents(table: TrevniContext) -> Generator[Finding, None, int]:
+    """Every column that has a parent has an earlier array column for it."""
+    for one in table.opened:
+        if isinstance(one.error, ParentError):
+            yield finding("trevni.parent-wrong", one.error, one.key)
+    return len(table.opened)
+
+
+def descriptors(table: TrevniContext) -> Generator[Finding, None, int]:
+    """The block descriptors of every column fit the file: sizes, places, and rows that add up."""
+    looked_at = 0
+    for one in table.opened:
+        looked_at += len(one.tables) + len(one.table_errors)
+        for error in one.table_errors.values():
+            yield finding("trevni.descriptor-wrong", error, one.key)
+    return looked_at
+
+
+def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
+    """Every file's schema is that of its columns, and the files of a table have the same columns."""
+    first: tuple[str, pa.Schema] | None = None
+    for one in table.opened:
+        if one.file is None:
+            continue
+        try:
+            schema = one.file.schema
+        except (TrilakeError, OSError, pa.ArrowException) as e:
+            yield finding("trevni.schema-wrong", e, one.key)
+            continue
+        if first is None:
+            first = one.key, schema
+        elif {f.name: f.type for f in schema} != {f.name: f.type for f in first[1]}:
+            other = sorted(
+                f.name for f in {*schema, *first[1]} if f.name not in schema.names or f.name not in first[1].names
+            ) or sorted(f.name for f in schema if f.type != first[1].field(f.name).type)
+            yield Finding(
+                "trevni.schema-differs",
+                f"the file has other columns than {first[0]}: {', '.join(other)[:300]}",
+                "readers take nulls for columns that a file lacks; write the files again with one schema",
+                severity="warning",
+                file=one.key,
+            )
+    return len(table.opened)

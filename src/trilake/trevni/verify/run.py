@@ -1,0 +1,28 @@
+"""The promises of a table of Trevni files, a row each, and the function that looks at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trilake.findings import Check, Depth, Findings, run_checks
+from trilake.trevni.verify import blocks, headers
+from trilake.trevni.verify.context import TrevniContext
+
+CHECKS: tuple[Check[TrevniContext], ...] = (
+    Check("trevni.partition-folders-differ", "files lie in folders of the same columns", "log", headers.folders),
+    Check("trevni.header-unreadable", "every file has a header that can be read", "files", headers.readable),
+    Check("trevni.parent-wrong", "parents are earlier array columns", "files", headers.parents),
+    Check("trevni.descriptor-wrong", "block descriptors fit the file and its rows", "files", headers.descriptors),
+    Check("trevni.schema-wrong", "schemas are those of the columns, in all files", "files", headers.schemas),
+    Check("trevni.block-checksum", "every block is what its checksum says", "rows", blocks.checksums),
+    Check("trevni.block-unreadable", "every block holds exactly its values", "rows", blocks.payloads),
+    Check("trevni.first-value-wrong", "descriptors state the first values of blocks", "rows", blocks.first_values),
+)
+
+
+def verify_trevni(location: str, options: Mapping[str, str], depth: Depth, sample: int | None) -> Findings:
+    """All checks of Trevni files up to a depth; see :func:`trilake.verify`.  Raises ``TableNotFoundError``."""
+    context = TrevniContext(location, options, depth, sample)
+    _ = context.files
+    findings, runs = run_checks(CHECKS, context, depth)
+    return Findings(location, "trevni", None, depth, findings, runs)
