@@ -204,6 +204,23 @@ def test_stale_handles_delete_and_update_what_is_there_now() -> None:
 MERGE = pa.table({"id": pa.array([5, 6, 900], pa.int64()), "t": ["five", "six", "nine hundred"]})
 
 
+def test_two_merges_of_one_new_key_insert_it_once() -> None:
+    ds = begun()
+    first, second = lance.dataset(ds.uri), lance.dataset(ds.uri)
+    for number, handle in enumerate((first, second)):
+        rows = pa.table({"id": pa.array([1000], pa.int64()), "t": [f"w{number}"]})
+        handle.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+    assert lance.dataset(ds.uri).to_table(filter="id = 1000").to_pylist() == [{"id": 1000, "t": "w1"}]
+
+
+def test_a_delete_by_an_old_handle_takes_rows_that_an_update_moved_meanwhile() -> None:
+    ds = begun()
+    old = lance.dataset(ds.uri)
+    lance.dataset(ds.uri).update({"t": "'gone'"}, "id = 250")
+    old.delete("t = 'gone' or id = 5")
+    assert lance.dataset(ds.uri).count_rows() == 298
+
+
 def test_merge_insert() -> None:
     ds = begun()
     done = ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(MERGE)

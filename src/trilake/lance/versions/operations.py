@@ -163,9 +163,16 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
     'an append cannot follow a restore'
     >>> conflict(Append(()), Append(())) is None
     True
+
+    This is the format's own table but for one cell: who looked for rows cannot follow an update that adds some, as it
+    cannot follow an append.  Else two writers that both insert a key which neither has found would insert it twice.
     """
     if isinstance(mine, Overwrite | Restore):
         return None
+    if isinstance(mine, Delete | Update) and isinstance(theirs, Update) and theirs.new_fragments:
+        # Its new rows are an append: what was looked for here, to be deleted or because it must not be there twice, may
+        # be among them.
+        return f"{_a(_name(mine))} cannot follow an update that adds rows"
     verb, other = _name(mine), _name(theirs)
     row, column = _TABLE.get(type(mine)), _COLUMN.get(type(theirs))
     rule = "-" if row is None or column is None else row[column]

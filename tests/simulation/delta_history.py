@@ -1,0 +1,304 @@
+"""The history of a Delta table as the store saw it, replayed on its own, and what must be true at each step."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow.parquet as pq
+
+from tests.simulation.model import CHANGES, Rows, difference, effect
+from tests.simulation.plan import Op
+from tests.simulation.world import DAY_MS, Outcome, Violation
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
+from trilake.errors import PostCommitHookError, UnknownOutcomeError
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+WEEK_MS = 7 * DAY_MS
+_COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z")
+_CHECKPOINT = re.compile(
+    r"_delta_log/(\d{20})\.checkpoint(?:\.[0-9a-f-]{36})?(?:\.\d{10}\.\d{10})?\.(?:parquet|json)\Z"
+)
+_VERSIONED = re.compile(r"_delta_log/(\d{20})\.")
+#: Operations of commits that leave the rows as they are, whatever asked for them.
+_KEEPS = frozenset(("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"))
+FileId = tuple[str, str | None]
+
+
+@dataclass
+class Version:
+    """One version: its rows, its live files, and the commit that made it."""
+
+    rows: Rows
+    live: dict[FileId, dict[str, Any]]
+    info: dict[str, Any]
+    time: int
+    op: Op | None
+    metadata: dict[str, Any]
+    protocol: dict[str, Any]
+    appended: set[int] = field(default_factory=set)
+    adds: list[dict[str, Any]] = field(default_factory=list)
+    removes: list[dict[str, Any]] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)
+
+
+class DeltaHistory:
+    """Versions of the table ``t``; other places are only kept from being harmed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ops = world.plan.ops
+        self.versions: list[Version] = []
+        self.committed: dict[int, list[int]] = {}
+        self.referenced: dict[str, int] = {}  # data file -> true time when it left the table, or -1 while it is live
+        self.owner: dict[str, int] = {}
+        self.cleaned = 0  # versions before this have no commit any more
+        self.cleaned_at = -1  # step of the last clean-up of the log
+        self.sinks: dict[str, set[str]] = {}
+        self.acknowledged: list[Outcome] = []
+        self.never: list[Outcome] = []
+        self._rows: dict[str, list[tuple[int, tuple[int, str]]]] = {}
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return len(self.versions) - 1
+
+    # --- the store ---
+
+    def wrote(self, place: str, key: str, actor: int) -> None:
+        """A write landed."""
+        match = _COMMIT.match(key)
+        if match is not None and place == "t":
+            self._commit(int(match[1]))
+        elif match is None and place == "t" and not key.startswith("_delta_log/"):
+            if key in self.referenced:
+                raise Violation(f"the data file {key} was written over")
+            self.owner[key] = actor
+
+    def _commit(self, version: int) -> None:
+        if version != len(self.versions):
+            raise Violation(f"version {version} was committed after version {self.newest}")
+        store = self.world.place("t")
+        lines = [orjson.loads(line) for line in bytes(store.read(f"_delta_log/{version:020d}.json")).splitlines()]
+        before = self.versions[-1] if self.versions else None
+        info = next((a["commitInfo"] for a in lines if "commitInfo" in a), {})
+        metadata = next((a["metaData"] for a in lines if "metaData" in a), before.metadata if before else {})
+        protocol = next((a["protocol"] for a in lines if "protocol" in a), before.protocol if before else {})
+        note = str(info.get("userMetadata") or "")
+        op = self.ops.get(int(note[3:])) if note.startswith("op:") else None
+        live = dict(before.live) if before else {}
+        now = self.world.now
+        found = Version({}, live, info, now, op, metadata, protocol)
+        for action in lines:
+            if "remove" in action:
+                file = _file_id(action["remove"])
+                if live.pop(file, None) is None:
+                    raise Violation(f"version {version} removes {file}, which is not in the table")
+                found.removes.append(action["remove"])
+        for action in lines:
+            if "add" in action:
+                self._add(version, action["add"], found)
+            if "cdc" in action:
+                path = unquote(action["cdc"]["path"])
+                self._present(path, version)
+                self.referenced[path] = now
+        found.files = {f for add in live.values() for f in _files(add)}
+        for path, left in list(self.referenced.items()):
+            if path in found.files:
+                self.referenced[path] = -1
+            elif left == -1:
+                self.referenced[path] = now
+        found.rows = self._visible(found)
+        self._judge(version, found, before)
+        self.versions.append(found)
+
+    def _add(self, version: int, add: dict[str, Any], found: Version) -> None:
+        file = _file_id(add)
+        again = found.live.get(file)
+        if (again is not None and add["dataChange"]) or (again is None and any(p == file[0] for p, _ in found.live)):
+            raise Violation(f"version {version} adds {file}, which is there already")
+        found.live[file] = add
+        found.adds.append(add)
+        for path in _files(add):
+            self._present(path, version)
+            self.referenced[path] = -1
+
+    def _present(self, path: str, version: int) -> None:
+        store = self.world.place("t")
+        if store._root + path not in store._space.objects:
+            raise Violation(f"version {version} names {path}, which is not in the store")
+
+    def _visible(self, version: Version) -> Rows:
+        names = _physical(version.metadata)
+        rows: Rows = {}
+        for add in version.live.values():
+            path = unquote(add["path"])
+            if path not in self._rows:
+                table = pq.read_table(io.BytesIO(bytes(self.world.place("t").read(path))), use_threads=False)
+                columns = [table[names[n]].to_pylist() for n in ("id", "k", "v")]
+                self._rows[path] = [(i, (k, v)) for i, k, v in zip(*columns, strict=True)]
+            gone = self._deleted(add)
+            for index, (id, row) in enumerate(self._rows[path]):
+                if index in gone:
+                    continue
+                if id in rows:
+                    raise Violation(f"row {id} is visible twice, in {path} and in another file")
+                rows[id] = row
+        return rows
+
+    def _deleted(self, add: dict[str, Any]) -> set[int]:
+        vector = add.get("deletionVector")
+        if not vector:
+            return set()
+        descriptor = DeletionVectorDescriptor.from_json(vector)
+        return set(descriptor.load(self.world.place("t")).to_array())
+
+    # --- what a commit must be ---
+
+    def _judge(self, version: int, found: Version, before: Version | None) -> None:
+        if before is None:
+            return
+        op, name = found.op, str(found.info.get("operation"))
+        rows, expected = before.rows, before.rows
+        if op is not None and op.kind in CHANGES and name not in _KEEPS:
+            self.committed.setdefault(op.number, []).append(version)
+            if len(self.committed[op.number]) > 1:
+                raise Violation(f"#{op.number} {op.kind} was committed twice, as {self.committed[op.number]}")
+            if op.kind in ("append", "stream"):
+                expected = effect(op, rows)
+                found.appended = set(expected) - set(rows)
+            else:
+                unseen = self._unseen(version, found)
+                seen = {i: r for i, r in rows.items() if i not in unseen}
+                old = None
+                if op.kind == "restore":
+                    parameters = found.info["operationParameters"]
+                    old = self.versions[int(parameters["version"])].rows
+                expected = effect(op, seen, old) | {i: r for i, r in rows.items() if i in unseen}
+        if expected != found.rows:
+            what = f"#{op.number} {op.kind}" if op else name
+            raise Violation(f"version {version} by {what} ({name}): {difference(expected, found.rows)}")
+
+    def _unseen(self, version: int, found: Version) -> set[int]:
+        """Rows of blind appends that WriteSerializable may order after this commit."""
+        level = found.metadata["configuration"].get("delta.isolationLevel", "WriteSerializable")
+        read = found.info.get("readVersion")
+        if level != "WriteSerializable" or read is None:
+            return set()
+        return set().union(*(v.appended for v in self.versions[read + 1 : version]), set())
+
+    # --- deletions ---
+
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None:
+        """Objects went."""
+        for key in keys if place == "t" else ():
+            if ".trilake-" in key:
+                continue
+            if key.startswith("_delta_log/"):
+                self._log_file_deleted(key)
+            else:
+                self._data_file_deleted(key, actor)
+
+    def _data_file_deleted(self, key: str, actor: int) -> None:
+        left = self.referenced.get(key)
+        if left == -1:
+            raise Violation(f"{key} was deleted and the newest version needs it")
+        if left is not None:
+            age = self.world.now - left
+            if age < WEEK_MS:
+                raise Violation(
+                    f"{key} was deleted {age / DAY_MS:.2f} days after it left the table, within the retention"
+                )
+            del self.referenced[key]
+        elif self.owner.get(key) != actor:
+            written = self._written(key)
+            if self.world.now - written < WEEK_MS:
+                raise Violation(f"{key}, which another writer has just written, was deleted")
+
+    def _written(self, key: str) -> int:
+        return self.world.file_times.get(("t", key), self.world.now)
+
+    def _log_file_deleted(self, key: str) -> None:
+        match = _COMMIT.match(key)
+        if match is not None:
+            version = int(match[1])
+            held = [int(m[1]) for m in map(_CHECKPOINT.match, self._log_keys()) if m]
+            if not any(c > version for c in held):
+                raise Violation(f"the commit of version {version} was deleted and no checkpoint stands for it")
+            follower = self.versions[version + 1].time if version < self.newest else self.world.now
+            if self.world.now - follower < 30 * DAY_MS:
+                raise Violation(
+                    f"version {version} was current {(self.world.now - follower) / DAY_MS:.2f} days ago and cannot be"
+                    " read any more"
+                )
+            self.cleaned = max(self.cleaned, version + 1)
+        if _VERSIONED.match(key):
+            self.cleaned_at = self.world.steps
+
+    def _log_keys(self) -> list[str]:
+        return [m.key for m in self.world.place("t").list("_delta_log")]
+
+    # --- operations ---
+
+    def current_since(self, version: int) -> int:
+        """The true time until which a version was the newest; now for the newest."""
+        return self.versions[version + 1].time if version < self.newest else self.world.now
+
+    def ended(self, outcome: Outcome) -> None:
+        """An operation ended."""
+        op = outcome.op
+        versions = self.committed.get(op.number, [])
+        if op.kind in CHANGES and op.kind != "stream":
+            if outcome.kind == "ok":
+                if versions and outcome.value is not None and outcome.value not in (versions[0], None):
+                    raise Violation(f"it says that it is version {outcome.value}, it is version {versions[0]}")
+                if not versions and not self._may_do_nothing(outcome):
+                    raise Violation("it was acknowledged and is in no version")
+            elif outcome.kind == "error" and not isinstance(outcome.value, UnknownOutcomeError | PostCommitHookError):
+                if versions:
+                    raise Violation(f"it failed with {outcome.value!r}, and is version {versions[0]}")
+                self.never.append(outcome)
+
+    def _may_do_nothing(self, outcome: Outcome) -> bool:
+        """Whether some version that it can have read stays as it is by it."""
+        op = outcome.op
+        if op.kind in ("append", "batch", "restore"):
+            return False
+        return any(effect(op, v.rows) == v.rows for v in self.versions[outcome.began :])
+
+    def finish(self) -> None:
+        """What must hold when all is quiet."""
+        for outcome in self.never:
+            if self.committed.get(outcome.op.number):
+                raise Violation(
+                    f"#{outcome.op.number} {outcome.op.kind} failed with {outcome.value!r} and landed later"
+                )
+        from tests.simulation.delta_ops import check_end
+
+        check_end(self)
+
+
+def _file_id(action: dict[str, Any]) -> FileId:
+    vector = action.get("deletionVector")
+    id = None if not vector else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+    return unquote(action["path"]), id
+
+
+def _files(add: dict[str, Any]) -> list[str]:
+    found = [unquote(add["path"])]
+    vector = add.get("deletionVector")
+    if vector and vector["storageType"] == "u":
+        found.append(DeletionVectorDescriptor.from_json(vector).relative_path())
+    return found
+
+
+def _physical(metadata: dict[str, Any]) -> dict[str, str]:
+    fields = orjson.loads(metadata["schemaString"])["fields"]
+    return {f["name"]: f["metadata"].get("delta.columnMapping.physicalName", f["name"]) for f in fields}

@@ -1,0 +1,150 @@
+"""The code of the commit itself over every interleaving of a few writers, call by call, with one fault at each call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from tests.simulation.model_check import Checked
+from tests.simulation.plan import FaultAt, Op, Plan
+from tests.simulation.store import SimStore
+from tests.simulation.world import Actor, Outcome, Violation, World
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
+from trilake.delta.engine import Engine
+from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.segment import commit_key
+from trilake.delta.runtime import Runtime
+from trilake.errors import ConflictError, StorageError, UnknownOutcomeError
+
+_COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z")
+_FIRST = [
+    {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+    {
+        "metaData": {
+            "id": "t",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": '{"type":"struct","fields":[]}',
+            "partitionColumns": [],
+            "configuration": {},
+        }
+    },
+]
+
+
+class _Commits:
+    """Which transaction made which version, and who was told what."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.made: list[tuple[int, int]] = []
+        self.told: dict[int, str] = {}
+
+    @property
+    def newest(self) -> int:
+        return len(self.made)
+
+    def wrote(self, place: str, key: str, actor: int) -> None:
+        match = _COMMIT.match(key)
+        if match is None:
+            return
+        if int(match[1]) != self.newest + 1:
+            raise Violation(f"version {int(match[1])} after version {self.newest}")
+        info = orjson.loads(bytes(self.world.place("t").read(key)).splitlines()[0])["commitInfo"]
+        self.made.append((int(info["operationParameters"]["writer"]), info["readVersion"]))
+
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None:
+        raise Violation(f"a commit deleted {keys}")
+
+    def ended(self, outcome: Outcome) -> None:
+        told = outcome.kind
+        if isinstance(outcome.value, UnknownOutcomeError):
+            told = "unknown"
+        elif isinstance(outcome.value, ConflictError):
+            told = "conflict"
+        self.told[outcome.op.number] = told
+
+    def finish(self) -> None:
+        writers = [w for w, _ in self.made]
+        kinds = {op.number: op.kind for op in self.world.plan.ops.values()}
+        if len(set(writers)) < len(writers):
+            raise Violation("a transaction is in the log twice")
+        for writer, told in self.told.items():
+            if told == "ok" and writer not in writers:
+                raise Violation(f"writer {writer} was told that it is committed, and it is in no version")
+            if told in ("conflict", "error") and writer in writers:
+                raise Violation(f"writer {writer} was told {told}, and it is committed")
+        for at, (writer, read) in enumerate(self.made):
+            if kinds[writer] == "change" and any(kinds[w] == "change" for w, _ in self.made[read:at]):
+                raise Violation(f"version {at + 1} did not see a change that came before it")
+
+
+def _execute(actor: Actor, op: Op) -> int:
+    log = DeltaLog(SimStore(actor.world.place("t"), actor, "t"), Engine(hooks=()))
+    base: Head = actor.world.base  # type: ignore[attr-defined]
+    add = {"path": f"f{op.number}", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+    read = ReadSet(whole_table=op.kind == "change")
+    plan = CommitPlan(operation="TEST", parameters={"writer": str(op.number)}, file_actions=[{"add": add}], read=read)
+    return commit(log, base, plan, Runtime(actor.clock_ms, actor.new_id, actor.sleep)).version
+
+
+class _Scripted(World):
+    """A world whose scheduler follows a script, and then takes whoever is first."""
+
+    def __init__(self, plan: Plan, script: Sequence[int]) -> None:
+        super().__init__(plan, _Commits, _execute)
+        self.script, self.taken = list(script), list[tuple[int, int]]()
+        store = self.place("t")
+        store.put(commit_key(0), b"\n".join(orjson.dumps(a) for a in _FIRST))
+        self.base = DeltaLog(store, Engine(hooks=())).head()
+
+    def _schedule(self) -> None:
+        while self.failure is None:
+            alive = [a for a in self.actors if not a.done]
+            if not alive:
+                return
+            ready = [a for a in alive if a.wake <= self.steps] or alive
+            at = len(self.taken)
+            choice = self.script[at] if at < len(self.script) else 0
+            self.taken.append((choice, len(ready)))
+            self.steps += 1
+            ready[choice].go.release()
+            if not self.turn.acquire(timeout=600):
+                self.fail("a writer hangs")
+                return
+
+
+def every_interleaving(kinds: Sequence[str], *, fault: str | None = None, most: int = 100_000) -> Checked:
+    """Run writers that each commit once, ``append`` or ``change``, in every order of their calls to the store.
+
+    With ``fault``, once for each of the first calls of the first writer, where it goes wrong; ``most`` runs at most.
+    """
+    runs = 0
+    for call in range(1, 8) if fault else (0,):
+        faults = (FaultAt(0, call, fault),) if fault else ()
+        ops: tuple[Any, ...] = tuple((Op(i + 1, kind),) for i, kind in enumerate(kinds))
+        script: list[int] | None = []
+        while script is not None and runs < most:
+            world = _Scripted(Plan(0, "delta", {}, ops, faults, 0.0, 1000), script)
+            failure = world.run()
+            runs += 1
+            if failure is not None:
+                return Checked(runs, failure, tuple(f"{a} {what} {on}" for _, a, what, on in world.events))
+            script = _next(world.taken)
+    return Checked(runs)
+
+
+def _next(taken: Sequence[tuple[int, int]]) -> list[int] | None:
+    """The next script in the order of a depth-first search."""
+    for at in range(len(taken) - 1, -1, -1):
+        choice, options = taken[at]
+        if choice + 1 < options:
+            return [*(c for c, _ in taken[:at]), choice + 1]
+    return None
+
+
+__all__ = ["StorageError", "every_interleaving"]

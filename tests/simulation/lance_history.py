@@ -1,0 +1,166 @@
+"""The history of a Lance dataset as the store saw it, and what must be true of it at each step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tests.simulation.model import CHANGES, Rows, difference, effect
+from tests.simulation.plan import Op
+from tests.simulation.world import DAY_MS, Outcome, Violation
+from trilake.errors import UnknownOutcomeError
+from trilake.lance.cleanup import files_of
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations, transaction
+from trilake.lance.versions.manifest import Manifest
+from trilake.lance.versions.versions import list_versions
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+WEEK_MS = 7 * DAY_MS
+_MANIFEST = re.compile(r"_versions/(\d+)\.manifest\Z")
+_ROWS = (operations.Append, operations.Delete, operations.Update, operations.Overwrite, operations.Restore)
+
+
+@dataclass
+class Version:
+    """One version."""
+
+    rows: Rows
+    manifest: Manifest
+    time: int
+    op: Op | None
+
+
+class LanceHistory:
+    """Versions of the dataset ``t``, by number."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.ops = world, world.plan.ops
+        self.versions: dict[int, Version] = {}
+        self.committed: dict[int, list[int]] = {}
+        self.owner: dict[str, int] = {}
+        self.never: list[Outcome] = []
+        self.cleaned_at = -1
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return max(self.versions, default=0)
+
+    def wrote(self, place: str, key: str, actor: int) -> None:
+        """A write landed."""
+        match = _MANIFEST.match(key)
+        if match is None:
+            self.owner.setdefault(key, actor)
+            return
+        self._commit(int(match[1]))
+
+    def _commit(self, number: int) -> None:
+        if number != self.newest + 1:
+            raise Violation(f"version {number} was committed after version {self.newest}")
+        store = self.world.place("t")
+        manifest = transaction.load(store, number, list_versions(store))
+        text = manifest.transaction_file.removesuffix(".txn")
+        op = self.ops.get(int(text[-8:], 16))
+        done = transaction.parse(bytes(store.read(f"_transactions/{manifest.transaction_file}"))).operation
+        for key in files_of(manifest):
+            there = any(True for _ in store.list(key)) if key.endswith("/") else _has(store, key)
+            if not there:
+                raise Violation(f"version {number} names {key}, which is not in the store")
+        found = Version(read(Snapshot(store, manifest)), manifest, self.world.now, op)
+        before = self.versions[number - 1].rows if number > 1 else {}
+        expected = before
+        if op is not None and op.kind in CHANGES and isinstance(done, _ROWS):
+            self.committed.setdefault(op.number, []).append(number)
+            if len(self.committed[op.number]) > 1:
+                raise Violation(f"#{op.number} {op.kind} was committed twice, as {self.committed[op.number]}")
+            old = self.versions[done.version].rows if isinstance(done, operations.Restore) else None
+            expected = effect(op, before, old)
+        elif number == 1:
+            expected = found.rows
+        if expected != found.rows:
+            what = f"#{op.number} {op.kind}" if op else "nobody"
+            raise Violation(f"version {number} by {what} ({type(done).__name__}): {difference(expected, found.rows)}")
+        self.versions[number] = found
+
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None:
+        """Objects went."""
+        now = self.world.now
+        young = [v for v in self.versions.values() if now - v.manifest.timestamp_ns // 10**6 < WEEK_MS]
+        needed = set().union(*(files_of(v.manifest) for v in [*young, self.versions[self.newest]]))
+        every = set().union(*(files_of(v.manifest) for v in self.versions.values()))
+        for key in keys:
+            match = _MANIFEST.match(key)
+            folder = "/".join(key.split("/")[:2]) + "/"
+            if match is not None:
+                self.cleaned_at = self.world.steps
+                version = self.versions[int(match[1])]
+                if int(match[1]) == self.newest or version in young:
+                    raise Violation(f"version {match[1]} was deleted")
+            elif key in needed or folder in needed:
+                raise Violation(f"{key} was deleted, and a version that stays needs it")
+            elif not {key, folder} & every and self.owner.get(key) != actor and ".trilake-" not in key:
+                if now - self.world.file_times.get((place, key), now) >= WEEK_MS:
+                    continue
+                raise Violation(f"{key}, which another writer has just written, was deleted")
+
+    def ended(self, outcome: Outcome) -> None:
+        """An operation ended."""
+        op, versions = outcome.op, self.committed.get(outcome.op.number, [])
+        if op.kind not in CHANGES:
+            return
+        if outcome.kind == "ok":
+            if versions and outcome.value is not None and outcome.value != versions[0]:
+                raise Violation(f"it says that it is version {outcome.value}, it is version {versions[0]}")
+            unchanged = op.kind not in ("append", "batch", "restore", "overwrite") and any(
+                effect(op, v.rows) == v.rows for n, v in self.versions.items() if n >= outcome.began
+            )
+            if not versions and not unchanged:
+                raise Violation("it was acknowledged and is in no version")
+        elif outcome.kind == "error" and not isinstance(outcome.value, UnknownOutcomeError):
+            if versions:
+                raise Violation(f"it failed with {outcome.value!r}, and is version {versions[0]}")
+            self.never.append(outcome)
+
+    def finish(self) -> None:
+        """What must hold when all is quiet."""
+        for outcome in self.never:
+            if self.committed.get(outcome.op.number):
+                raise Violation(
+                    f"#{outcome.op.number} {outcome.op.kind} failed with {outcome.value!r} and landed later"
+                )
+        snapshot = Snapshot.open(self.world.place("t"))
+        if snapshot.version != self.newest:
+            raise Violation(f"the newest version is {self.newest}, and {snapshot.version} is shown")
+        self.check(snapshot)
+        self.check(snapshot, key=1)
+        for number in list_versions(snapshot.store).versions[-3:-1]:
+            self.check(Snapshot.open(self.world.place("t"), number))
+
+    def check(self, snapshot: Snapshot, key: int | None = None) -> None:
+        """What a version shows, all of it or the rows of one key, is what it holds."""
+        rows = self.versions[snapshot.version].rows
+        expected = rows if key is None else {i: r for i, r in rows.items() if r[0] == key}
+        found = read(snapshot, None if key is None else f"k = {key}")
+        if found != expected:
+            raise Violation(f"version {snapshot.version} as read, k = {key}: {difference(expected, found)}")
+
+
+def read(snapshot: Snapshot, filter: str | None = None) -> Rows:
+    """The rows of a version; a row that comes twice is a broken promise."""
+    batches: Any = list(snapshot.scan(snapshot.plan(None, filter)))
+    table = pa.Table.from_batches(batches, schema=snapshot.schema)
+    columns = [table[n].to_pylist() for n in ("id", "k", "v")]
+    rows = {i: (k, v) for i, k, v in zip(*columns, strict=True)}
+    if len(rows) < table.num_rows:
+        raise Violation(f"a row is visible twice in version {snapshot.version}")
+    return rows
+
+
+def _has(store: Any, key: str) -> bool:
+    return store._root + key in store._space.objects

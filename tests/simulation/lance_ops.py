@@ -1,0 +1,181 @@
+"""The operations of the simulation on a Lance dataset, through the library's own commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tests.simulation.delta_ops import Watched
+from tests.simulation.lance_history import WEEK_MS, LanceHistory
+from tests.simulation.model import Rows, new_rows, upserted
+from tests.simulation.plan import Op
+from tests.simulation.store import SimStore
+from tests.simulation.world import DAY_MS, HOUR_MS, Actor, Violation, World
+from trilake.errors import (
+    ClockError,
+    ConflictError,
+    InvalidArgumentError,
+    StorageError,
+    TrilakeError,
+    VersionNotFoundError,
+)
+from trilake.lance.cleanup import cleanup
+from trilake.lance.commands import compaction, indices
+from trilake.lance.commands.delete import delete
+from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
+from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.update import update
+from trilake.lance.commands.write import plan_write, write
+from trilake.lance.commands.writing import WriteOptions, write_fragments
+from trilake.lance.file.runtime import Runtime
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations, transaction
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("k", pa.int64(), False), pa.field("v", pa.string())])
+
+
+def arrow(rows: Rows) -> pa.Table:
+    """Rows of the model as a table."""
+    columns = {"id": list(rows), "k": [k for k, _ in rows.values()], "v": [v for _, v in rows.values()]}
+    return pa.table(columns, schema=SCHEMA)
+
+
+def begin(world: World) -> None:
+    """Make the dataset of a plan, before anybody is at work."""
+    runtime = Runtime(lambda: world.now * 10**6, lambda: f"{world.rng.getrandbits(32):08x}-0000-4000-8000-000000000000")
+    rows: Rows = {i: (i % 4, "v0") for i in range(1, 5)}
+    write(Watched(world), SCHEMA, arrow(rows).to_batches(), options=WriteOptions(2, 2), runtime=runtime)
+
+
+class LanceOps:
+    """Does an operation for an actor."""
+
+    def __call__(self, actor: Actor, op: Op) -> Any:
+        return Job(actor, op).run()
+
+
+class Job:
+    """One operation of one actor."""
+
+    def __init__(self, actor: Actor, op: Op) -> None:
+        self.actor, self.op, self.world = actor, op, actor.world
+        self.history: LanceHistory = actor.world.history
+        self.store = SimStore(self.world.place("t"), actor, "t")
+        self.runtime = Runtime(actor.clock_ns, actor.new_id, actor.sleep)
+
+    def run(self) -> Any:
+        began, faults, steps = self.history.newest, self.actor.faults, self.world.steps
+        try:
+            return getattr(self, "_" + self.op.kind)()
+        except TrilakeError as e:
+            if self.actor.faults == faults:
+                self._explained(e, began, steps)
+            raise
+
+    def _explained(self, e: TrilakeError, began: int, steps: int) -> None:
+        """Raise where nothing that happened explains an error."""
+        if isinstance(e, ConflictError) and self.history.newest > began:
+            return
+        if isinstance(e, ClockError) and self.actor.skew_ms > 5 * 60_000:
+            return
+        if isinstance(e, VersionNotFoundError) and (self.op.kind in ("restore", "travel") or self._cleaned(steps)):
+            return
+        if isinstance(e, InvalidArgumentError) and self.op.kind == "restore":
+            return
+        if self._cleaned(steps) and isinstance(e, StorageError):
+            return  # a handle on a version that is given up
+        raise Violation(f"{type(e).__name__} without a reason: {e}") from e
+
+    def _cleaned(self, steps: int) -> bool:
+        return self.history.cleaned_at >= steps
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The dataset, at times a handle of an earlier operation of the same process."""
+        old = self.actor.memory.get("dataset")
+        if version is None and old is not None and self.op.args[1] % 2:
+            return old
+        found = Snapshot.open(self.store, version)
+        if version is None:
+            self.actor.memory["dataset"] = found
+        return found
+
+    # --- rows ---
+
+    def _write(self, mode: Any) -> int:
+        rows = arrow(new_rows(self.op)).to_batches()
+        return write(self.store, SCHEMA, rows, mode, WriteOptions(2, 2), runtime=self.runtime).version
+
+    def _append(self) -> int:
+        return self._write("append")
+
+    def _overwrite(self) -> int:
+        return self._write("overwrite")
+
+    def _delete(self) -> int:
+        return delete(self.snapshot(), f"k = {self.op.args[0]}", self.runtime).version
+
+    def _update(self) -> int | None:
+        where = f"k = {self.op.args[0]}"
+        done = update(self.snapshot(), {"v": f"'u{self.op.number}'"}, where, runtime=self.runtime)
+        return done.snapshot.version if done.num_rows_updated else None
+
+    def _upsert(self) -> int:
+        what = MergeInsert(("id",), update=True, insert=True)
+        done, _ = merge_insert(self.snapshot(), what, arrow(upserted(self.op)), runtime=self.runtime)
+        return done.version
+
+    def _batch(self) -> int | None:
+        """A batch of a stream, tried again as Spark does."""
+        batch = LanceBatch(f"q{self.op.number}", 0)
+        version = None
+        for attempt in range(2):
+            try:
+                plan = plan_write(self.store, "append")
+                target = plan.target(SCHEMA)
+                rows = arrow(new_rows(self.op)).to_batches()
+                fragments = write_fragments(self.store, rows, target, plan.options, self.runtime)
+                version = commit_batch(self.store, plan, target, batch, fragments, self.runtime)
+            except TrilakeError:
+                if attempt:
+                    raise
+        del version  # may be a later one
+        return None
+
+    def _restore(self) -> int:
+        version = max(1, self.history.newest - 1 - self.op.args[0])
+        begun = transaction.begin(self.snapshot().version, operations.Restore(version), self.runtime)
+        return transaction.commit(self.store, begun, self.runtime).version
+
+    # --- files ---
+
+    def _optimize(self) -> None:
+        compaction.compact(self.snapshot(), compaction.CompactionOptions(target_rows_per_fragment=4), self.runtime)
+
+    def _index(self) -> None:
+        column = "k" if self.op.args[1] % 3 else "v"
+        indices.create_scalar_index(self.snapshot(), column, runtime=self.runtime)
+
+    def _cleanup(self) -> None:
+        cleanup(self.store, WEEK_MS, runtime=self.runtime)
+
+    # --- readers ---
+
+    def _read(self) -> None:
+        self.history.check(self.snapshot())
+
+    def _search(self) -> None:
+        self.history.check(self.snapshot(), key=self.op.args[0])
+
+    def _travel(self) -> None:
+        self.history.check(self.snapshot(max(1, self.history.newest - 1 - self.op.args[0])))
+
+    # --- time ---
+
+    def _days(self) -> None:
+        self.world.now += 8 * DAY_MS
+        for actor in self.world.actors:
+            actor.memory.clear()
+
+    def _hours(self) -> None:
+        self.world.now += (1 + self.op.args[0] * 4) * HOUR_MS

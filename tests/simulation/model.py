@@ -1,0 +1,85 @@
+"""What operations do to rows: the oracle, in plain Python, the same for all formats."""
+
+from __future__ import annotations
+
+import random
+
+from tests.simulation.plan import Op
+
+#: Rows by their id, which no two rows share: key, value.
+Rows = dict[int, tuple[int, str]]
+
+KEYS = 4
+
+
+def new_rows(op: Op) -> Rows:
+    """The rows that an operation brings, the same each time it is asked."""
+    rng = random.Random(op.args[1])
+    return {op.number * 100 + i: (rng.randrange(KEYS), f"v{op.number}") for i in range(rng.randint(1, 3))}
+
+
+def source_rows(op: Op) -> Rows:
+    """The source of a merge: each key once."""
+    found: Rows = {}
+    for id, (k, v) in new_rows(op).items():
+        if k not in {key for key, _ in found.values()}:
+            found[id] = (k, v)
+    return found
+
+
+def upserted(op: Op) -> Rows:
+    """The source of a merge by id: new rows, and one that may be there."""
+    return {**new_rows(op), 1 + op.args[0]: (op.args[1] % KEYS, f"w{op.number}")}
+
+
+def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
+    """The rows after an operation that found ``rows``; ``old`` are those of the version that a restore names."""
+    key = op.args[0]
+    match op.kind:
+        case "append" | "batch":
+            return {**rows, **new_rows(op)}
+        case "overwrite":
+            return new_rows(op)
+        case "dynamic":
+            new = new_rows(op)
+            parts = {k % 2 for k, _ in new.values()}
+            return {i: r for i, r in rows.items() if r[0] % 2 not in parts} | new
+        case "where":
+            return {i: r for i, r in rows.items() if r[0] != key} | {i: (key, v) for i, (_, v) in new_rows(op).items()}
+        case "delete":
+            return {i: r for i, r in rows.items() if r[0] != key}
+        case "update":
+            return {i: (k, f"u{op.number}") if k == key else (k, v) for i, (k, v) in rows.items()}
+        case "merge":
+            source = source_rows(op)
+            by_key = dict(source.values())
+            present = {k for k, _ in rows.values()}
+            merged = {i: (k, by_key[k]) if k in by_key else (k, v) for i, (k, v) in rows.items()}
+            return merged | {i: (k, v) for i, (k, v) in source.items() if k not in present}
+        case "upsert":
+            return {**rows, **upserted(op)}
+        case "restore":
+            assert old is not None
+            return dict(old)
+    return dict(rows)
+
+
+#: Operations that change rows.
+CHANGES = frozenset(
+    ("append", "batch", "overwrite", "dynamic", "where", "delete", "update", "merge", "upsert", "restore", "stream")
+)
+
+
+def difference(expected: Rows, actual: Rows) -> str:
+    """What is wrong, in few words."""
+    lost = sorted(expected.keys() - actual.keys())
+    extra = sorted(actual.keys() - expected.keys())
+    other = sorted(i for i in expected.keys() & actual.keys() if expected[i] != actual[i])
+    parts = []
+    if lost:
+        parts.append(f"rows {lost} are lost")
+    if extra:
+        parts.append(f"rows {extra} should not be there")
+    if other:
+        parts.append(f"rows {other} differ: {[actual[i] for i in other]} in place of {[expected[i] for i in other]}")
+    return "; ".join(parts)

@@ -1,0 +1,147 @@
+"""A plan: what every actor does, what goes wrong, and how they take turns; made from a seed, kept as JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+#: Kinds of faults, with their weights.  ``error``: nothing happened; ``lost``: it happened and the reply was lost;
+#: ``late``: the reply was lost and the request lands later; ``slow``: others go on meanwhile; ``crash`` and
+#: ``crash after``: the process dies before or after the call; ``ahead`` and ``behind``: its clock jumps by days;
+#: ``drift``: by minutes, within what is tolerated.
+FAULTS = {
+    "error": 5,
+    "lost": 6,
+    "late": 2,
+    "slow": 4,
+    "crash": 3,
+    "crash after": 3,
+    "ahead": 1,
+    "behind": 1,
+    "drift": 2,
+}
+#: Calls of an actor among which faults are planned.
+_CALLS = 120
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation; ``number`` is unique in its plan, so that a commit can be traced to it."""
+
+    number: int
+    kind: str
+    args: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class FaultAt:
+    """A fault at the ``call``-th call that an actor makes to its store."""
+
+    actor: int
+    call: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides a run.
+
+    ``stay`` is the chance that the actor whose turn it is goes on; ``page`` the number of entries that a listing shows
+    at once, as object stores do.
+    """
+
+    seed: int
+    format: str
+    options: Mapping[str, str]
+    actors: tuple[tuple[Op, ...], ...]
+    faults: tuple[FaultAt, ...]
+    stay: float
+    page: int
+
+    def to_json(self) -> str:
+        """The plan as text for ``--plan``."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan that :meth:`to_json` wrote."""
+        data = json.loads(text)
+        actors = tuple(tuple(Op(o["number"], o["kind"], tuple(o["args"])) for o in ops) for ops in data["actors"])
+        return replace(cls(**data), actors=actors, faults=tuple(FaultAt(**f) for f in data["faults"]))
+
+    @property
+    def ops(self) -> dict[int, Op]:
+        """The operations by number."""
+        return {op.number: op for ops in self.actors for op in ops}
+
+    def describe(self) -> str:
+        """The plan for people."""
+        lines = [f"seed {self.seed}, {self.format}, {dict(self.options)}, stay {self.stay}, page {self.page}"]
+        for i, ops in enumerate(self.actors):
+            lines.append(f"  actor {i}: " + "; ".join(f"#{o.number} {o.kind}{list(o.args) or ''}" for o in ops))
+        lines += [f"  fault: actor {f.actor}, call {f.call}: {f.kind}" for f in self.faults]
+        return "\n".join(lines)
+
+
+#: Operations of each format with their weights: cheap ones more often, so that many seeds fit into a minute.
+DELTA = {
+    "append": 12, "delete": 3, "update": 2, "merge": 1, "overwrite": 2, "dynamic": 1, "where": 1, "optimize": 2,
+    "vacuum": 2, "lite": 1, "restore": 2, "checkpoint": 3, "cleanup": 2, "compact": 2, "column": 1, "property": 1,
+    "drop": 1, "clone": 1, "shallow": 1, "read": 4, "travel": 2, "changes": 1, "days": 3, "hours": 2,
+}  # fmt: skip
+LANCE = {
+    "append": 10, "delete": 5, "update": 3, "upsert": 3, "overwrite": 1, "optimize": 4, "index": 3, "cleanup": 4,
+    "restore": 1, "read": 5, "travel": 2, "search": 3, "days": 3, "hours": 2, "batch": 3,
+}  # fmt: skip
+
+DELTA_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "delta.enableDeletionVectors": (0.5, ("true",)),
+    "delta.enableChangeDataFeed": (0.3, ("true",)),
+    "delta.enableRowTracking": (0.2, ("true",)),
+    "delta.enableInCommitTimestamps": (0.3, ("true",)),
+    "delta.isolationLevel": (0.4, ("Serializable",)),
+    "delta.checkpointInterval": (0.45, ("2", "3", "5")),
+    "delta.checkpointPolicy": (0.2, ("v2",)),
+    "delta.columnMapping.mode": (0.2, ("name",)),
+    "trilake.logCompactionInterval": (0.3, ("2", "3")),
+    "trilake.checksums": (0.3, ("commit", "none")),
+    "partitioned": (0.4, ("true",)),
+}
+
+
+def make_plan(seed: int, format: str | None = None) -> Plan:
+    """The plan of a seed; the same in every process."""
+    rng = random.Random(f"plan {seed}")
+    format = format or ("lance" if seed % 4 == 3 else "delta")
+    options: dict[str, str] = {}
+    weights = LANCE
+    if format == "delta":
+        weights = DELTA
+        options = {k: rng.choice(v) for k, (chance, v) in DELTA_OPTIONS.items() if rng.random() < chance}
+        if rng.random() < 0.2:
+            options["stream"] = rng.choice(["1", "2"])
+    kinds, chances = list(weights), list(weights.values())
+    # A seed prefers a few operations: that two of one kind meet is then more likely than by a fair choice.
+    favourites = rng.sample(kinds, 3)
+    chances = [c * (4 if k in favourites else 1) for k, c in zip(kinds, chances, strict=True)]
+    actors: list[tuple[Op, ...]] = []
+    number = 0
+    for _ in range(rng.randint(2, 4)):
+        ops = []
+        for _ in range(rng.randint(1, 3)):
+            number += 1
+            ops.append(Op(number, rng.choices(kinds, chances)[0], (rng.randrange(4), rng.randrange(1 << 16))))
+        actors.append(tuple(ops))
+    if "stream" in options:
+        actors.append(tuple(Op(number + i + 1, "stream", (0, rng.randrange(1 << 16))) for i in range(2)))
+    faults = []
+    if rng.random() < 0.75:
+        names, odds = list(FAULTS), list(FAULTS.values())
+        for _ in range(rng.randint(1, 4)):
+            faults.append(FaultAt(rng.randrange(len(actors)), rng.randint(1, _CALLS), rng.choices(names, odds)[0]))
+            if rng.random() < 0.7:  # most operations make few calls
+                faults[-1] = replace(faults[-1], call=rng.randint(1, 25))
+    page = rng.choice([2, 3, 5, 1000, 1000])
+    return Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)

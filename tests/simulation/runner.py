@@ -1,0 +1,190 @@
+"""Running a seed or a plan, and making a failing plan small."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from tests.simulation.plan import Plan, make_plan
+from tests.simulation.world import World
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found: ``failure`` is ``None`` where all promises were kept."""
+
+    plan: Plan
+    failure: str | None
+    events: tuple[tuple[int, int, str, str], ...]
+    versions: int
+    cause: BaseException | None = None
+
+
+class _OneThread:
+    """A pool of threads that has none: what is submitted is done at once, by whoever submits it."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> _OneThread:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def submit(self, function: Callable[..., Any], *args: Any, **more: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **more))
+        except Exception as e:  # noqa: BLE001 - as a pool hands it over
+            future.set_exception(e)
+        return future
+
+    def map(self, function: Callable[..., Any], *given: Any) -> Iterator[Any]:
+        return iter([function(*args) for args in zip(*given, strict=False)])
+
+    def shutdown(self, *_: Any, **__: Any) -> None: ...
+
+
+def _computed(self: Any, instance: Any, owner: Any = None) -> Any:
+    """``cached_property.__get__`` without its lock, which Python 3.11 shares among all instances of a class.
+
+    An actor that is stopped at a call to the store within one would stop all others for good.
+    """
+    if instance is None:
+        return self
+    if self.attrname not in instance.__dict__:
+        instance.__dict__[self.attrname] = self.func(instance)
+    return instance.__dict__[self.attrname]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The library without threads of its own: the scheduler knows every call."""
+    import trilake.delta.commands.optimize.curve_order as curve_order
+    import trilake.delta.commands.optimize.footers as footers
+    import trilake.delta.commands.optimize.rewrite as rewrite
+    import trilake.delta.commands.rows.row_changes as row_changes
+    import trilake.delta.scan.read as read
+    import trilake.lance.file.data_file_writer as data_file_writer
+    import trilake.lance.scan.scan as scan
+    import trilake.storage.ownership as ownership
+
+    cpus, io = pa.cpu_count(), pa.io_thread_count()
+    patches: list[Any] = [
+        mock.patch.object(os, "cpu_count", return_value=1),
+        mock.patch.object(functools.cached_property, "__get__", _computed),
+        mock.patch.object(read, "_default_workers", return_value=1),
+        mock.patch.object(scan, "THREADS", 1),
+        *(
+            mock.patch.object(module, "ThreadPoolExecutor", _OneThread)
+            for module in (curve_order, footers, rewrite, row_changes, data_file_writer, scan, ownership)
+        ),
+    ]
+    for patch in patches:
+        patch.start()
+    pa.set_cpu_count(1)
+    try:
+        yield
+    finally:
+        pa.set_cpu_count(cpus)
+        pa.set_io_thread_count(io)
+        for patch in reversed(patches):
+            patch.stop()
+
+
+def run_plan(plan: Plan) -> Result:
+    """Run a plan; call it within :func:`one_thread`."""
+    if plan.format == "delta":
+        from tests.simulation.delta_history import DeltaHistory
+        from tests.simulation.delta_ops import DeltaOps, begin
+
+        world = World(plan, DeltaHistory, DeltaOps())
+        begin(world)
+    else:
+        from tests.simulation.lance_history import LanceHistory
+        from tests.simulation.lance_ops import LanceOps
+        from tests.simulation.lance_ops import begin as begin_lance
+
+        world = World(plan, LanceHistory, LanceOps())
+        begin_lance(world)
+    failure = world.run()
+    return Result(plan, failure, tuple(world.events), world.history.newest, world.cause)
+
+
+def run_seed(seed: int, format: str | None = None) -> Result:
+    """Run the plan of a seed."""
+    return run_plan(make_plan(seed, format))
+
+
+def run_many(args: tuple[int, int, str | None, float | None, bool]) -> tuple[int, int, list[tuple[int, str]]]:
+    """Run seeds until one fails or the time is up: how many ran, how many versions they made, what failed."""
+    first, last, format, until, all_ = args
+    ran = versions = 0
+    failed: list[tuple[int, str]] = []
+    with one_thread():
+        for seed in range(first, last):
+            if until is not None and time.monotonic() > until:
+                break
+            result = run_seed(seed, format)
+            ran += 1
+            versions += result.versions
+            if result.failure is not None:
+                failed.append((seed, result.failure))
+                if not all_:
+                    break
+    return ran, versions, failed
+
+
+def _kind(failure: str | None) -> str:
+    """What kind of failure it is: digits and names that depend on the schedule are left out."""
+    return "" if failure is None else "".join(c for c in failure if not c.isdigit())[:40]
+
+
+def smaller(plan: Plan) -> Iterator[Plan]:
+    """Plans with one thing less."""
+    for i in range(len(plan.actors)):
+        if len(plan.actors) > 1 and not (i == len(plan.actors) - 1 and "stream" in plan.options):
+            faults = tuple(replace(f, actor=f.actor - (f.actor > i)) for f in plan.faults if f.actor != i)
+            yield replace(plan, actors=plan.actors[:i] + plan.actors[i + 1 :], faults=faults)
+    for i in range(len(plan.faults)):
+        yield replace(plan, faults=plan.faults[:i] + plan.faults[i + 1 :])
+    for i, ops in enumerate(plan.actors):
+        for j in range(len(ops)):
+            if len(ops) > 1:
+                actors = list(plan.actors)
+                actors[i] = ops[:j] + ops[j + 1 :]
+                yield replace(plan, actors=tuple(actors))
+    for name in plan.options:
+        if name != "stream":
+            yield replace(plan, options={k: v for k, v in plan.options.items() if k != name})
+    if plan.page < 1000:
+        yield replace(plan, page=1000)
+
+
+def shrink(plan: Plan, failure: str, tries: int = 12) -> Result:
+    """A plan that fails in the same way and has nothing that it can do without.
+
+    With less to do, the same seed takes turns otherwise: so ``tries`` schedules are tried for each smaller plan.
+    """
+    kind = _kind(failure)
+    best = run_plan(plan)
+    changed = True
+    while changed:
+        changed = False
+        for candidate in smaller(best.plan):
+            for turn in range(tries):
+                result = run_plan(replace(candidate, seed=best.plan.seed if turn == 0 else plan.seed * 1000 + turn))
+                if result.failure is not None and _kind(result.failure) == kind:
+                    best, changed = result, True
+                    break
+            if changed:
+                break
+    return best

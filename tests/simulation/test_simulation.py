@@ -1,0 +1,80 @@
+"""Many writers and readers on one table, interleaved at every call to the store, with faults: no promise is broken.
+
+A seed decides a run.  What fails is replayed and made small by ``python -m tests.simulation --seed N``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.simulation.plan import Op, Plan, make_plan
+from tests.simulation.runner import one_thread, run_plan, run_seed, shrink
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Seeds of a soak; an hour of one core is about 30,000.
+SOAK_SEEDS = int(os.environ.get("TRILAKE_SEEDS", "100000"))
+#: First seed of a soak, so that another night tries others.
+SOAK_FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "1000"))
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command that replays seeds; in a process of its own, where the order of sets is the same every time."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_no_seed_breaks_a_promise() -> None:
+    done = simulate("--seeds", "0:60")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("60 seeds, ")
+
+
+@pytest.mark.soak
+def test_no_seed_of_many_breaks_a_promise() -> None:
+    jobs = str(os.cpu_count() or 1)
+    done = simulate("--seeds", f"{SOAK_FIRST}:{SOAK_FIRST + SOAK_SEEDS}", "--jobs", jobs, "--all")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("seed", [4, 7])
+def test_a_seed_decides_the_whole_run(alone: None, seed: int) -> None:
+    first, second = run_seed(seed), run_seed(seed)
+    # Names of temporary files and of the store are the process's own.
+    assert [e[:3] for e in first.events] == [e[:3] for e in second.events]
+    assert first.versions == second.versions
+    assert Plan.from_json(first.plan.to_json()) == first.plan
+
+
+def test_a_lost_conflict_is_found_and_made_small(alone: None) -> None:
+    """The simulation can fail: without the check of winners two updates of the same rows lose one."""
+    ops = ((Op(1, "update", (0, 1)),), (Op(3, "update", (0, 5)),), (Op(4, "append", (0, 9)),))
+    plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
+    with mock.patch("trilake.delta.commit.transaction.check", return_value=None):
+        failed = next(r for seed in range(40) if (r := run_plan(replace(plan, seed=seed))).failure is not None)
+        assert failed.failure is not None
+        small = shrink(failed.plan, failed.failure, tries=4)
+    assert small.failure is not None
+    assert {op.kind for op in small.plan.ops.values()} == {"update"}
+    assert len(small.plan.actors) == 2

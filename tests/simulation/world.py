@@ -1,0 +1,265 @@
+"""The world of one run: a store, a clock, and actors that take turns at every call to the store.
+
+Each actor runs in a thread of its own, and one thread runs at a time: at each call to the store, and between two
+operations, an actor gives the turn back and a scheduler with a seeded generator says who goes on.  So a seed decides
+the whole run.
+"""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import random
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tests.simulation.plan import Op, Plan
+from trilake.errors import TrilakeError
+from trilake.storage import memory
+from trilake.storage.faults import SimulatedCrash
+from trilake.storage.memory import MemoryStore
+
+START_MS = 1_700_000_000_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+#: Seconds after which an actor that does not come back is taken to hang.
+_HANGS = 600
+
+
+class Stop(BaseException):
+    """The run is over; not an ``Exception``, so that nothing catches it."""
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+
+@dataclass
+class Outcome:
+    """How an operation ended."""
+
+    op: Op
+    actor: int
+    kind: str  # ok, error or crash
+    value: Any = None
+    faults: int = 0
+    began: int = 0  # newest version when it began
+    steps: tuple[int, int] = (0, 0)
+
+
+class History(Protocol):
+    """What watches the store and knows what must be true."""
+
+    def wrote(self, place: str, key: str, actor: int) -> None: ...
+
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+    @property
+    def newest(self) -> int: ...
+
+
+@dataclass
+class _Late:
+    due: int
+    land: Callable[[], None]
+
+
+class Actor(threading.Thread):
+    """One process: it does its operations in turn, and is started again after a crash."""
+
+    def __init__(self, world: World, number: int, ops: tuple[Op, ...]) -> None:
+        super().__init__(name=f"actor-{number}", daemon=True)
+        self.world, self.number, self.ops = world, number, ops
+        self.go = _thread.allocate_lock()
+        self.go.acquire()
+        self.calls = self.faults = self.skew_ms = self.wake = 0
+        self.crashed = self.done = self.between = False
+        self.next_op: Op | None = None
+        self.memory: dict[str, Any] = {}
+        self.kept: dict[str, Any] = {}
+        self._ids = random.Random(f"ids {world.plan.seed} {number}")
+        self.op: Op | None = None
+
+    def run(self) -> None:
+        self.go.acquire()
+        try:
+            for op in self.ops:
+                self.between, self.next_op = True, op
+                self.pause()
+                self.between = False
+                self._do(op)
+        except Stop:
+            pass
+        except BaseException as e:  # noqa: BLE001 - whatever a simulation does wrong is told by the scheduler
+            self.world.fail(f"the simulation itself failed: {e!r}", e)
+        finally:
+            self.done = True
+            if not self.world.stopping:
+                self.world.turn.release()
+
+    def _do(self, op: Op) -> None:
+        world, before = self.world, self.faults
+        self.op, self.crashed = op, False
+        outcome = Outcome(op, self.number, "ok", began=world.history.newest, steps=(world.steps, 0))
+        try:
+            outcome.value = world.execute(self, op)
+        except SimulatedCrash:
+            outcome.kind = "crash"
+            self.memory.clear()
+        except TrilakeError as e:
+            outcome.kind, outcome.value = "error", e
+        except Exception as e:  # noqa: BLE001 - the promise is that no other error comes out
+            if isinstance(e, Violation):
+                world.fail(f"#{op.number} {op.kind}: {e}", e)
+            else:
+                world.fail(f"#{op.number} {op.kind} raised {type(e).__name__}, which is none of the library's: {e}", e)
+            raise Stop from None
+        if outcome.kind == "error" and self.crashed:
+            world.fail(f"#{op.number} {op.kind} survived the death of its process: {outcome.value}")
+            raise Stop
+        outcome.faults = self.faults - before
+        outcome.steps = (outcome.steps[0], world.steps)
+        self.op = None
+        world.outcomes.append(outcome)
+        world.trace(self.number, f"{op.kind} {outcome.kind}", str(outcome.value)[:300])
+        try:
+            world.history.ended(outcome)
+        except Violation as e:
+            world.fail(f"#{op.number} {op.kind}: {e}", e)
+            raise Stop from None
+
+    def pause(self) -> None:
+        """Give the turn back, and wait for the next."""
+        self.world.turn.release()
+        self.go.acquire()
+        if self.world.stopping:
+            raise Stop
+
+    # --- what the process takes from the world ---
+
+    def clock_ms(self) -> int:
+        return self.world.now + self.skew_ms
+
+    def clock_ns(self) -> int:
+        return self.clock_ms() * 1_000_000
+
+    def new_id(self) -> str:
+        """An id that says whose it is."""
+        number = self.op.number if self.op is not None else 0
+        return str(uuid.UUID(int=self._ids.getrandbits(96) << 32 | number))
+
+    def sleep(self, seconds: float) -> None:
+        self.wake = self.world.steps + 3
+
+
+@dataclass
+class World:
+    """One run of a plan; ``execute`` does an operation for an actor."""
+
+    plan: Plan
+    make_history: Callable[[World], Any]
+    execute: Callable[[Actor, Op], Any]
+    now: int = START_MS
+    steps: int = 0
+    stopping: bool = False
+    failure: str | None = None
+    cause: BaseException | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    events: list[tuple[int, int, str, str]] = field(default_factory=list)
+    late: list[_Late] = field(default_factory=list)
+    file_times: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.turn = _thread.allocate_lock()
+        self.turn.acquire()
+        self.rng = random.Random(f"schedule {self.plan.seed}")
+        self.faults = {(f.actor, f.call): f.kind for f in self.plan.faults}
+        self.places: dict[str, MemoryStore] = {}
+        self.history = self.make_history(self)
+        self.actors = [Actor(self, i, ops) for i, ops in enumerate(self.plan.actors)]
+
+    def place(self, name: str) -> MemoryStore:
+        """The objects of one table."""
+        if name not in self.places:
+            self.places[name] = MemoryStore(f"simulation-{id(self):x}-{name}", clock=lambda: self.now)
+        return self.places[name]
+
+    def trace(self, actor: int, what: str, on: str = "") -> None:
+        self.events.append((self.steps, actor, what, on))
+
+    def fail(self, message: str, cause: BaseException | None = None) -> None:
+        """Note the first broken promise."""
+        if self.failure is None:
+            self.failure, self.cause = message, cause
+
+    def run(self) -> str | None:
+        """Run the plan; what was broken, or ``None``."""
+        logging.getLogger("trilake").setLevel(logging.CRITICAL)
+        try:
+            for actor in self.actors:
+                actor.start()
+            self._schedule()
+            if self.failure is None:
+                self._land(always=True)
+                try:
+                    self.history.finish()
+                except Violation as e:
+                    self.fail(f"at the end: {e}", e)
+                except TrilakeError as e:
+                    self.fail(f"at the end, {type(e).__name__}: {e}", e)
+        finally:
+            self.stopping = True
+            for actor in self.actors:
+                if actor.is_alive():
+                    actor.go.release()
+                    actor.join(_HANGS)
+            for store in self.places.values():
+                memory._SPACES.pop(store.uri.removeprefix("memory://"), None)
+        return self.failure
+
+    def _ready(self, actor: Actor) -> bool:
+        if actor.wake > self.steps:
+            return False
+        # Days pass while nobody is at work: who takes longer than the retention may lose files, and knows it.
+        if actor.between and actor.next_op is not None and actor.next_op.kind == "days":
+            return all(a is actor or a.done or a.between for a in self.actors)
+        return True
+
+    def _schedule(self) -> None:
+        current: Actor | None = None
+        while self.failure is None:
+            alive = [a for a in self.actors if not a.done]
+            if not alive:
+                return
+            ready = [a for a in alive if self._ready(a)]
+            if not ready:
+                self.steps += 1
+                continue
+            if any(a.between and a.next_op is not None and a.next_op.kind == "days" for a in ready):
+                self._land(always=True)  # no request is under way for days
+            if current is None or current not in ready or self.rng.random() >= self.plan.stay:
+                current = self.rng.choice(ready)
+            self.steps += 1
+            self.now += self.rng.randint(0, 20)
+            current.go.release()
+            if not self.turn.acquire(timeout=_HANGS):
+                self.fail(f"{current.name} hangs")
+                return
+            self._land()
+
+    def _land(self, *, always: bool = False) -> None:
+        due = [e for e in self.late if always or e.due <= self.steps]
+        self.late = [e for e in self.late if e not in due]
+        for request in due:
+            try:
+                request.land()
+            except Violation as e:
+                self.fail(f"a late request: {e}", e)
+
+    def under_way(self, land: Callable[[], None]) -> None:
+        """A request whose reply was lost and that arrives some steps later."""
+        self.late.append(_Late(self.steps + self.rng.randint(1, 40), land))
