@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 LOCKED := $(VENV)/.trilake-locked
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types contracts doctest check soak interop matrix bench protos clean lock
+.PHONY: help venv demo docs test lint format types contracts doctest check soak interop matrix bench protos clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,10 @@ contracts: $(LOCKED) ## Check that imports point one way through the layers
 
 doctest: $(LOCKED) ## Run the examples in the docstrings
 	@$(PY) -m pytest -q --doctest-modules src
+
+docs: $(LOCKED) ## Build the documentation as a site, strictly, into build/site
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(PY) -m mkdocs build --quiet --strict
+	@echo "the site is build/site/index.html"
 
 check: ## Run everything that CI runs
 	@.ci/run

@@ -216,7 +216,7 @@ def test_targets_that_need_python_make_the_environment() -> None:
 
 def test_ci_runs_the_tests_first_and_then_every_check() -> None:
     steps = re.findall(r"^step (\w+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
-    assert steps == ["test", "lint", "types", "contracts", "doctest"]
+    assert steps == ["test", "lint", "types", "contracts", "doctest", "docs"]
     assert make("-n", "check").strip() == ".ci/run"
     for script in ".ci/run", "scripts/venv", "scripts/lock":
         assert os.access(ROOT / script, os.X_OK), script
@@ -225,12 +225,12 @@ def test_ci_runs_the_tests_first_and_then_every_check() -> None:
 def test_a_failing_step_fails_ci_but_not_the_steps_after_it(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
-    names = ["test", "lint", "types", "contracts", "doctest"]
+    names = ["test", "lint", "types", "contracts", "doctest", "docs"]
     rules = "\n".join(f"{n}:\n\t@{'false' if n == 'lint' else 'echo did ' + n}" for n in names)
     (tmp_path / "Makefile").write_text(rules + "\n")
     done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert re.findall(r"^did (\w+)", done.stdout, re.MULTILINE) == ["test", "types", "contracts", "doctest"]
+    assert re.findall(r"^did (\w+)", done.stdout, re.MULTILINE) == ["test", "types", "contracts", "doctest", "docs"]
     assert re.findall(r"^(\w+) +(passed|FAILED) in +\d+ s$", done.stdout, re.MULTILINE) == [
         (n, "FAILED" if n == "lint" else "passed") for n in names
     ]
@@ -381,7 +381,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 def test_every_direct_dependency_is_explained() -> None:
-    text = (ROOT / "docs" / "dependencies.md").read_text()
+    text = (ROOT / "docs" / "internals" / "dependencies.md").read_text()
     explained = {canonicalize_name(name) for name in re.findall(r"`([\w.-]+)`", text)}
     assert {canonicalize_name(r.name) for r in direct_requirements()} - explained == set()
 

@@ -1,4 +1,4 @@
-"""Files as other writers may write them: each quirk of docs/trevni.md, decided one way."""
+"""Files as other writers may write them: each quirk of docs/internals/trevni.md, decided one way."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ class TrevniRows:
 
 
 class TrevniTarget:
-    """A folder of Trevni files: all are seen at once, see ``docs/trevni.md``."""
+    """A folder of Trevni files: all are seen at once, see ``docs/internals/trevni.md``."""
 
     exact = True
 

@@ -420,7 +420,7 @@ class Translator:
             hint = f"did you mean {close[0]}? " if close else ""
             raise FilterError(
                 f"the function {name} cannot be used in a filter",
-                help=f"{hint}docs/expr.md names the functions; Spark has more, for filters of its DataFrames",
+                help=f"{hint}docs/internals/expr.md names the functions; Spark has more, for filters of its DataFrames",
             )
         least, most, handler = FUNCTIONS[key]
         if not least <= len(nodes) <= most:

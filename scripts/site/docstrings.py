@@ -1,0 +1,88 @@
+"""Docstrings as Markdown: an extension of griffe, which reads the sources for mkdocstrings.
+
+The package writes reStructuredText's double backticks and roles, lists of parameters under a rule, and examples as
+doctests or indented blocks.  Each becomes what the site shows best.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+_ROLE = re.compile(r":\w+(?::\w+)?:`~?\.?([^`]+)`")
+_RULE = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+_PARAMETER = re.compile(r"^([\w*][\w*, ]*): +(?=\S)")
+
+
+def markdown(text: str) -> str:
+    r"""A docstring as Markdown.
+
+    >>> print(markdown("Do it.\n\nParameters\n----------\nx: how ``much``.\n\n>>> do(1)\n2"))
+    Do it.
+    <BLANKLINE>
+    **Parameters**
+    <BLANKLINE>
+    * `x`: how `much`.
+    <BLANKLINE>
+    ```python
+    >>> do(1)
+    2
+    ```
+    """
+    text = _ROLE.sub(lambda m: f"`{m[1].rpartition('.')[2]}`", text).replace("``", "`")
+    out: list[str] = []
+    section = ""
+    for block in re.split(r"\n\s*\n", text):
+        if heading := _RULE.match(block):
+            section = heading[1]
+            out.append(f"**{section}**")
+            block = block[heading.end() :].lstrip("\n")
+            if not block.strip():
+                continue
+        if block.lstrip().startswith(">>>"):
+            out.append(f"```python\n{_dedented(block)}\n```")
+            section = ""
+        elif out and out[-1].endswith("::"):
+            out[-1] = out[-1][:-1]
+            out.append(f"```python\n{_dedented(block)}\n```")
+        elif section in ("Parameters", "Attributes", "Fields") and _PARAMETER.match(block):
+            out.append(_parameters(block))
+        else:
+            section = ""
+            out.append(_tables(block))
+    return "\n\n".join(out)
+
+
+def _parameters(block: str) -> str:
+    items: list[str] = []
+    for line in block.splitlines():
+        if m := _PARAMETER.match(line):
+            names = ", ".join(f"`{n.strip()}`" for n in m[1].split(","))
+            items.append(f"* {names}: {line[m.end() :]}")
+        elif items:
+            items[-1] += " " + line.strip()
+        else:
+            items.append(line)
+    return "\n".join(items)
+
+
+def _tables(block: str) -> str:
+    """Tables of reStructuredText are shown as they stand."""
+    return f"```text\n{_dedented(block)}\n```" if re.match(r"\s*={3,} +={3,}", block) else block
+
+
+def _dedented(block: str) -> str:
+    lines = block.strip("\n").splitlines()
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return "\n".join(line[indent:] for line in lines)
+
+
+class Docstrings(griffe.Extension):
+    """Turns every docstring into Markdown before it is shown."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of a module, class, function or attribute."""
+        if obj.docstring is not None:
+            obj.docstring.value = markdown(obj.docstring.value)

@@ -1,0 +1,79 @@
+"""The documentation keeps its word: every block of code in it runs, in the order of its page, or says why not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.blocks import LANGUAGES, ROOT, SHOWN, blocks_of, blocks_to_run, name_of, pages, results
+
+#: Blocks that are not run, with the reason in their fences.  A page that gets one more must say so here.
+NOT_RUN: dict[str, int] = {
+    "docs/index.md": 1,
+    "docs/internals/spark.md": 3,
+    "docs/internals/maintenance.md": 3,
+    "docs/internals/storage.md": 1,
+    "docs/internals/optimize.md": 2,
+    "docs/internals/convert.md": 1,
+    "docs/internals/delta-dml.md": 2,
+    "docs/internals/sql.md": 1,
+    "docs/internals/benchmarks.md": 1,
+    "docs/internals/api.md": 1,
+    "docs/internals/alter.md": 1,
+    "docs/internals/streaming.md": 4,
+    "docs/internals/delta-merge.md": 2,
+    "README.md": 5,
+}
+
+RUNNING = [p for p in pages() if blocks_to_run(p)]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """All pages, run by one process with one session of Spark, as a user would from an empty folder."""
+    folder = tmp_path_factory.mktemp("pages")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.blocks", "run", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return results(iter(done.stdout.splitlines()))
+
+
+@pytest.mark.parametrize("page", [name_of(p) for p in RUNNING])
+def test_every_block_of_a_page_runs(ran: dict[str, dict[str, Any]], page: str) -> None:
+    result = ran[page]
+    assert result["error"] is None, result["error"]
+    assert result["ran"] == len(blocks_to_run(ROOT / page))
+
+
+def test_no_block_hides_from_the_tests() -> None:
+    blocks = [b for page in pages() for b in blocks_of(page)]
+    strange = [(b.page, b.line, b.language, b.rest) for b in blocks if b.rest or b.language not in (*LANGUAGES, *SHOWN)]
+    assert strange == []
+    not_run: dict[str, int] = {}
+    for b in blocks:
+        if b.reason is not None:
+            not_run[b.page] = not_run.get(b.page, 0) + 1
+    assert not_run == NOT_RUN
+    fences = sum(line.lstrip().startswith("```") for page in pages() for line in page.read_text().splitlines())
+    assert fences == 2 * len(blocks)
+
+
+def test_a_page_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+    from tests.docs.blocks import Block, run_block
+
+    with pytest.raises(ZeroDivisionError) as e:
+        run_block(Block("README.md", 7, "python", "x = 1\nx / 0\n", None, ""), {})
+    assert e.traceback[-1].lineno + 1 == 9
+    with pytest.raises(RuntimeError, match="exit code 3"):
+        run_block(Block("README.md", 1, "sh", "exit 3", None, ""), {})
