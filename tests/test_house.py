@@ -395,7 +395,7 @@ def named_files(document: Path) -> list[str]:
 def test_every_file_that_a_document_names_is_there() -> None:
     places = {str(p.relative_to(ROOT)) for p in texts()}
     places |= {str(parent) for p in places for parent in Path(p).parents}
-    documents = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    documents = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     named = [(ids(d), name) for d in documents for name in named_files(d)]
     assert len(named) > 100
     ends = {"/".join(place.split("/")[i:]) for place in places for i in range(place.count("/") + 1)}
@@ -404,7 +404,7 @@ def test_every_file_that_a_document_names_is_there() -> None:
 
 def test_a_table_of_files_says_in_which_folder_each_is() -> None:
     bare = r"^\| `[\w-]+\.py`"
-    lines = [(ids(d), line) for d in (ROOT / "docs").glob("*.md") for line in d.read_text().splitlines()]
+    lines = [(ids(d), line) for d in (ROOT / "docs").rglob("*.md") for line in d.read_text().splitlines()]
     assert [(d, line) for d, line in lines if re.match(bare, line) and line[3:].split("`")[0] not in _AT_THE_HEAD] == []
 
 
