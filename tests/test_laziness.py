@@ -69,6 +69,13 @@ def test_a_table_is_read_whole_without_an_engine_of_expressions(table: str) -> N
     assert not {"sqlglot", "duckdb", "numba", "pyspark"} & loaded(f"import trilake; trilake.open({table!r}).to_arrow()")
 
 
+def test_a_read_through_sparks_source_loads_nothing_that_writes() -> None:
+    """Spark imports the source in a new process for each step of a read, which takes longer than the rest of it."""
+    modules = loaded("import trilake.spark.delta.source")
+    assert not {"sqlglot", "duckdb", "numba", "pandas"} & modules
+    assert not {m for m in modules if m.startswith(("trilake.delta.commands", "trilake.lance.", "trilake.trevni."))}
+
+
 def test_a_filter_loads_what_reads_expressions_and_statistics(table: str) -> None:
     modules = loaded(f"import trilake; assert trilake.open({table!r}).to_arrow(filter='n > 1').num_rows == 3")
     assert {"sqlglot", "duckdb"} <= modules

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from trilake.spark.delta.source import pack
+from trilake.spark.delta.readers import pack
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def sample() -> str:
 
 def test_without_numba_files_are_the_same() -> None:
     """In a process of its own, because the choice is made once."""
-    code = "from tests.trevni import test_kernels as t; print(t.k.COMPILED, t.sample())"
+    code = "from tests.trevni.blocks import test_kernels as t; print(t.k.COMPILED, t.sample())"
     env = {**os.environ, "TRILAKE_NUMBA": "0", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

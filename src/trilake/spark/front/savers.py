@@ -9,8 +9,9 @@ from trilake.delta.commands.write.create import TableDescription
 from trilake.delta.commands.write.write import WriteRequest, parse_mode
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.settings import default_properties
-from trilake.spark.delta.source import WRITE_OPTIONS, write_request
+from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.write import write_dataframe
+from trilake.spark.delta.writer import write_request
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS, Saver, SaveRequest, take_over
 from trilake.spark.front.merge_writer import take_over_merges
 from trilake.spark.front.table_writer import take_over_tables

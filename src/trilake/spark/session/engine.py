@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trilake.delta.engine import Engine
 from trilake.engine import standard_engine
-from trilake.spark.session.optimize_settings import session_compaction
+
+if TYPE_CHECKING:
+    from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+    from trilake.delta.protocol.actions import Metadata
 
 
 def spark_engine() -> Engine:
@@ -12,4 +17,11 @@ def spark_engine() -> Engine:
 
     A process without a session, as those of data sources are, has only the tables' own properties.
     """
-    return standard_engine(compaction=session_compaction)
+    return standard_engine(compaction=_session_compaction)
+
+
+def _session_compaction(metadata: Metadata) -> AutoCompaction:
+    # Loaded here: a process that only reads has no commits (tests/test_laziness.py).
+    from trilake.spark.session.optimize_settings import session_compaction
+
+    return session_compaction(metadata)

@@ -1,0 +1,83 @@
+"""The rows of a snapshot and of the change data feed, as partitions of Spark's Python data source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_change_task
+from trilake.delta.scan.read import read_task
+from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.sources.api import DataSourceReader, InputPartition
+from trilake.spark.session.sources.packing import pack_files
+from trilake.spark.session.sources.rows import as_declared
+from trilake.storage import open_store
+
+
+@dataclass
+class FilePartition(InputPartition):
+    """Files that one task reads."""
+
+    tasks: Sequence[FileTask | ChangeTask]
+
+
+def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FilePartition]:
+    """Files in partitions of about equal size."""
+    return [FilePartition(p) for p in pack_files(tasks, size, parallelism=parallelism)]
+
+
+class DeltaReader(DataSourceReader):
+    """Reads the rows of one snapshot, those for which ``filter``, a SQL text, is true."""
+
+    def __init__(
+        self, path: str, store: Mapping[str, str], snapshot: Snapshot, schema: T.StructType, filter: str | None = None
+    ) -> None:
+        self.path, self.store, self.columns = path, store, schema.names
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        self.snapshot: Snapshot | None = snapshot
+        self.plan: ReadPlan = plan_scan(snapshot, self.columns).plan
+        self.filter = filter
+
+    def partitions(self) -> Sequence[InputPartition]:
+        assert self.snapshot is not None
+        scan = plan_scan(self.snapshot, self.columns, self.filter)
+        self.plan = scan.plan
+        self.snapshot = None  # tasks need the plan, not the log of a million files
+        return pack(scan.tasks(), lambda t: t.size) or [FilePartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        store = open_store(self.path, dict(self.store))
+        for task in cast(FilePartition, partition).tasks:
+            for batch in read_task(store, cast(FileTask, task), self.plan):
+                yield as_declared(batch, self.declared)
+
+
+class ChangeReader(DataSourceReader):
+    """Reads the change data feed of some versions."""
+
+    def __init__(self, path: str, store: Mapping[str, str], start: int, end: int, schema: T.StructType) -> None:
+        self.path, self.store, self.start, self.end, self.columns = path, store, start, end, schema.names
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        scan = self._scan()
+        self.plan = scan.plan
+
+    def _scan(self) -> Any:
+        extra = {f.name for f in CHANGE_FIELDS}
+        log = DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
+        return plan_changes(log, self.start, self.end, columns=[c for c in self.columns if c not in extra])
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return pack(self._scan().tasks, lambda t: t.file.size) or [FilePartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        store = open_store(self.path, dict(self.store))
+        for task in cast(FilePartition, partition).tasks:
+            for batch in read_change_task(store, cast(ChangeTask, task), self.plan):
+                yield as_declared(batch.select(self.columns), self.declared)

@@ -1,0 +1,89 @@
+"""A write through Spark's Python data source: rows in tasks, one commit on the driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import types as T
+
+from trilake.delta.commands.write.write import WriteRequest, files_of_job, finish_write, plan_write, resume_write
+from trilake.delta.files.file_plan import WrittenFiles
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.isolation import parse_level
+from trilake.errors import InvalidArgumentError
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.options import Options
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.sources.api import DataSourceArrowWriter, WriterCommitMessage
+from trilake.storage import open_store
+
+_log = logging.getLogger("trilake.spark")
+
+
+def write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
+    """What the options of a write of these columns ask for.  Raises ``InvalidArgumentError``."""
+    partition_by, mode = options.get("partitionBy"), (options.get("partitionOverwriteMode") or "static").lower()
+    if mode not in ("static", "dynamic"):
+        raise InvalidArgumentError(f"partitionOverwriteMode is {mode!r}", help="it must be static or dynamic")
+    app_id, version, isolation = options.get("txnAppId"), options.integer("txnVersion"), options.get("isolationLevel")
+    if (app_id is None) != (version is None):
+        raise InvalidArgumentError("txnAppId and txnVersion belong together", help="pass both or neither")
+    replaced = overwrite and options.flag("overwriteSchema")
+    merged = options.flag("mergeSchema") and not replaced
+    return WriteRequest(
+        mode="overwrite" if overwrite else "append",
+        schema=from_spark(schema),
+        partition_by=tuple(c.strip() for c in partition_by.split(",")) if partition_by else None,
+        properties=options.properties or None,
+        replace_where=options.get("replaceWhere") if overwrite else None,
+        partition_overwrite="dynamic" if mode == "dynamic" and overwrite else "static",
+        schema_mode="overwrite" if replaced else "merge" if merged else None,
+        txn=None if app_id is None or version is None else (app_id, version),
+        isolation=None if isolation is None else parse_level(isolation),
+        user_metadata=options.get("userMetadata"),
+        data_format=options.get("dataFormat"),
+        optimize_write=None if options.get("optimizeWrite") is None else options.flag("optimizeWrite"),
+        max_records_per_file=options.positive("maxRecordsPerFile", "rows"),
+        compression=options.get("compression"),
+    )
+
+
+@dataclass
+class AddedFiles(WriterCommitMessage):
+    """What one task wrote."""
+
+    written: WrittenFiles
+
+
+class DeltaWriter(DataSourceArrowWriter):
+    """Writes rows in tasks, commits once on the driver."""
+
+    def __init__(self, path: str, store: Mapping[str, str], request: WriteRequest) -> None:
+        self.path, self.store = path, store
+        self.plan = plan_write(self._log(), request).to_travel()
+
+    def _log(self) -> DeltaLog:
+        return DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> AddedFiles:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        if self.plan.nothing:
+            return AddedFiles(WrittenFiles(()))
+        return AddedFiles(write_files(open_store(self.path, dict(self.store)), self.plan.files, iterator, task=task))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        log = self._log()
+        finish_write(log, resume_write(log, self.plan), [m.written for m in messages if isinstance(m, AddedFiles)])
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted; and its own error, which
+        # says why the job failed, must not be hidden behind another one.
+        job = self.plan.files.job_id
+        left = files_of_job(self._log(), job)
+        _log.warning("write job %s failed and leaves %d files behind: %s", job, len(left), left[:5])
