@@ -38,6 +38,7 @@ def _chosen(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return cases if SOAK else [c for i, c in enumerate(cases) if i % 3 == 0]
 
 
+@pytest.mark.timeout(900)
 def test_cases_of_the_corpus_are_answered_as_delta_spark_answers_them(sql: SparkSession, shared: Path) -> None:
     folder = shared / "corpus" / "sql"
     runner = _runner(folder)
