@@ -44,7 +44,7 @@ def ids(path: Path) -> str:
 @cache
 def texts() -> list[Path]:
     """All text files of the repository."""
-    suffixes = {".py", ".md", ".toml", ".properties", ".lock", ".json", ".proto", ""}
+    suffixes = {".py", ".md", ".toml", ".properties", ".lock", ""}
     found = []
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if f not in IGNORED and not f.endswith(("_cache", ".egg-info"))]
@@ -378,38 +378,6 @@ def test_links_between_documents_lead_somewhere() -> None:
     links = [(d, t) for d in documents for t in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", d.read_text())]
     assert len(links) > 10
     assert [(ids(d), t) for d, t in links if "://" not in t and not (d.parent / t).exists()] == []
-
-
-#: A file or folder of the repository as documents name it, between backticks.
-_NAMED = re.compile(
-    r"(?<![\w./+-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|proto|lock|toml)(?!\w)|(?:src|tests|bench|examples|scripts)/[\w./-]+)"
-)
-
-
-def named_files(document: Path) -> list[str]:
-    """The files and folders that a document names between backticks."""
-    spans = re.findall(r"`([^`\n]+)`", document.read_text())
-    return [name.rstrip("/.") for span in spans for name in _NAMED.findall(span)]
-
-
-def test_every_file_that_a_document_names_is_there() -> None:
-    places = {str(p.relative_to(ROOT)) for p in texts()}
-    places |= {str(parent) for p in places for parent in Path(p).parents}
-    documents = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    named = [(ids(d), name) for d in documents for name in named_files(d)]
-    assert len(named) > 100
-    ends = {"/".join(place.split("/")[i:]) for place in places for i in range(place.count("/") + 1)}
-    assert [(d, name) for d, name in named if name not in ends] == []
-
-
-def test_a_table_of_files_says_in_which_folder_each_is() -> None:
-    bare = r"^\| `[\w-]+\.py`"
-    lines = [(ids(d), line) for d in (ROOT / "docs").rglob("*.md") for line in d.read_text().splitlines()]
-    assert [(d, line) for d, line in lines if re.match(bare, line) and line[3:].split("`")[0] not in _AT_THE_HEAD] == []
-
-
-#: Files that lie at the head of the folder that a document speaks of.
-_AT_THE_HEAD = {"table.py", "runtime.py", "api.py"}
 
 
 def test_every_direct_dependency_is_explained() -> None:

@@ -3,7 +3,6 @@
 from trilake.expr.expression import Expression, evaluate_all, parse_expression
 from trilake.expr.filter import Filter, parse_filter
 from trilake.expr.skip import SkipResult, can_match
-from trilake.expr.sql.scalar import check_syntax
 from trilake.expr.stats import ColumnStats, FileStats
 from trilake.expr.terms.predicate import Conjunct
 
@@ -15,7 +14,6 @@ __all__ = [
     "Filter",
     "SkipResult",
     "can_match",
-    "check_syntax",
     "evaluate_all",
     "parse_expression",
     "parse_filter",

@@ -53,7 +53,6 @@ _MODULES = {
     "progress",
     "sampler",
     "schema",
-    "torch",
     "tracing",
     "util",
     "vector",

@@ -39,6 +39,21 @@ class CleanupStats:
     old_versions: int
 
 
+@dataclass(frozen=True)
+class Removal:
+    """What a clean-up removes: files, what writers left unfinished, and the manifests of versions, which go last."""
+
+    files: tuple[ObjectMeta, ...] = ()
+    unfinished: tuple[ObjectMeta, ...] = ()
+    manifests: tuple[ObjectMeta, ...] = ()
+    old_versions: tuple[int, ...] = ()
+
+    @property
+    def stats(self) -> CleanupStats:
+        """What the clean-up says of itself."""
+        return CleanupStats(sum(m.size for m in (*self.files, *self.manifests)), len(self.old_versions))
+
+
 def files_of(manifest: Manifest) -> set[str]:
     """The keys of all files that a version needs; of an index, its folder with a slash."""
     found = {f.key for fragment in manifest.fragments for f in fragment.files}
@@ -69,10 +84,31 @@ def cleanup(
     Raises ``InvalidArgumentError`` for tagged versions, ``CorruptLogError`` for a manifest that cannot be read,
     ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.
     """
+    found = plan_cleanup(
+        store,
+        older_than_ms,
+        delete_unverified=delete_unverified,
+        error_if_tagged=error_if_tagged,
+        runtime=runtime,
+    )
+    _delete(store, [*found.files, *found.unfinished])
+    _delete(store, found.manifests)
+    return found.stats
+
+
+def plan_cleanup(
+    store: Store,
+    older_than_ms: int,
+    *,
+    delete_unverified: bool = False,
+    error_if_tagged: bool = True,
+    runtime: Runtime | None = None,
+) -> Removal:
+    """What :func:`cleanup` would remove; parameters and errors are those of it."""
     runtime = runtime or Runtime()
     listing = list_versions(store)
     if not listing.versions:
-        return CleanupStats(0, 0)
+        return Removal()
     now_ms = agreed_time(store, runtime.clock_ns() // 10**6)
     tagged = {tag.version: name for name, tag in read_tags(store).items()}
     keep: set[str] = set()
@@ -109,9 +145,7 @@ def cleanup(
             keep |= files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))
     own = set(own_keys(store, [m.key for m in (*gone, *manifests) if not _named(m.key, keep)], _NAMES, what="clean-up"))
     gone, manifests = [m for m in gone if m.key in own], [m for m in manifests if m.key in own]
-    _delete(store, [*gone, *unfinished])
-    _delete(store, manifests)
-    return CleanupStats(sum(m.size for m in (*gone, *manifests)), len(old))
+    return Removal(tuple(gone), tuple(unfinished), tuple(manifests), tuple(old))
 
 
 def _named(key: str, names: set[str]) -> bool:

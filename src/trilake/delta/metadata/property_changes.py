@@ -25,7 +25,6 @@ from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.errors import InvalidArgumentError
-from trilake.expr import check_syntax
 
 #: Columns that the change data feed adds to the table's own.
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -167,7 +166,6 @@ def add_constraint(protocol: Protocol, metadata: Metadata, name: str, expression
             help="drop it first, or choose another name",
             constraint=name,
         )
-    check_syntax(expression, f"CHECK constraint {name}")
     parse_check("CHECK constraint", name, expression, metadata.schema, now)
     new = replace(metadata, configuration={**metadata.configuration, key: expression})
     condition = Condition("CHECK constraint", name, expression)

@@ -43,10 +43,8 @@ from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.constraints import INVARIANTS, PREFIX
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
-from trilake.delta.rules.stored_expressions import check_expressions
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
 from trilake.errors import InvalidArgumentError
-from trilake.expr import check_syntax
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
@@ -211,7 +209,6 @@ def add_columns(
         new = _clean(c.field)
         path = (*(spelled(schema, c.parent) if c.parent else ()), new.name)
         _check_addable(new, path)
-        check_expressions(StructType((new,)))
         nested = with_limits(StructType((new,))).fields[0] if path[1:] else new
 
         def add(s: StructType, f: StructField = nested, column: NewColumn = c) -> StructType:
@@ -496,7 +493,6 @@ def set_default(
     f = field_at(metadata.schema, names)
     if GENERATED in f.metadata or IDENTITY in f.metadata:
         raise InvalidArgumentError(f"column {path_text(names)} is computed and has no default", column=path_text(names))
-    check_syntax(expression, f"the default of column {path_text(names)}")
     parsed = parse_default(f, expression, now)
     if parsed is not None:
         parsed.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not with the next write

@@ -93,27 +93,6 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
         raise UnsupportedExpressionError(f"only Spark can evaluate {_shorten(text)}: {reason}", **where) from error
 
 
-def check_syntax(text: str, what: str) -> None:
-    """Refuses a text that is no SQL expression; one that only Spark can evaluate passes.
-
-    ``what`` is the text's place, for the error.  Raises :class:`~trilake.errors.ExpressionError`.
-    """
-    try:
-        if len(text) > MAX_TEXT or not is_unicode(text):
-            raise FilterError("it is longer than 1 MB or no valid Unicode")
-        try:
-            parse_text(text)
-        except RecursionError:
-            with_room(lambda: parse_text(text), text)
-    except FilterError as error:
-        reason = error.message
-        for pattern, word in _WORDS:
-            reason = pattern.sub(word, reason)
-        raise ExpressionError(
-            f"{what} ({_shorten(text)}) is no SQL expression: {reason}", help="correct the text; nothing was stored"
-        ) from error
-
-
 def _shorten(text: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 

@@ -36,26 +36,32 @@ class QueryError(TrilakeError):
     code = "QUERY"
 
 
+def open_database(threads: int) -> duckdb.DuckDBPyConnection:
+    """A new database in memory that opens no files, loads no extensions and works in UTC."""
+    import duckdb  # on first use: a fifth of a second
+
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": threads,
+            "enable_external_access": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+            "preserve_insertion_order": True,
+            "temp_directory": os.path.join(tempfile.gettempdir(), f"trilake-duckdb-{os.getpid()}"),
+        },
+    )
+    # The zone is a setting of ICU, which exists only once the database is open.
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
+
+
 class _Engine:
     """The database of one process and its idle connections."""
 
     def __init__(self) -> None:
-        import duckdb  # on first use: a fifth of a second
-
-        self.connection = duckdb.connect(
-            ":memory:",
-            config={
-                "threads": min(MAX_THREADS, os.cpu_count() or 1),
-                "enable_external_access": False,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-                "python_enable_replacements": False,
-                "preserve_insertion_order": True,
-                "temp_directory": os.path.join(tempfile.gettempdir(), f"trilake-duckdb-{os.getpid()}"),
-            },
-        )
-        # The zone is a setting of ICU, which exists only once the database is open.
-        self.connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        self.connection = open_database(min(MAX_THREADS, os.cpu_count() or 1))
         self.lock = threading.Lock()
         self.idle: list[duckdb.DuckDBPyConnection] = []
         self.all: list[duckdb.DuckDBPyConnection] = []
@@ -100,6 +106,11 @@ def _get_engine() -> _Engine:
         return _engine
 
 
+def first_line(error: Exception) -> str:
+    """What DuckDB says of an error, without the category: ``Conversion Error: ...``."""
+    return re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error).split("\n", 1)[0])
+
+
 @contextmanager
 def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection on which ``tables`` are registered, for the time of the block."""
@@ -116,9 +127,7 @@ def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.Du
             registered.append(name)
         yield cursor
     except duckdb.Error as error:
-        # Without the category: "Conversion Error: ...".
-        message = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error).split("\n", 1)[0])
-        raise QueryError(message) from error
+        raise QueryError(first_line(error)) from error
     finally:
         for name in registered:
             cursor.unregister(name)

@@ -93,6 +93,11 @@ class TrevniTable(Table):
         """Trevni files have no versions."""
         return None
 
+    @property
+    def partition_names(self) -> list[str]:
+        """The columns that are folders."""
+        return [f.name for f in self._partitions]
+
     @cached_property
     def _schema(self) -> pa.Schema:
         if self._given is not None:

@@ -33,7 +33,6 @@ from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
 from trilake.delta.rules.identity import START as IDENTITY_START
 from trilake.delta.rules.identity import identity_columns, identity_metadata
-from trilake.delta.rules.stored_expressions import check_expressions
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.generated import GENERATION_EXPRESSION, generated_columns, generation_text
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
@@ -270,7 +269,6 @@ def _check_columns(schema: StructType) -> None:
 def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
     """Refuse columns whose rules cannot be understood, before any row comes."""
     schema = metadata.schema
-    check_expressions(schema)
     generated_columns(schema, now)
     for f in schema.fields:
         if IDENTITY_START in f.metadata and str(f.type) != "long":

@@ -1,0 +1,201 @@
+"""The application: which commands there are, and what becomes of an error in any of them.
+
+No error leaves as a traceback.  What a command raises is one line of text, or one JSON object, and an exit code
+(:mod:`trilake.cli.exits`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from trilake.cli import changes, checks, look, read, upkeep, write
+from trilake.cli.exits import Exit, Problem
+from trilake.cli.output import debugging, output
+from trilake.cli.text import printable, printable_lines
+from trilake.version import __version__
+
+LOOK, READ, CHANGE, KEEP = "Look at a table", "Read rows", "Write rows", "Keep a table in shape"
+
+
+class Commands(TyperGroup):
+    """All commands, of which none ends in a traceback."""
+
+    #: Whether the command line asks for JSON.
+    json = False
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **more: Any) -> Any:
+        """Parse and run; see the same method of click."""
+        assert not rest  # further parameters come by name
+        arguments = sys.argv[1:] if args is None else list(args)
+        self.json = wants_json(arguments)
+        if not self.json:
+            return super().main(args=arguments, prog_name=prog_name, **more)
+        try:
+            code = super().main(args=arguments, prog_name=prog_name, **{**more, "standalone_mode": False})
+        except Exception as e:
+            if not _is_usage_error(e):
+                raise
+            message = " ".join(str(e.format_message()).split())  # type: ignore[attr-defined]  # of click's errors
+            output(True).problem(Problem("USAGE", message, Exit.USAGE, "trilake --help lists commands and options"))
+            code = Exit.USAGE
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and make exit codes of what it raises."""
+        with told(json=self.json):
+            return super().invoke(ctx)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line has ``--json`` among its options.
+
+    >>> wants_json(["info", "t", "--json"]), wants_json(["head", "--", "--json"])
+    (True, False)
+    """
+    arguments = list(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return "--json" in arguments[:end]
+
+
+def _is_usage_error(error: BaseException) -> bool:
+    """Whether click raised it about the command line; its classes have moved between releases of typer."""
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+@contextmanager
+def told(*, json: bool) -> Iterator[None]:
+    """Say what a block raises, and end with the exit code that stands for it."""
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a closed pipe and a full disk still can be told
+    except (typer.Exit, SystemExit):
+        with _pipe_may_close():
+            sys.stdout.flush()
+        raise
+    except (KeyboardInterrupt, typer.Abort):
+        with _pipe_may_close():
+            if json:
+                output(True).problem(Problem("INTERRUPTED", "interrupted", Exit.INTERRUPTED))
+            else:
+                print("\ninterrupted", file=sys.stderr)
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except BrokenPipeError:
+        _forget(sys.stdout)
+        raise typer.Exit(Exit.BROKEN_PIPE) from None
+    except Exception as e:
+        if _is_usage_error(e):
+            raise
+        problem = Problem.of(e)
+        if debugging():
+            print(printable_lines(traceback.format_exc()), file=sys.stderr, end="")
+        _forget_if_broken(e)
+        with _pipe_may_close():
+            output(json).problem(problem)
+        raise typer.Exit(problem.exit) from None
+
+
+@contextmanager
+def _pipe_may_close() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        _forget(sys.stdout)
+        _forget(sys.stderr)
+        raise typer.Exit(Exit.BROKEN_PIPE) from None
+
+
+def _forget_if_broken(error: Exception) -> None:
+    """After a write to standard output failed, its rest is thrown away: Python would fail on it once more."""
+    if isinstance(error, OSError) and sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _forget(sys.stdout)
+
+
+def _forget(stream: Any) -> None:
+    """Send what is left in a stream nowhere."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+# --- the application -------------------------------------------------------------------------------------------------
+
+
+_HELP = (
+    "Open lakehouse tables from the shell: Delta tables, Lance datasets and Trevni files, on disks and in object"
+    " stores.\n\nEvery command takes --json. Exit codes: 0 done, 1 findings, 2 wrong arguments, 3 failed, 4 no such"
+    " table or version, 5 conflict with another writer, 6 damaged, 7 not supported or not installed, 8 storage,"
+    " 70 unexpected, 130 interrupted, 141 closed pipe."
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"trilake {__version__}")
+        raise typer.Exit()
+
+
+def _whole(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Handle the options that stand before any command."""
+
+
+def application() -> typer.Typer:
+    """The application with all its commands."""
+    made = typer.Typer(
+        name="trilake",
+        cls=Commands,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback(help=_HELP)(_whole)
+    for panel, functions in {
+        LOOK: (look.info, look.schema, look.files, look.history, look.log),
+        READ: (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
+        CHANGE: (write.write, write.convert),
+        KEEP: (checks.verify, checks.repair, upkeep.optimize, upkeep.vacuum, upkeep.restore),
+    }.items():
+        for function in functions:
+            made.command(rich_help_panel=panel)(function)
+    return made
+
+
+class _Harmless(logging.Formatter):
+    """Messages may hold names of files, and those anything."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(printable(f"warning: {message}"), file=sys.stderr)
+
+
+def run() -> NoReturn:
+    """Run the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no UTF-8 is no reason to fail
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Harmless())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    warnings.showwarning = _show_warning
+    application()(prog_name="trilake")
+    raise SystemExit(0)

@@ -1,0 +1,117 @@
+"""Commands that compare versions: the change data feed, and what differs between two versions or tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from trilake.cli.exits import Exit
+from trilake.cli.options import Columns, Format, Json, StorageOptions, Uri, Where
+from trilake.cli.output import output
+
+
+def changes(
+    uri: Uri,
+    start: Annotated[int, typer.Option("--from", min=0, help="First version.")] = 0,
+    end: Annotated[int | None, typer.Option("--to", min=0, help="Last version; the newest by default.")] = None,
+    column: Columns = None,
+    format: Format = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show the change data feed: which rows each version inserted, updated and deleted."""
+    from trilake.cli.tables import not_for, opened
+    from trilake.delta.scan.changes import plan_changes, read_change_task
+    from trilake.delta.table import ArrowDeltaTable
+
+    table = opened(uri, format, None, None, option)
+    if not isinstance(table, ArrowDeltaTable):
+        raise not_for(table, "change data feed", "trilake diff compares two versions")
+    scan = plan_changes(table.log, start, end, columns=column or None)
+    batches = (b for task in scan.tasks for b in read_change_task(table.log.store, task, scan.plan))
+    output(json).rows(scan.schema, batches)
+
+
+def diff(
+    uri: Uri,
+    before: Annotated[
+        int | None, typer.Argument(min=0, help="Older version; the newest of a table by default.")
+    ] = None,
+    after: Annotated[int | None, typer.Argument(min=0, help="Newer version; the newest by default.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URI", help="Compare with this table; AFTER is a version of it.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", "-k", metavar="NAME", help="Column by which rows belong together; may be repeated."),
+    ] = None,
+    column: Columns = None,
+    where: Where = None,
+    no_rows: Annotated[bool, typer.Option("--no-rows", help="Compare schema, properties and files alone.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows of each kind to show.")] = 20,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 where the two differ.")] = False,
+    format: Format = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show what differs between two versions, or two tables: columns, properties, files and rows.
+
+    Rows are compared whole, or by --key. Files may differ where nothing else does.
+    """
+    from trilake.cli.tables import key_values
+    from trilake.cli.text import printable_lines
+    from trilake.errors import InvalidArgumentError
+    from trilake.inspection.diff import diff as compare
+
+    if to is None and before is None:
+        raise InvalidArgumentError(
+            "there is nothing to compare with", help="name a version, trilake diff URI 3, or another table with --to"
+        )
+    if to is not None and format is not None:
+        raise InvalidArgumentError("--format and --to exclude each other", help="leave --format out")
+    found = compare(
+        uri,
+        to,
+        before_version=before,
+        after_version=after,
+        key=key or None,
+        columns=column or None,
+        filter=where,
+        rows=not no_rows,
+        limit=limit,
+        format=None if format is None else str(format),
+        storage_options=key_values(option, "--option"),
+    )
+    out = output(json)
+    out.lines(_difference(found) if json else None, printable_lines(str(found)).split("\n"))
+    if found.rows is not None and not json:
+        for title, rows in _shown(found.rows):
+            out.note(title)
+            out.rows(rows.schema, rows.to_batches())
+    if exit_code and not found.equal:
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def _shown(rows: Any) -> Iterator[tuple[str, Any]]:
+    for title, count, table in (
+        ("rows added", rows.added, rows.added_rows),
+        ("rows removed", rows.removed, rows.removed_rows),
+        ("rows changed", 2 * rows.changed, rows.changed_rows),
+    ):
+        if table.num_rows:
+            yield f"{title}, {table.num_rows:,} of {count:,}:" if table.num_rows < count else f"{title}:", table
+
+
+def _difference(found: Any) -> dict[str, Any]:
+    """Everything as values that JSON has; rows as every command gives them."""
+    from trilake.cli.values import objects
+
+    whole: dict[str, Any] = found.to_dict()
+    for name in ("added", "removed"):
+        whole["files"][name] = list(objects(getattr(found.files, name)))
+    if found.rows is not None:
+        for name in ("added_rows", "removed_rows", "changed_rows"):
+            whole["rows"][name] = list(objects(getattr(found.rows, name)))
+    return whole

@@ -1,0 +1,102 @@
+"""Commands that look whether a table keeps its format's promises, and mend what can be mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from trilake.cli.exits import Exit
+from trilake.cli.options import Format, Json, StorageOptions, Uri, Version
+from trilake.cli.output import output
+
+
+class Depth(StrEnum):
+    """How deep a table is looked at."""
+
+    log = "log"
+    files = "files"
+    rows = "rows"
+
+
+DepthOption = Annotated[Depth, typer.Option("--depth", help="Look at the log alone, at the files too, or at the rows.")]
+
+
+def verify(
+    uri: Uri,
+    depth: DepthOption = Depth.rows,
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of so many files only.")
+    ] = None,
+    format: Format = None,
+    version: Version = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Check every promise that the table's format makes; exit with 1 where one is broken or cannot be checked."""
+    from trilake.cli.tables import key_values
+    from trilake.inspection.verify import verify as run
+
+    found = run(
+        uri,
+        version=version,
+        depth=str(depth),
+        sample=sample,
+        format=None if format is None else str(format),
+        storage_options=key_values(option, "--option"),
+    )
+    output(json).lines(found.to_dict() if json else None, _finding_lines(found))
+    if not found.ok:
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def _finding_lines(found: Any) -> Iterator[str]:
+    from trilake.cli.text import printable_lines
+
+    yield from printable_lines(str(found)).split("\n")
+
+
+def repair(
+    uri: Uri,
+    dry_run: Annotated[bool, typer.Option("--dry-run/--run", help="Say what would be done, or do it.")] = True,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="STEP", help="Do only this step; may be repeated.")
+    ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Do also what leaves the table with fewer rows.")
+    ] = False,
+    depth: DepthOption = Depth.files,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    format: Format = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Say what could be mended safely; with --run, mend it.
+
+    On a terminal --run asks first; elsewhere it needs --yes. Exits with 1 where something is left that no step mends.
+    """
+    from trilake.cli.asking import ask, must_be_able_to_ask
+    from trilake.cli.tables import key_values
+    from trilake.cli.text import printable, printable_lines
+    from trilake.inspection.repair import repair as run
+
+    how: dict[str, Any] = {
+        "only": only or None,
+        "accept_loss": accept_loss,
+        "depth": str(depth),
+        "format": None if format is None else str(format),
+        "storage_options": key_values(option, "--option"),
+    }
+    if not dry_run and not yes:
+        must_be_able_to_ask(json)
+        plan = run(uri, dry_run=True, **how)
+        for line in printable_lines(str(plan)).split("\n"):
+            print(line)
+        if plan.steps:
+            ask(f"Do this to {printable(uri)}?")
+    done = run(uri, dry_run=dry_run, **how)
+    output(json).lines(done.to_dict() if json else None, printable_lines(str(done)).split("\n"))
+    if done.left or any(step.error is not None or (not dry_run and not step.done) for step in done.steps):
+        raise typer.Exit(Exit.FINDINGS)

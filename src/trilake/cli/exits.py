@@ -1,0 +1,91 @@
+"""Exit codes: what a script may tell apart, and which errors lead to which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from trilake import errors
+
+
+class Exit(IntEnum):
+    """The exit codes of every command; docs/cli.md explains them."""
+
+    DONE = 0
+    FINDINGS = 1
+    USAGE = 2
+    FAILED = 3
+    NOT_FOUND = 4
+    CONFLICT = 5
+    DAMAGED = 6
+    UNSUPPORTED = 7
+    STORAGE = 8
+    UNEXPECTED = 70
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+#: The first row whose class an error has says the code.
+_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
+    (errors.TableNotFoundError, Exit.NOT_FOUND),
+    (errors.VersionNotFoundError, Exit.NOT_FOUND),
+    (errors.MissingFileError, Exit.DAMAGED),
+    (errors.ObjectNotFoundError, Exit.NOT_FOUND),
+    (errors.ConflictError, Exit.CONFLICT),
+    (errors.CorruptLogError, Exit.DAMAGED),
+    (errors.CorruptFileError, Exit.DAMAGED),
+    (errors.ChecksumMismatchError, Exit.DAMAGED),
+    (errors.MissingDependencyError, Exit.UNSUPPORTED),
+    (errors.UnsupportedExpressionError, Exit.UNSUPPORTED),
+    (errors.UnsupportedProtocolError, Exit.UNSUPPORTED),
+    (errors.UnsupportedSparkError, Exit.UNSUPPORTED),
+    (errors.StorageError, Exit.STORAGE),
+    (errors.ClockError, Exit.STORAGE),
+    (errors.InvalidArgumentError, Exit.USAGE),
+    (errors.TrilakeError, Exit.FAILED),
+    (OSError, Exit.STORAGE),
+)
+
+_DEBUG = "set TRILAKE_DEBUG=1 and run it again to see where"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a command ended: what both forms of the output say about it."""
+
+    code: str
+    message: str
+    exit: Exit
+    help: str | None = None
+    context: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: BaseException) -> Problem:
+        """What is to be said of an error.
+
+        >>> Problem.of(errors.TableNotFoundError("no table", file="x")).exit.name
+        'NOT_FOUND'
+        >>> Problem.of(ZeroDivisionError("division by zero")).message
+        'unexpected ZeroDivisionError: division by zero'
+        """
+        code = next((c for kind, c in _CODES if isinstance(error, kind)), Exit.UNEXPECTED)
+        if isinstance(error, errors.TrilakeError):
+            return cls(error.code, error.message, code, error.help, dict(error.context))
+        text = errors.masked(str(error))
+        if isinstance(error, OSError):
+            return cls("OS", text, code)
+        shown = f"unexpected {type(error).__name__}" + (f": {text}" if text else "")
+        return cls("UNEXPECTED", shown, code, _DEBUG)
+
+    def as_object(self) -> dict[str, Any]:
+        """The problem as the error object of the JSON form."""
+        return {
+            "error": {
+                "code": self.code,
+                "message": self.message,
+                "help": self.help,
+                "context": {k: v if isinstance(v, int | float | str) else str(v) for k, v in self.context.items()},
+                "exit_code": int(self.exit),
+            }
+        }

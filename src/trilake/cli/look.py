@@ -1,0 +1,156 @@
+"""Commands that say what a table is, and read none of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from trilake.cli.options import Format, Json, StorageOptions, Timestamp, Uri, Version, Where
+from trilake.cli.output import output
+from trilake.cli.text import size_text
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Most to show; 0 for all.")]
+
+
+def info(
+    uri: Uri,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show what a table is: format, version, rows, files, size, partitioning, protocol and properties."""
+    from trilake.cli.facts import table_facts
+    from trilake.cli.tables import opened
+
+    facts = table_facts(opened(uri, format, version, timestamp, option))
+    if not json:
+        facts["size"] = f"{size_text(facts['size'])} ({facts['size']:,} bytes)"
+        for name in ("rows", "files", "deleted_rows"):
+            if isinstance(facts.get(name), int):
+                facts[name] = f"{facts[name]:,}"
+    output(json).facts(facts)
+
+
+def schema(
+    uri: Uri,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show the columns: name, type, whether they may be null, and what they are for."""
+    from trilake.cli.facts import columns_of
+    from trilake.cli.tables import opened
+
+    table = opened(uri, format, version, timestamp, option)
+    output(json).objects(_without_empty(columns_of(table), json), ["name", "type", "nullable", "role", "comment"])
+
+
+def files(
+    uri: Uri,
+    where: Where = None,
+    limit: Limit = 0,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """List the data files of a version; with --where, only those that can hold a matching row."""
+    from trilake.cli.tables import opened
+    from trilake.cli.values import objects
+
+    found = opened(uri, format, version, timestamp, option).files(where)
+    shown = found.slice(0, limit) if limit else found
+    out = output(json)
+    rows = (_file(row, json) for batch in shown.to_batches(max_chunksize=1000) for row in objects(batch))
+    out.objects(
+        rows,
+        ["path", "size", "num_records", "partition_values", "deleted_rows"],
+        numbers=["size", "num_records", "deleted_rows"],
+    )
+    if shown.num_rows < found.num_rows:
+        out.note(f"{shown.num_rows:,} of {found.num_rows:,} files")
+
+
+def _file(row: dict[str, Any], json: bool) -> dict[str, Any]:
+    vector = row.get("deletion_vector")
+    row["partition_values"] = {p["key"]: p["value"] for p in row["partition_values"] or ()}
+    if not json:
+        row["size"] = size_text(row["size"])
+        row["deleted_rows"] = vector.get("cardinality") if isinstance(vector, dict) else vector
+        row["partition_values"] = ", ".join(
+            f"{k}={'null' if v is None else v}" for k, v in row["partition_values"].items()
+        )
+        row["deleted_rows"] = "" if row["deleted_rows"] is None else row["deleted_rows"]
+    return row
+
+
+def history(
+    uri: Uri,
+    limit: Limit = 0,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """List the versions, newest first: when, by whom, and what was done."""
+    from trilake.cli.tables import opened
+    from trilake.cli.values import objects
+
+    table = opened(uri, format, version, timestamp, option)
+    found = table.history(limit or None)
+    rows = (_commit(row, json) for batch in found.to_batches(max_chunksize=1000) for row in objects(batch))
+    names = ["version", "timestamp", "operation"]
+    names += [n for n in ("num_rows", "userName", "operationParameters", "userMetadata") if _says(found, n)]
+    out = output(json)
+    out.objects(rows, names, numbers=["version", "num_rows"])
+    if table.version is None:
+        out.note(f"{table.format.title()} tables have no versions")
+
+
+def _says(found: Any, name: str) -> bool:
+    """Whether any version says something under that name."""
+    return name in found.column_names and found[name].null_count < found.num_rows
+
+
+def _commit(row: dict[str, Any], json: bool) -> dict[str, Any]:
+    for name in ("operationParameters", "operationMetrics"):
+        if row.get(name) is not None:
+            row[name] = {p["key"]: p["value"] for p in row[name]}
+    if not json and row.get("operationParameters") is not None:
+        row["operationParameters"] = ", ".join(f"{k}={v}" for k, v in row["operationParameters"].items())
+    return row
+
+
+def log(
+    uri: Uri,
+    start: Annotated[int | None, typer.Option("--from", min=0, help="Oldest version to show.")] = None,
+    end: Annotated[int | None, typer.Option("--to", min=0, help="Newest version to show.")] = None,
+    limit: Limit = 10,
+    actions: Annotated[int, typer.Option("--actions", min=0, help="Most actions of a version; 0 for all.")] = 20,
+    format: Format = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show the log, action by action, newest version first; with --json, each action as it is written."""
+    from trilake.cli.actions import log_entries, log_lines
+    from trilake.cli.tables import opened
+
+    entries = log_entries(opened(uri, format, None, None, option), start, end, limit)
+    if json:
+        output(json).objects(entries, [])
+    else:
+        output(json).lines(None, log_lines(entries, actions))
+
+
+def _without_empty(rows: Iterator[dict[str, Any]], json: bool) -> Iterator[dict[str, Any]]:
+    """For people, nothing where there is nothing to say."""
+    for row in rows:
+        yield row if json else {k: "" if v is None else v for k, v in row.items()}

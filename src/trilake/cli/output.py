@@ -1,0 +1,306 @@
+"""``Output``: the one interface through which commands say anything, with a form for people and one for programs.
+
+Results go to standard output, everything said about them to standard error, so a pipe holds results alone.  On a
+terminal tables fit its width; in a pipe every row is one whole line, without colours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from trilake.cli.exits import Problem
+from trilake.cli.text import printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.table import Table
+
+#: Rows that are laid out together: the first of them say how wide columns are.
+_CHUNK = 1000
+#: Characters of a cell that a terminal shows, and the least width at which a column can be read.
+_CELL, _NARROW = 2000, 8
+#: Width where nobody looks: no line is ever broken.
+_ENDLESS = 1 << 20
+
+
+class Output(ABC):
+    """What a command says."""
+
+    @abstractmethod
+    def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
+        """One thing, by its properties.  Values are those that JSON has, or mappings and lists of them."""
+
+    @abstractmethod
+    def objects(self, rows: Iterable[Mapping[str, Any]], shown: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        """Things of one kind, such as files: each by its properties, of which people are ``shown`` some.
+
+        ``numbers`` are those that stand at the right of their column.
+        """
+
+    @abstractmethod
+    def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Rows of a table, as they come."""
+
+    @abstractmethod
+    def value(self, name: str, value: Any, **more: Any) -> None:
+        """One value; ``more`` is what only programs are told."""
+
+    @abstractmethod
+    def lines(self, whole: Any, lines: Iterable[str]) -> None:
+        """A text for people, already free of what a terminal would obey, and what it is made from for programs."""
+
+    @abstractmethod
+    def note(self, text: str) -> None:
+        """What people should know besides the result; programs see it in the result itself."""
+
+    @abstractmethod
+    def problem(self, problem: Problem) -> None:
+        """Why the command ended."""
+
+
+def output(json: bool) -> Output:
+    """The form that was asked for."""
+    return JsonOutput() if json else ConsoleOutput()
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def console(*, error: bool = False) -> Console:
+    """A console that takes texts as they are: no markup, no emoji codes, no colours of its own choice."""
+    from rich.console import Console
+
+    stream = sys.stderr if error else sys.stdout
+    made = Console(file=stream, markup=False, emoji=False, highlight=False)
+    if not made.is_terminal:
+        made.width = _ENDLESS
+    return made
+
+
+class ConsoleOutput(Output):
+    """Tables and lines."""
+
+    def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
+        if title is not None:
+            self._print(printable(title), style="bold")
+        table = _grid()
+        table.add_column(no_wrap=True, style="cyan")
+        table.add_column(overflow="fold")
+        for name, value in facts.items():
+            if value is None or value in ([], {}):
+                continue  # nothing to say
+            for n, line in enumerate(_fact_lines(value)):
+                table.add_row(printable(name.replace("_", " ")) if n == 0 else "", line)
+        self._lay_out(table)
+
+    def objects(self, rows: Iterable[Mapping[str, Any]], shown: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        right = [name in numbers for name in shown]
+        self._tables(list(shown), right, ([row.get(name) for name in shown] for row in rows))
+
+    def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        import pyarrow as pa
+
+        from trilake.cli.values import python_values
+
+        right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or _is_decimal(f.type) for f in schema]
+
+        def values() -> Iterator[Sequence[Any]]:
+            for batch in batches:
+                for start in range(0, batch.num_rows, _CHUNK):
+                    part = batch.slice(start, _CHUNK)
+                    columns = [python_values(column) for column in part.columns]
+                    yield from zip(*columns, strict=True) if columns else [()] * part.num_rows
+
+        self._tables(schema.names, right, values())
+
+    def value(self, name: str, value: Any, **more: Any) -> None:
+        from trilake.cli.values import cell
+
+        print(cell(value))
+
+    def lines(self, whole: Any, lines: Iterable[str]) -> None:
+        for line in lines:
+            print(line)
+
+    def note(self, text: str) -> None:
+        console(error=True).print(printable(text), style="dim", soft_wrap=True)
+
+    def problem(self, problem: Problem) -> None:
+        where = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in problem.context.items())
+        out = console(error=True)
+        text = f"[{problem.code}] {problem.message}" + (f" ({where})" if where else "")
+        out.print(_labelled("error", "bold red", text), soft_wrap=True)
+        if problem.help:
+            out.print(_labelled("help", "bold green", problem.help), soft_wrap=True)
+
+    def _tables(self, names: list[str], right: list[bool], rows: Iterator[Sequence[Any]]) -> None:
+        if not names:
+            print(f"{sum(1 for _ in rows)} rows without columns")
+            return
+        out = console()
+        if out.is_terminal and len(names) * _NARROW > out.width and len(names) > 2:
+            self._records(names, rows)
+            return
+        first = list(islice(rows, _CHUNK))
+        widths = [0] * len(names)
+        for chunk in chain([first], iter(lambda: list(islice(rows, _CHUNK)), [])):
+            cells = [[_cell(v, out.is_terminal) for v in row] for row in chunk]
+            table = _plain_table()
+            table.show_header = chunk is first
+            for i, name in enumerate(names):
+                table.add_column(
+                    printable(name),
+                    justify="right" if right[i] else "left",
+                    overflow="fold",
+                    no_wrap=not out.is_terminal,
+                    min_width=widths[i] or None,
+                )
+            for row in cells:
+                table.add_row(*row)
+            if chunk is first:
+                widths = [_width(name, i, cells) for i, name in enumerate(names)]
+                if out.is_terminal and sum(widths) > out.width:
+                    widths = [0] * len(names)  # what does not fit is folded by the table itself
+            self._lay_out(table)
+
+    def _records(self, names: list[str], rows: Iterator[Sequence[Any]]) -> None:
+        """A row a block: more columns than the terminal is wide for."""
+        for number, row in enumerate(rows, 1):
+            self._print(f"row {number}", style="bold")
+            table = _grid()
+            table.add_column(no_wrap=True, style="cyan")
+            table.add_column(overflow="fold")
+            for name, value in zip(names, row, strict=True):
+                table.add_row(f"  {printable(name)}", _cell(value, True))
+            self._lay_out(table)
+
+    def _print(self, text: str, style: str) -> None:
+        console().print(text, style=style, soft_wrap=True)
+
+    def _lay_out(self, table: Table) -> None:
+        out = console()
+        if out.is_terminal:
+            out.print(table)
+            return
+        with out.capture() as captured:
+            out.print(table)
+        # No padding behind the last column.
+        for line in captured.get().splitlines():
+            print(line.rstrip(" "))
+
+
+def _labelled(label: str, style: str, text: str) -> Any:
+    from rich.text import Text
+
+    return Text.assemble((f"{label}: ", style), printable(text))
+
+
+def _grid() -> Table:
+    from rich.table import Table
+
+    return Table.grid(padding=(0, 2))
+
+
+def _plain_table() -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold", show_edge=False)
+
+
+def _cell(value: Any, terminal: bool) -> Any:
+    from rich.text import Text
+
+    from trilake.cli.values import cell
+
+    if value is None:
+        return Text("null", style="dim")
+    text = cell(value)
+    if terminal and len(text) > _CELL:
+        text = f"{text[:_CELL]}… and {len(text) - _CELL:,} more characters"
+    return Text(text)
+
+
+def _width(name: str, column: int, cells: list[list[Any]]) -> int:
+    from rich.cells import cell_len
+
+    return max([cell_len(printable(name)), *(row[column].cell_len for row in cells)])
+
+
+def _fact_lines(value: Any) -> list[str]:
+    from trilake.cli.values import cell
+
+    if isinstance(value, Mapping):
+        return [f"{printable(str(k))} = {cell(v)}" for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [cell(v) for v in value]
+    return [cell(value)]
+
+
+def _is_decimal(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_decimal(kind))
+
+
+# --- for programs ----------------------------------------------------------------------------------------------------
+
+
+class JsonOutput(Output):
+    """One JSON document on standard output; one on standard error where the command failed."""
+
+    def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
+        self._document(dict(facts))
+
+    def objects(self, rows: Iterable[Mapping[str, Any]], shown: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        self._array(dict(row) for row in rows)
+
+    def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        from trilake.cli.values import objects
+
+        self._array(
+            row
+            for batch in batches
+            for start in range(0, batch.num_rows, _CHUNK)
+            for row in objects(batch.slice(start, _CHUNK))
+        )
+
+    def value(self, name: str, value: Any, **more: Any) -> None:
+        self._document({name: value, **more})
+
+    def lines(self, whole: Any, lines: Iterable[str]) -> None:
+        self._document(whole)
+
+    def note(self, text: str) -> None:
+        pass  # the result says it
+
+    def problem(self, problem: Problem) -> None:
+        from trilake.cli.values import json_text
+
+        print(json_text(problem.as_object(), indent=2), file=sys.stderr)
+
+    def _document(self, value: Any) -> None:
+        from trilake.cli.values import json_text
+
+        print(json_text(value, indent=2))
+
+    def _array(self, rows: Iterable[dict[str, Any]]) -> None:
+        """An array, an element a line, written as the elements come."""
+        from trilake.cli.values import json_text
+
+        before = "["
+        for row in rows:
+            sys.stdout.write(f"{before}\n{json_text(row)}")
+            before = ","
+        print("[]" if before == "[" else "\n]")
+
+
+def debugging() -> bool:
+    """Whether ``TRILAKE_DEBUG`` asks for tracebacks."""
+    return os.environ.get("TRILAKE_DEBUG", "").strip().lower() not in ("", "0", "false", "no", "off")

@@ -1,0 +1,99 @@
+"""Commands that read rows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from trilake.cli.options import Columns, Format, Json, Spark, StorageOptions, Timestamp, Uri, Version, Where
+from trilake.cli.output import output
+
+
+def head(
+    uri: Uri,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
+    column: Columns = None,
+    where: Where = None,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show a few rows; which ones is not defined."""
+    from trilake.cli.tables import opened
+
+    found = opened(uri, format, version, timestamp, option).limit(rows, column or None, where)
+    output(json).rows(found.schema, found.to_batches())
+
+
+def count(
+    uri: Uri,
+    where: Where = None,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Count the rows, from the metadata alone where that is exact."""
+    from trilake.cli.tables import opened
+
+    table = opened(uri, format, version, timestamp, option)
+    output(json).value("count", table.count(where), uri=table.uri, version=table.version, where=where)
+
+
+def explain(
+    uri: Uri,
+    where: Where = None,
+    all_files: Annotated[bool, typer.Option("--files", help="Name every file, and not one a reason.")] = False,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show which files a condition keeps and which it skips, and why."""
+    from trilake.cli.tables import opened
+    from trilake.cli.text import printable_lines
+    from trilake.cli.values import objects
+
+    found = opened(uri, format, version, timestamp, option).explain(where)
+    out = output(json)
+    if all_files and not json:
+        rows = [{**row, "kept": "keep" if row["kept"] else "skip"} for row in objects(found.files)]
+        out.objects(rows, ["kept", "path", "reason"])
+        return
+    whole: dict[str, Any] = {}
+    if json:
+        whole = {"filter": found.filter, "notes": list(found.notes), "files": list(objects(found.files))}
+    out.lines(whole, printable_lines(str(found)).split("\n"))
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT; tables are named by path: SELECT * FROM '/data/t'.")],
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", metavar="NAME=PATH", help="A table under a name; may be repeated."),
+    ] = None,
+    option: StorageOptions = None,
+    spark: Spark = False,
+    json: Json = False,
+) -> None:
+    """Run SQL over tables of any format, without Spark (DuckDB's dialect); with --spark, in Spark's.
+
+    Paths may end in @v3 for a version.
+    """
+    from trilake.cli.tables import key_values
+
+    named, options = key_values(table, "--table"), key_values(option, "--option")
+    if spark:
+        from trilake.cli.spark_jobs import query_on_spark
+
+        schema, batches = query_on_spark(sql, named, options)
+    else:
+        from trilake.cli.query import run_query
+
+        schema, batches = run_query(sql, named, options)
+    output(json).rows(schema, batches)

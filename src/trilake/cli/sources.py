@@ -1,0 +1,272 @@
+"""Rows from files and standard input: CSV, JSON, Parquet and Arrow, as a stream of Arrow batches.
+
+A file is never held whole, but for one JSON array, and for Parquet and Arrow files on standard input, which need to be
+read from their end.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
+from trilake.storage import open_store
+from trilake.storage.uri import Location, parse_location
+
+
+class InputFormat(StrEnum):
+    """Formats of rows that are written into a table."""
+
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
+STDIN = "-"
+_SUFFIXES = {
+    ".csv": InputFormat.csv,
+    ".tsv": InputFormat.csv,
+    ".json": InputFormat.json,
+    ".jsonl": InputFormat.json,
+    ".ndjson": InputFormat.json,
+    ".parquet": InputFormat.parquet,
+    ".arrow": InputFormat.arrow,
+    ".arrows": InputFormat.arrow,
+    ".feather": InputFormat.arrow,
+    ".ipc": InputFormat.arrow,
+}
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
+#: The first bytes of files that say their format, and of those that need to be read from their end.
+_MAGIC = {b"PAR1": InputFormat.parquet, b"ARRO": InputFormat.arrow, b"\xff\xff\xff\xff": InputFormat.arrow}
+_RANDOM = (b"PAR1", b"ARRO")
+_SPOOL = 64 << 20
+#: What Arrow says of a value that is not of its column's type.
+_UNFIT = re.compile(r"conversion error|changed from", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read.
+
+    Parameters
+    ----------
+    format: of all files; by their names, or their first bytes, where it is left out.
+    types: Arrow types of columns by name, for formats that have none themselves.
+    delimiter, header, null: of CSV; a field without quotes that is ``null`` is null.
+    """
+
+    format: InputFormat | None = None
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    delimiter: str | None = None
+    header: bool = True
+    null: str = ""
+
+
+def open_rows(places: Sequence[str], reading: Reading, options: Mapping[str, str]) -> pa.RecordBatchReader:
+    """The rows of some files, one after the other, in the columns of the first.
+
+    Parameters
+    ----------
+    places: paths, URIs, or ``-`` for standard input.
+    reading: how they are read.
+    options: of object stores.
+
+    Raises ``InvalidArgumentError`` where the format cannot be told, ``ObjectNotFoundError``, ``CorruptFileError`` for a
+    file that is not of its format, ``SchemaMismatchError`` where values or files do not fit the first ones.
+    """
+    if not places:
+        raise InvalidArgumentError("there is nothing to read", help="name files, or - for standard input")
+    schema, first = _open(places[0], reading, options)
+    return pa.RecordBatchReader.from_batches(schema, _all(schema, first, places, reading, options))
+
+
+def _all(
+    schema: pa.Schema,
+    first: Iterable[pa.RecordBatch],
+    places: Sequence[str],
+    reading: Reading,
+    options: Mapping[str, str],
+) -> Iterator[pa.RecordBatch]:
+    yield from _refusals(first, places[0])
+    for place in places[1:]:
+        found, batches = _open(place, reading, options)
+        if sorted(found.names) != sorted(schema.names):
+            raise SchemaMismatchError(
+                f"its columns are {', '.join(found.names)}, those of the first file {', '.join(schema.names)}",
+                help="write files with other columns one by one",
+                file=place,
+            )
+        for batch in _refusals(batches, place):
+            try:
+                yield batch.select(schema.names).cast(schema)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+                raise _unfit(e, place) from e
+
+
+def _refusals(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise _unfit(e, place) from e
+
+
+def _unfit(error: Exception, place: str) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"a value does not fit its column: {error}",
+        help="types are inferred from the first megabyte, or are those of the table; name one with --type COLUMN=TYPE",
+        file=_name(place),
+    )
+
+
+def _name(place: str) -> str:
+    return "standard input" if place == STDIN else place
+
+
+# --- one file --------------------------------------------------------------------------------------------------------
+
+
+def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    stem, suffix = place.lower(), ""
+    codec = next((c for end, c in _COMPRESSED.items() if stem.endswith(end)), None)
+    if codec is not None:
+        stem = stem[: stem.rindex(".")]
+    suffix = stem[stem.rindex(".") :] if "." in stem.rpartition("/")[2] else ""
+    source = _source(place, options)
+    try:
+        if codec is not None:
+            source = pa.CompressedInputStream(source, codec)
+        # Arrow says of any Python stream that it can be rewound.
+        rewinds = codec is None and place != STDIN
+        source, start = _peeked(source, rewinds)
+        format = reading.format or _MAGIC.get(start) or _SUFFIXES.get(suffix) or _guessed(start)
+        if format is None:
+            raise InvalidArgumentError(
+                "the format of the rows cannot be told",
+                help="pass --from csv, json, parquet or arrow",
+                file=_name(place),
+            )
+        if start in _RANDOM and not rewinds:
+            source = _spooled(source)
+        if format is InputFormat.csv:
+            return _csv(source, reading, "\t" if suffix == ".tsv" else ",")
+        if format is InputFormat.json:
+            return _json(source, start, reading)
+        return _parquet(source) if format is InputFormat.parquet else _arrow(source, start)
+    except (pa.ArrowException, UnicodeDecodeError, ValueError, EOFError) as e:
+        if isinstance(e, InvalidArgumentError):
+            raise
+        if isinstance(e, pa.ArrowInvalid) and _UNFIT.search(str(e)):
+            raise _unfit(e, place) from e
+        raise CorruptFileError(f"the file cannot be read: {e}", file=_name(place)) from e
+
+
+def _source(place: str, options: Mapping[str, str]) -> Any:
+    if place == STDIN:
+        return pa.PythonFile(sys.stdin.buffer, mode="r")
+    location = parse_location(place)
+    folder, _, key = location.path.rpartition("/")
+    if not key:
+        raise InvalidArgumentError("a file to read must have a name", file=place)
+    return open_store(Location(location.scheme, location.authority, folder).uri, options).open_input(key)
+
+
+class _Prefixed(io.RawIOBase):
+    """A stream whose first bytes were read already."""
+
+    def __init__(self, start: bytes, rest: Any) -> None:
+        self._start, self._rest = start, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._start[: len(view)] or self._rest.read(len(view))
+        self._start = self._start[len(view) :]
+        view[: len(data)] = data
+        return len(data)
+
+
+def _peeked(source: Any, rewinds: bool) -> tuple[Any, bytes]:
+    """A source, and its first bytes, which it still has."""
+    start: bytes = source.read(4)
+    if rewinds:
+        source.seek(0)
+        return source, start
+    return pa.PythonFile(io.BufferedReader(_Prefixed(start, source)), mode="r"), start
+
+
+def _guessed(start: bytes) -> InputFormat | None:
+    return InputFormat.json if start.lstrip()[:1] in (b"{", b"[") else None
+
+
+def _spooled(source: Any) -> Any:
+    """All bytes of a stream, in a temporary file where they are many."""
+    spooled: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - lives as long as its reader
+    while data := source.read(1 << 20):
+        spooled.write(data)
+    spooled.seek(0)
+    return pa.PythonFile(spooled, mode="r")
+
+
+def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    found = pyarrow.csv.open_csv(
+        source,
+        read_options=pyarrow.csv.ReadOptions(autogenerate_column_names=not reading.header),
+        parse_options=pyarrow.csv.ParseOptions(delimiter=reading.delimiter or delimiter, newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict(reading.types),
+            null_values=[reading.null],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,  # "" in quotes is an empty text
+        ),
+    )
+    return _without_null_types(found.schema, found)
+
+
+def _json(source: Any, start: bytes, reading: Reading) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if start.lstrip()[:1] == b"[":
+        import orjson
+
+        rows = orjson.loads(b"".join(iter(lambda: source.read(1 << 20), b"")))
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError("the array holds something that is no object")
+        source = io.BytesIO(b"\n".join(orjson.dumps(row) for row in rows))
+    explicit = pa.schema(list(reading.types.items())) if reading.types else None
+    found = pyarrow.json.open_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=explicit))
+    return _without_null_types(found.schema, found)
+
+
+def _without_null_types(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """A column in which there is nothing but null is one of texts."""
+    if not any(pa.types.is_null(f.type) for f in schema):
+        return schema, batches
+    typed = pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])
+    return typed, (batch.cast(typed) for batch in batches)
+
+
+def _parquet(source: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    file = pq.ParquetFile(source)
+    return file.schema_arrow, file.iter_batches()
+
+
+def _arrow(source: Any, start: bytes) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if start in _RANDOM:
+        file = pa.ipc.open_file(source)
+        return file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+    stream = pa.ipc.open_stream(source)
+    return stream.schema, stream

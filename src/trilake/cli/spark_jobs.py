@@ -1,0 +1,71 @@
+"""What ``--spark`` does: the same commands with their work in Spark's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError, MissingDependencyError, TrilakeError
+from trilake.expr.terms.engine import QueryError
+from trilake.storage.base import Store
+
+
+def session_here() -> Any:
+    """A Spark session on this machine.  Raises ``MissingDependencyError`` where PySpark is not installed."""
+    try:
+        from trilake.spark.front.start import session
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise MissingDependencyError.of("PySpark", "spark", "Spark sessions") from e
+    return session("trilake")
+
+
+def optimize_on_spark(log: DeltaLog, request: OptimizeRequest) -> OptimizeResult:
+    """An OPTIMIZE whose files are read and written by Spark's tasks."""
+    spark = session_here()
+    from trilake.spark.delta.optimize_shuffle import OptimizeRunner
+
+    return optimize(log, request, run=OptimizeRunner(spark))
+
+
+def many_runner(store: Store) -> Any:
+    """Who deletes many files: Spark's tasks."""
+    spark = session_here()
+    from trilake.spark.delta.maintenance import ManyRunner
+
+    return ManyRunner(spark, store, least=64)
+
+
+def query_on_spark(
+    sql: str, named: Mapping[str, str], options: Mapping[str, str]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The rows of a query in Spark's dialect; ``named`` are temporary views of tables.
+
+    Raises ``InvalidArgumentError`` for anything but a query, ``QueryError`` for what Spark says of it, and what reading
+    the tables raises.
+    """
+    spark = session_here()
+    from pyspark.errors import PySparkException
+
+    from trilake.api import read
+    from trilake.spark.session.compat import to_arrow
+    from trilake.sql.install import install
+
+    if sql.lstrip("( \t\n").partition(" ")[0].split("\n")[0].lower() not in ("select", "with", "from", "values"):
+        raise InvalidArgumentError("a query is one SELECT", help="the other commands change tables")
+    install(spark)
+    try:
+        for name, place in named.items():
+            read(spark, place, storage_options=options).createOrReplaceTempView(name)
+        rows = to_arrow(spark.sql(sql))
+    except PySparkException as e:
+        error: Any = e  # our errors may be Spark's as well
+        if isinstance(error, TrilakeError):
+            raise
+        raise QueryError(str(e).split("\n", 1)[0]) from e
+    return rows.schema, iter(rows.to_batches())

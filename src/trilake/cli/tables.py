@@ -1,0 +1,59 @@
+"""The table that a command's arguments name, open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trilake.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trilake.table import Table
+
+
+def key_values(given: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Texts ``KEY=VALUE`` of an option as a mapping.  Raises ``InvalidArgumentError``.
+
+    >>> key_values(["region=eu-west-1", "a=b=c"], "--option")
+    {'region': 'eu-west-1', 'a': 'b=c'}
+    """
+    pairs: dict[str, str] = {}
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            # Not the value: it may be a secret.
+            raise InvalidArgumentError(f"{option} {key!r:.80} has no value", help=f"write {option} KEY=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def opened(
+    uri: str,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: str | None = None,
+    options: Sequence[str] | None = None,
+) -> Table:
+    """A table as :func:`trilake.open` opens it.  Raises what that raises."""
+    named = None if format is None else str(format)
+    return opened_with(uri, key_values(options, "--option"), version, timestamp, named)
+
+
+def opened_with(
+    uri: str,
+    options: Mapping[str, str],
+    version: int | None = None,
+    timestamp: str | None = None,
+    format: str | None = None,
+) -> Table:
+    """As :func:`opened`, with options that are a mapping already."""
+    from trilake import api
+
+    found: Any = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=options)
+    table: Table = found
+    return table
+
+
+def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
+    """The error for a command that the table's format has no place for."""
+    return InvalidArgumentError(f"{table.format.title()} tables have no {what}", help=help, file=table.uri)

@@ -1,0 +1,196 @@
+"""Arrow columns as the values that JSON has, and values as the text of a cell.
+
+JSON has no times, decimals, bytes and no NaN, so these become texts: times as ISO text (UTC with a ``Z``), decimals as
+their digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of ``{"key", "value"}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.cli.text import printable, printable_json
+
+
+def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column, of types that JSON has.
+
+    >>> python_values(pa.array([1.5, float("nan"), None]))
+    [1.5, 'NaN', None]
+    >>> python_values(pa.array([0, None], pa.timestamp("us", "Europe/Berlin")))
+    ['1970-01-01T00:00:00.000000Z', None]
+    """
+    if isinstance(array, pa.ChunkedArray):
+        return [v for chunk in array.chunks for v in python_values(chunk)]
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return python_values(array.storage)
+    if pa.types.is_dictionary(kind):
+        return python_values(array.dictionary_decode())
+    if pa.types.is_run_end_encoded(kind):
+        return python_values(pc.run_end_decode(array))
+    if pa.types.is_floating(kind):
+        return _floats(array)
+    if _is_binary(kind):
+        return [None if v is None else base64.b64encode(v).decode() for v in array.to_pylist()]
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        return _as_text(array)
+    if pa.types.is_struct(kind):
+        names = [f.name for f in kind]
+        columns = [python_values(child) for child in array.flatten()]
+        rows = list(zip(*columns, strict=True)) if columns else [()] * len(array)
+        return [
+            dict(zip(names, row, strict=True)) if valid else None
+            for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)
+        ]
+    if pa.types.is_map(kind):
+        pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+        return _lists(array, python_values(pairs))
+    if _is_list(kind):
+        return _nested(array)
+    values: list[Any] = array.to_pylist()
+    return values
+
+
+def _floats(array: pa.Array) -> list[Any]:
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    if pa.types.is_float32(array.type):
+        # The shortest text that is this number: 0.1, and not the digits of the double that is nearest to it.
+        array = array.cast(pa.string()).cast(pa.float64()) if len(array) else array.cast(pa.float64())
+    values: list[Any] = array.to_pylist()
+    return [v if v is None or math.isfinite(v) else _NOT_FINITE.get(v, "NaN") for v in values]
+
+
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def _as_text(array: pa.Array) -> list[Any]:
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        zone = "Z" if kind.tz is not None else ""
+        # Without its zone a timestamp is the same instant in UTC; its zone may be one that nobody knows.
+        plain = array.cast(pa.timestamp(kind.unit)).cast(pa.string())
+        # Years that no calendar has are said to be "<value out of range: ...>".
+        return [t if t is None or t[0] == "<" else t.replace(" ", "T", 1) + zone for t in plain.to_pylist()]
+    if pa.types.is_date64(kind):
+        array = array.cast(pa.date32())
+    if pa.types.is_duration(kind):
+        return [None if n is None else f"{n} {kind.unit}" for n in array.cast(pa.int64()).to_pylist()]
+    if pa.types.is_interval(kind):
+        return [None if v is None else str(v) for v in array.to_pylist()]
+    texts: list[Any] = array.cast(pa.string()).to_pylist()
+    return texts
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def _nested(array: pa.Array) -> list[Any]:
+    """Lists, by way of one column of all their elements."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_pylist()
+    elements = python_values(array.flatten())
+    out, start = [], 0
+    for length, valid in zip(lengths, array.is_valid().to_pylist(), strict=True):
+        out.append(elements[start : start + length] if valid else None)
+        start += length if valid else 0
+    return out
+
+
+def _lists(array: pa.MapArray, entries: list[Any]) -> list[Any]:
+    offsets = array.offsets.to_pylist()
+    valid = array.is_valid().to_pylist()
+    return [entries[offsets[i] : offsets[i + 1]] if valid[i] else None for i in range(len(array))]
+
+
+def distinct_names(names: list[str]) -> list[str]:
+    """Names of columns as the names of an object, which must differ: a second ``a`` is ``a_1``.
+
+    >>> distinct_names(["a", "b", "a", "a_1"])
+    ['a', 'b', 'a_2', 'a_1']
+    """
+    out: list[str] = []
+    given = set(names)
+    for name in names:
+        unique, number = name, 0
+        while unique in out or (number and unique in given):
+            number += 1
+            unique = f"{name}_{number}"
+        out.append(unique)
+    return out
+
+
+def objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows as objects of values that JSON has."""
+    names = distinct_names(list(batch.schema.names))
+    columns = [python_values(column) for column in batch.columns]
+    if not columns:
+        yield from ({} for _ in range(batch.num_rows))
+        return
+    for row in zip(*columns, strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """A value as JSON that is safe to print.
+
+    >>> json_text({"a": float("inf"), "b": b"x"})
+    '{"a": "Infinity", "b": "eA=="}'
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_as_json)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent, default=_as_json)
+    return printable_json(text)
+
+
+def _as_json(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    """The same value, with texts for the numbers that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return _NOT_FINITE.get(value, "NaN")
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def cell(value: Any) -> str:
+    r"""A value as the text of a cell, on one line.
+
+    >>> cell(None), cell(True), cell("a\nb"), cell({"k": [1, "x"]})
+    ('null', 'true', 'a\\nb', '{"k": [1, "x"]}')
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list | tuple):
+        return printable(json.dumps(value, ensure_ascii=False, default=str))
+    return printable(str(value))

@@ -1,0 +1,223 @@
+"""Commands that write rows: from files and standard input, and from one format to another."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trilake.cli.options import (
+    Columns,
+    Json,
+    PartitionBy,
+    Properties,
+    Spark,
+    StorageOptions,
+    TableFormat,
+    Timestamp,
+    Uri,
+    Version,
+    Where,
+)
+from trilake.cli.output import output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Mode(StrEnum):
+    """What becomes of a table that is there."""
+
+    error = "error"
+    append = "append"
+    overwrite = "overwrite"
+    ignore = "ignore"
+
+
+class From(StrEnum):
+    """Formats of rows that are read."""
+
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
+class SchemaMode(StrEnum):
+    """How a write may change the columns."""
+
+    merge = "merge"
+    overwrite = "overwrite"
+
+
+class Target(StrEnum):
+    """Formats to convert to."""
+
+    delta = "delta"
+    lance = "lance"
+    trevni = "trevni"
+    parquet = "parquet"
+
+
+WriteMode = Annotated[
+    Mode, typer.Option("--mode", "-m", help="Refuse where a table is there, append, overwrite, skip.")
+]
+
+
+def write(
+    uri: Uri,
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files to read; - or nothing for standard input.", show_default=False)
+    ] = None,
+    from_format: Annotated[
+        From | None, typer.Option("--from", help="Format of the rows; by file name or first bytes by default.")
+    ] = None,
+    mode: WriteMode = Mode.error,
+    format: Annotated[TableFormat | None, typer.Option("--format", help="Format of a new table; delta.")] = None,
+    partition_by: PartitionBy = None,
+    property: Properties = None,
+    type: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="COLUMN=TYPE", help="SQL type of a column of CSV or JSON; may be repeated."),
+    ] = None,
+    replace_where: Annotated[
+        str | None,
+        typer.Option("--replace-where", metavar="SQL", help="With overwrite: only rows that this is true of."),
+    ] = None,
+    schema_mode: Annotated[
+        SchemaMode | None, typer.Option("--schema-mode", help="Let the rows add columns, or replace the schema.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Of CSV; a comma by default.")] = None,
+    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV begins with names.")] = True,
+    null: Annotated[str, typer.Option("--null", help="The text that is null in CSV, where it has no quotes.")] = "",
+    user_metadata: Annotated[str | None, typer.Option("--user-metadata", help="A text kept in the history.")] = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Write rows of CSV, JSON, Parquet or Arrow files, or of standard input, into a table, as one commit.
+
+    Types of CSV and JSON columns are those of the table where there is one, and otherwise inferred.
+    """
+    from trilake import api
+    from trilake.cli.sources import STDIN, InputFormat, Reading, open_rows
+    from trilake.cli.tables import key_values
+
+    options = key_values(option, "--option")
+    places = files or [STDIN]
+    _check_stdin(places)
+    there = _there(uri, format, options)
+    wanted = str(format or (there.format if there is not None else TableFormat.delta))
+    types = {} if there is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in there.schema}
+    types |= {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
+    reading = Reading(None if from_format is None else InputFormat(from_format), types, delimiter, header, null)
+    done = api.write(
+        open_rows(places, reading, options),
+        uri,
+        mode=str(mode),
+        format=wanted,
+        partition_by=partition_by or None,
+        properties=key_values(property, "--property") or None,
+        replace_where=replace_where,
+        schema_mode=None if schema_mode is None else schema_mode.value,  # type: ignore[arg-type]  # its two texts
+        user_metadata=user_metadata,
+        storage_options=options,
+    )
+    output(json).facts({"uri": uri, "format": wanted, **_result(done)})
+
+
+def _check_stdin(places: list[str]) -> None:
+    import sys
+
+    from trilake.cli.sources import STDIN
+    from trilake.errors import InvalidArgumentError
+
+    if places.count(STDIN) > 1:
+        raise InvalidArgumentError("standard input can be read once", help="name - once")
+    if STDIN in places and sys.stdin is not None and sys.stdin.isatty():
+        raise InvalidArgumentError(
+            "rows are expected on standard input, which is a terminal",
+            help="name files, or pipe rows into the command; to type rows, end with cat | trilake write ...",
+        )
+
+
+def _there(uri: str, format: Any, options: dict[str, str]) -> Any:
+    """The table that is there already, if one is."""
+    from trilake.cli.tables import opened_with
+    from trilake.errors import TableNotFoundError
+
+    try:
+        return opened_with(uri, options, format=None if format is None else str(format))
+    except TableNotFoundError:
+        return None
+
+
+def _arrow_type(text: str) -> pa.DataType:
+    from trilake.delta.protocol.schema import StructField, StructType
+    from trilake.delta.protocol.sql_types import parse_sql_type
+
+    kind, _ = parse_sql_type(text)
+    return StructType((StructField("", kind),)).to_arrow_schema().field(0).type
+
+
+def _result(done: Any) -> dict[str, Any]:
+    names = ("version", "rows_added", "files_added", "files_removed", "bytes_added")
+    return {name: getattr(done, name) for name in names}
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="Table, or folder of Parquet files, to read.")],
+    target: Annotated[str, typer.Argument(help="Where the rows are to be.")],
+    to: Annotated[Target, typer.Option("--to", help="Format of the target.")],
+    source_format: Annotated[Target | None, typer.Option("--from", help="Format of the source; found out.")] = None,
+    mode: WriteMode = Mode.error,
+    column: Columns = None,
+    where: Where = None,
+    partition_by: PartitionBy = None,
+    no_partitions: Annotated[
+        bool, typer.Option("--no-partitions", help="No partitions, whatever the source has.")
+    ] = False,
+    property: Properties = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    target_option: Annotated[
+        list[str] | None,
+        typer.Option("--target-option", metavar="KEY=VALUE", help="Option of the target's store, where it is another."),
+    ] = None,
+    spark: Spark = False,
+    json: Json = False,
+) -> None:
+    """Copy rows to another format; all that is written is read back and compared before anybody sees it."""
+    from trilake.cli.tables import key_values
+    from trilake.conversion import convert as run
+    from trilake.errors import InvalidArgumentError
+
+    if mode is Mode.ignore:
+        raise InvalidArgumentError("a conversion has no mode 'ignore'", help="pass error, append or overwrite")
+    if no_partitions and partition_by:
+        raise InvalidArgumentError("--no-partitions and --partition-by exclude each other", help="pass one of them")
+    session = None
+    if spark:
+        from trilake.cli.spark_jobs import session_here
+
+        session = session_here()
+    done = run(
+        source,
+        target,
+        format=str(to),
+        spark=session,
+        source_format=None if source_format is None else str(source_format),
+        version=version,
+        timestamp=timestamp,
+        columns=column or None,
+        filter=where,
+        mode=str(mode),
+        partition_by=[] if no_partitions else (partition_by or None),
+        options=key_values(property, "--property"),
+        storage_options=key_values(option, "--option"),
+        target_storage_options=key_values(target_option, "--target-option") if target_option else None,
+    )
+    names = ("source", "source_format", "source_version", "target", "format", "version", "rows", "files", "bytes")
+    facts = {name: getattr(done, name) for name in names}
+    output(json).facts({**facts, "checksum": str(done.checksum), "verified": done.verified})

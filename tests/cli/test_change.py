@@ -1,0 +1,224 @@
+"""write, convert, optimize, vacuum and restore: each is one commit, and nothing goes without being asked for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.cli.running import run
+
+CSV = "id,zip,at\n1,00123,2024-01-01T00:00:00Z\n2,,\n"
+JSON_LINES = '{"id": 1, "zip": "00123", "at": "2024-01-01T00:00:00Z"}\n{"id": 2}\n'
+WANTED = [{"id": 1, "zip": "00123", "at": "2024-01-01T00:00:00.000000Z"}, {"id": 2, "zip": None, "at": None}]
+
+
+def rows(place: Path) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = run("query", f"SELECT * FROM '{place}' ORDER BY id", "--json").json
+    return found
+
+
+def sources(folder: Path) -> dict[str, Path]:
+    """The same rows in every format."""
+    data = pa.table(
+        {"id": [1, 2], "zip": ["00123", None], "at": pa.array([1704067200000000, None], pa.timestamp("us", "UTC"))}
+    )
+    (folder / "a.csv").write_text(CSV)
+    (folder / "a.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    (folder / "a.tsv").write_text(CSV.replace(",", "\t"))
+    (folder / "a.jsonl").write_text(JSON_LINES)
+    (folder / "a.json").write_text(json.dumps([json.loads(line) for line in JSON_LINES.splitlines()]))
+    pq.write_table(data, folder / "a.parquet")
+    with pa.ipc.new_stream(folder / "a.arrows", data.schema) as stream:
+        stream.write_table(data)
+    with pa.ipc.new_file(folder / "a.arrow", data.schema) as file:
+        file.write_table(data)
+    return {p.name: p for p in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return sources(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.json", "a.parquet", "a.arrows", "a.arrow"]
+)
+def test_a_file_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
+    done = run("write", tmp_path / "t", inputs[name], "--type", "zip=string", "--type", "at=timestamp", "--json")
+    assert done.code == 0, done.err
+    assert (done.json["version"], done.json["rows_added"]) == (0, 2)
+    assert rows(tmp_path / "t") == WANTED
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.arrows", "a.arrow"])
+def test_standard_input_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
+    how = ["--from", "csv"] if name == "a.csv" else []
+    done = run(
+        "write", tmp_path / "t", *how, "--type", "zip=string", "--type", "at=timestamp", input=inputs[name].read_bytes()
+    )
+    assert done.code == 0, done.err
+    assert rows(tmp_path / "t") == WANTED
+
+
+def test_columns_of_csv_have_the_types_of_the_table(tmp_path: Path, inputs: dict[str, Path]) -> None:
+    run("write", tmp_path / "t", inputs["a.parquet"])
+    done = run("write", tmp_path / "t", inputs["a.csv"], inputs["a.jsonl"], "-m", "append", "--json")
+    assert done.json["rows_added"] == 4
+    assert [r["zip"] for r in rows(tmp_path / "t")] == ["00123"] * 3 + [None] * 3
+
+
+def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
+    run("write", tmp_path / "t", "--from", "csv", "--type", "s=string", input='n,s\n1,""\n2,\n3,NA\n')
+    assert [r["s"] for r in run("query", f"SELECT * FROM '{tmp_path}/t' ORDER BY n", "--json").json] == ["", None, "NA"]
+
+
+@pytest.mark.parametrize(
+    ("data", "how", "code", "words"),
+    [
+        ("id,zip\nfoo,1\n", ["--from", "csv", "--type", "id=bigint"], 3, "a value does not fit its column"),
+        ('{"a": 1}\n{"a": "x"}\n', [], 3, "a value does not fit its column"),
+        ("id\n1\n", [], 2, "the format of the rows cannot be told"),
+        ("", ["--from", "csv"], 6, "the file cannot be read"),
+        ("PAR1 and nothing more", [], 6, "the file cannot be read"),
+        ('[{"a": 1}, 2]', [], 6, "no object"),
+        ("a\n1\n", ["--from", "csv", "--type", "a"], 2, "has no value"),
+        ("a\n1\n", ["--from", "csv", "--type", "a=nonsense"], 2, "nonsense"),
+    ],
+)
+def test_rows_that_cannot_be_read_write_nothing(
+    tmp_path: Path, data: str, how: list[str], code: int, words: str
+) -> None:
+    done = run("write", tmp_path / "t", *how, input=data)
+    assert (done.code, done.out) == (code, "")
+    assert words in done.err
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+
+def test_write_makes_tables_of_every_format(tmp_path: Path) -> None:
+    for format in "delta", "lance", "trevni":
+        done = run("write", tmp_path / format, "--from", "csv", "--format", format, "--json", input="n,s\n1,a\n")
+        assert done.json["format"] == format
+        assert run("info", tmp_path / format, "--json").json["format"] == format
+        again = run("write", tmp_path / format, "--from", "csv", "-m", "append", input="n,s\n2,b\n")
+        assert again.code == 0, again.err
+        assert run("count", tmp_path / format).out == "2\n"
+
+
+def test_a_table_that_is_there_is_refused(tmp_path: Path) -> None:
+    run("write", tmp_path / "t", "--from", "csv", input="n\n1\n")
+    done = run("write", tmp_path / "t", "--from", "csv", "--json", input="n\n2\n")
+    assert (done.code, done.error["code"]) == (3, "TABLE_EXISTS")
+    replaced = run(
+        "write", tmp_path / "t", "--from", "csv", "-m", "overwrite", "--replace-where", "n = 1", input="n\n1\n"
+    )
+    assert replaced.code == 0, replaced.err
+    assert run("count", tmp_path / "t").out == "1\n"
+
+
+def test_convert_says_that_rows_were_compared(tmp_path: Path, inputs: dict[str, Path]) -> None:
+    run("write", tmp_path / "t", inputs["a.parquet"], "--partition-by", "zip")
+    done = run("convert", tmp_path / "t", tmp_path / "p", "--to", "parquet", "--no-partitions", "--json")
+    assert (done.json["rows"], done.json["verified"], done.json["version"]) == (2, True, None)
+    back = run("convert", tmp_path / "p", tmp_path / "t2", "--to", "delta", "-w", "id > 1", "-c", "id", "--json")
+    assert back.json["rows"] == 1
+    assert run("convert", tmp_path / "t", tmp_path / "t2", "--to", "lance").code == 3
+    assert run("convert", tmp_path / "t", tmp_path / "x", "--to", "lance", "-m", "ignore").code == 2
+
+
+def test_optimize_joins_files_of_delta_and_lance_and_refuses_trevni(tmp_path: Path) -> None:
+    for format in "delta", "lance", "trevni":
+        for n in 1, 2:
+            run("write", tmp_path / format, "--from", "csv", "--format", format, "-m", "append", input=f"n\n{n}\n")
+    done = run("optimize", tmp_path / "delta", "--json")
+    assert (done.json["files_removed"], done.json["files_added"], done.json["version"]) == (2, 1, 2)
+    assert done.json["metrics"]["numFilesRemoved"] == 2
+    done = run("optimize", tmp_path / "lance", "--json")
+    assert (done.json["fragments_removed"], done.json["fragments_added"]) == (2, 1)
+    assert run("optimize", tmp_path / "trevni").code == 2
+    assert run("optimize", tmp_path / "lance", "--full").code == 2
+    assert run("optimize", tmp_path / "delta", "--target-rows", "5").code == 2
+
+
+NOW = ["--retention-hours", "0", "--no-retention-check"]
+
+
+def overwritten(place: Path, format: str = "delta") -> Path:
+    for n in 1, 2:
+        trilake.write([{"n": n}], place, format=format, mode="overwrite")
+    return place
+
+
+def test_vacuum_deletes_nothing_unless_told(tmp_path: Path) -> None:
+    place = overwritten(tmp_path / "t")
+    files = sorted(place.glob("*.parquet"))
+    found = run("vacuum", place, *NOW, "--json").json
+    assert (found["deleted"], found["files"], len(found["paths"])) == (False, 1, 1)
+    people = run("vacuum", place, *NOW)
+    assert "would be deleted" in people.err
+    assert found["paths"][0] in people.out
+    assert run("vacuum", place, *NOW, "--delete").code == 2  # nobody can be asked here
+    assert sorted(place.glob("*.parquet")) == files
+    assert run("vacuum", place, "--retention-hours", "0", "--delete", "--yes").code == 2  # shorter than the table's
+    gone = run("vacuum", place, *NOW, "--delete", "--yes", "--json").json
+    assert (gone["deleted"], gone["files"]) == (True, 1)
+    assert len(list(place.glob("*.parquet"))) == 1
+    assert run("head", place, "--json").json == [{"n": 2}]
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n\n", 2), ("y\n", 1)])
+def test_vacuum_asks_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
+    place = overwritten(tmp_path / "t")
+    monkeypatch.setattr("trilake.cli.asking.must_be_able_to_ask", lambda json: None)
+    done = run("vacuum", place, *NOW, "--delete", input=answer)
+    assert "Delete 1 files" in done.err
+    assert done.code == (0 if left == 1 else 3)
+    assert len(list(place.glob("*.parquet"))) == left
+
+
+def test_vacuum_of_lance_removes_old_versions(tmp_path: Path) -> None:
+    place = overwritten(tmp_path / "l", "lance")
+    assert run("vacuum", place, "--json").json["files"] == 0
+    found = run("vacuum", place, "--retention-hours", "0", "--json").json
+    assert "_versions/1.manifest" in found["paths"]
+    assert run("count", place, "-v", "1").out == "1\n"
+    gone = run("vacuum", place, "--retention-hours", "0", "--delete", "--yes", "--json").json
+    assert gone["paths"] == found["paths"]
+    assert run("count", place, "-v", "1").code == 4
+    assert run("count", place).out == "1\n"
+
+
+@pytest.mark.parametrize(("format", "old"), [("delta", "0"), ("lance", "1")])
+def test_restore_brings_a_version_back(tmp_path: Path, format: str, old: str) -> None:
+    place = overwritten(tmp_path / "t", format)
+    done = run("restore", place, "-v", old, "--json")
+    assert done.json["restored_version"] == int(old)
+    assert run("head", place, "--json").json == [{"n": 1}]
+    assert run("restore", place).code == 2
+    assert run("restore", place, "-v", "99").code == 4
+
+
+def test_verify_passes_a_good_table_and_names_what_is_broken(tmp_path: Path) -> None:
+    place = overwritten(tmp_path / "t")
+    good = run("verify", place, "--json")
+    assert (good.code, good.json["ok"]) == (0, True)
+    (place / trilake.open(place).files()["path"][0].as_py()).unlink()
+    bad = run("verify", place, "--json")
+    assert bad.code == 1
+    assert bad.json["findings"][0]["severity"] == "error"
+    people = run("verify", place)
+    assert people.code == 1
+    assert bad.json["findings"][0]["code"] in people.out
+
+
+def test_repair_changes_nothing_unless_told(tmp_path: Path) -> None:
+    place = overwritten(tmp_path / "t")
+    done = run("repair", place, "--json")
+    assert (done.code, done.json["dry_run"], done.json["steps"]) == (0, True, [])
+    assert run("repair", place, "--run").code == 2  # nobody can be asked here
+    assert run("repair", place, "--run", "--yes", "--json").json["dry_run"] is False
