@@ -350,7 +350,7 @@ def replace_columns(
     )
 
 
-def _change_column(
+def change_of_column(
     protocol: Protocol,
     metadata: Metadata,
     schema: StructType,
@@ -370,7 +370,7 @@ def move_column(protocol: Protocol, metadata: Metadata, path: PathLike, position
     """Put a column elsewhere among its siblings.  Raises ``SchemaMismatchError`` for columns that are not there."""
     names = spelled(metadata.schema, path)
     schema = _edited(metadata.schema, lambda s: move_field(s, names, position))
-    return _change_column(protocol, metadata, schema, names, position=position)
+    return change_of_column(protocol, metadata, schema, names, position=position)
 
 
 def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comment: str | None) -> Change:
@@ -381,14 +381,14 @@ def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comme
         kept = {k: v for k, v in f.metadata.items() if k != "comment"}
         return replace(f, metadata=kept if comment is None else {**kept, "comment": comment})
 
-    return _change_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
+    return change_of_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
 
 
 def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> Change:
     """Allow nulls in a column (``DROP NOT NULL``)."""
     names = spelled(metadata.schema, path)
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=True))
-    return _change_column(protocol, metadata, schema, names)
+    return change_of_column(protocol, metadata, schema, names)
 
 
 def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Change:
@@ -406,7 +406,7 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Chan
                 column=path_text(names),
             )
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=False))
-    change = _change_column(protocol, metadata, schema, names, features=["invariants"])
+    change = change_of_column(protocol, metadata, schema, names, features=["invariants"])
     # A field of a struct that is null is no value, and violates nothing.
     parents = [f"{path_text(names[:i])} IS NULL" for i in range(1, len(names))]
     text = " OR ".join([*parents, f"{path_text(names)} IS NOT NULL"])
@@ -434,14 +434,14 @@ def change_type(
     before = type_at(old, names)
     after: DataType = kind if limit is None else PrimitiveType(limit)
     if before == after:
-        return _change_column(protocol, metadata, metadata.schema, column)
+        return change_of_column(protocol, metadata, metadata.schema, column)
     if not _relaxes(before, after):
         _check_widens(metadata, names, before, after)
     _check_free_of_rules(metadata, column, "change the type of")
     plain = without_limits(edit_type(old, names, lambda _: after))
     noted = version if type_widening.only_preview(protocol) else None
     schema = type_widening.record_changes(metadata.schema, plain, version=noted)
-    return _change_column(protocol, metadata, schema, column)
+    return change_of_column(protocol, metadata, schema, column)
 
 
 def _column_of(schema: StructType, names: Path) -> Path:
@@ -499,7 +499,7 @@ def set_default(
     schema = replace_field(
         metadata.schema, names, lambda f: replace(f, metadata={**f.metadata, CURRENT_DEFAULT: expression})
     )
-    return _change_column(protocol, metadata, schema, names)
+    return change_of_column(protocol, metadata, schema, names)
 
 
 def drop_default(protocol: Protocol, metadata: Metadata, column: PathLike) -> Change:
@@ -509,7 +509,7 @@ def drop_default(protocol: Protocol, metadata: Metadata, column: PathLike) -> Ch
     def change(f: StructField) -> StructField:
         return replace(f, metadata={k: v for k, v in f.metadata.items() if k != CURRENT_DEFAULT})
 
-    return _change_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
+    return change_of_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
 
 
 def _top_level(metadata: Metadata, column: PathLike) -> Path:

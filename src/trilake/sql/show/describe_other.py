@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
-from trilake.delta.runtime import Runtime
-from trilake.errors import ObjectNotFoundError, TableNotFoundError
-from trilake.spark.delta.maintenance import detail_schema
+from trilake.delta.commands.maintenance.fsck import fsck as take_out_missing
+from trilake.errors import TableNotFoundError
+from trilake.spark.delta.maintenance import ManyRunner, detail_schema
 from trilake.spark.lance import jobs as lance_jobs
 from trilake.sql.session.frames import log_to_change
 from trilake.sql.session.results import rows
@@ -67,25 +62,5 @@ def optimize_lance(session: SqlSession, target: Target) -> DataFrame:
 def fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
     """Take files that are gone out of the log; one row a file, with whether its data file is missing."""
     log = log_to_change(session, target)
-    snapshot = log.snapshot()
-    missing = []
-    for path in snapshot.adds["path"].to_pylist():
-        try:
-            log.store.head(path)
-        except ObjectNotFoundError:
-            missing.append(path)
-    if missing and not dry_run:
-        runtime = Runtime()
-        gone = snapshot.adds.filter(pc.is_in(snapshot.adds["path"], pa.array(missing)))
-        now = runtime.clock_ms()
-        plan = CommitPlan(
-            operation="FSCK",
-            parameters={},
-            file_actions=[remove_action(a, now) for a in gone.to_pylist()],
-            metadata=None,
-            protocol=None,
-            metrics={"numRemovedFiles": len(missing)},
-            read=ReadSet(removed=frozenset(missing)),
-        )
-        commit(log, snapshot, plan, runtime)
+    missing = take_out_missing(log, dry_run=dry_run, run=ManyRunner(session.spark, log.store, least=32))
     return rows(session, "dataFilePath string, dataFileMissing boolean", [(p, True) for p in missing])

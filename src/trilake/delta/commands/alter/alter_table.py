@@ -31,6 +31,7 @@ from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns, new_field
+from trilake.delta.metadata.identity_changes import identity_column, sync_identity
 from trilake.delta.metadata.schema_changes import Change, Condition, NewColumn
 from trilake.delta.protocol.feature import Feature, Removal
 from trilake.delta.protocol.features import check_writable
@@ -184,6 +185,26 @@ class Alter:
     def drop_default(self, column: PathLike) -> int:
         """Take a column's default away."""
         return self._run(lambda h: alter.drop_default(h.protocol, h.metadata, column))
+
+    def sync_identity(self, column: PathLike) -> int:
+        """Let an identity column go on behind the furthest value that rows hold (``SYNC IDENTITY``).
+
+        Raises ``InvalidArgumentError`` for a column that is no identity column.
+        """
+
+        def attempt() -> int:
+            snapshot = self._snapshot()
+            known = identity_column(snapshot.schema, column)
+            scan = plan_scan(snapshot, [known.name])
+            reached = None
+            for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
+                reached = known.further(reached, known.reach(batch.column(0)))
+            change = sync_identity(snapshot.protocol, snapshot.metadata, column, reached)
+            if not change.changes(snapshot.protocol, snapshot.metadata):
+                return snapshot.version
+            return self._commit(snapshot, change, whole=True)
+
+        return self._again(attempt)
 
     def cluster_by(self, *columns: PathLike) -> int:
         """Set the columns by which an optimization keeps rows near each other; none ends clustering.

@@ -1,0 +1,69 @@
+"""SYNC IDENTITY: generated values go on behind those that rows hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.metadata.identity_changes import sync_identity
+from trilake.delta.protocol.actions import Protocol
+from trilake.delta.rules.identity import HIGH_WATER_MARK, identity_columns
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+
+def _table(path: Path) -> ArrowDeltaTable:
+    table = trilake.open(path)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def _without_mark(path: Path) -> None:
+    """Write the table's last commit again as a writer leaves it that does not look at values that are given."""
+    commit = max((path / "_delta_log").glob("*.json"))
+    lines = [orjson.loads(line) for line in commit.read_bytes().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            schema = orjson.loads(line["metaData"]["schemaString"])
+            for field in schema["fields"]:
+                field["metadata"].pop(HIGH_WATER_MARK, None)
+            line["metaData"]["schemaString"] = orjson.dumps(schema).decode()
+    commit.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    (path / "_delta_log" / f".{commit.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("start", "step", "given", "mark"), [(1, 1, 50, 50), (1, 10, 50, 51), (100, -10, 85, 80)])
+def test_values_go_on_behind_the_furthest_of_the_rows(
+    tmp_path: Path, start: int, step: int, given: int, mark: int
+) -> None:
+    trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity={"id": (start, step)}, identity_takes_values=True)
+    trilake.write(pa.table({"id": [given], "n": pa.array([1], pa.int32())}), tmp_path, mode="append")
+    _without_mark(tmp_path)
+    trilake.alter(tmp_path).sync_identity("id")
+    [column] = identity_columns(_table(tmp_path).snapshot.schema)
+    assert column.mark == mark
+    version = _table(tmp_path).version
+    assert trilake.alter(tmp_path).sync_identity("ID") == version  # nothing is left to do
+    trilake.write(pa.table({"n": pa.array([2], pa.int32())}), tmp_path, mode="append")
+    assert mark + step in _table(tmp_path).to_arrow()["id"].to_pylist()
+
+
+def test_the_mark_never_goes_back(tmp_path: Path) -> None:
+    trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity=["id"])
+    trilake.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}), tmp_path, mode="append")
+    head = _table(tmp_path).snapshot
+    for reached in (None, 1, 3):
+        change = sync_identity(Protocol(1, 6), head.metadata, "id", reached)
+        assert identity_columns(change.metadata.schema)[0].mark == 3
+
+
+def test_another_column_is_refused(tmp_path: Path) -> None:
+    trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity=["id"])
+    with pytest.raises(InvalidArgumentError, match="no identity column"):
+        trilake.alter(tmp_path).sync_identity("n")
+    with pytest.raises(SchemaMismatchError):
+        trilake.alter(tmp_path).sync_identity("nope")

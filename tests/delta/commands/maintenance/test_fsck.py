@@ -1,0 +1,35 @@
+"""FSCK takes what is gone out of the log, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import trilake
+from trilake.delta.commands.maintenance.fsck import fsck
+from trilake.delta.table import ArrowDeltaTable
+
+
+def _table(path: Path) -> ArrowDeltaTable:
+    table = trilake.open(path)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def test_files_whose_names_are_escaped_in_the_log_are_there(tmp_path: Path) -> None:
+    trilake.write(pa.table({"n": [1, 2], "p": ["a b", "c%d"]}), tmp_path, partition_by="p")
+    assert fsck(_table(tmp_path).log) == []
+    assert _table(tmp_path).count() == 2
+
+
+def test_a_file_that_is_gone_is_named_and_then_taken_out(tmp_path: Path) -> None:
+    trilake.write(pa.table({"n": [1, 2], "p": ["a b", "c"]}), tmp_path, partition_by="p")
+    gone = next(p for p in _table(tmp_path).files()["path"].to_pylist() if "a" in p.split("/")[0])
+    (tmp_path / gone).unlink()
+    assert fsck(_table(tmp_path).log, dry_run=True) == [gone]
+    assert _table(tmp_path).version == 0
+    assert fsck(_table(tmp_path).log) == [gone]
+    table = _table(tmp_path)
+    assert table.to_arrow()["n"].to_pylist() == [2]
+    assert table.history(1)["operation"].to_pylist() == ["FSCK"]
