@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trilake.spark.front.start import session
     from trilake.spark.front.streams import stream_lag, write_stream
     from trilake.sql.install import install, uninstall
+    from trilake.sql.standalone.run import sql as sql
     from trilake.table import Explanation, Table
 
 #: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
@@ -108,6 +109,7 @@ __all__ = [
     "register",
     "repair",
     "session",
+    "sql",
     "stream_lag",
     "uninstall",
     "unregister",
@@ -118,7 +120,7 @@ __all__ = [
 
 
 #: Rooms of the package that are attributes of it without an import of their own.
-_ROOMS = ("checksum", "delta", "errors", "lance", "storage", "trevni")
+_ROOMS = ("checksum", "delta", "errors", "lance", "sql", "storage", "trevni")
 
 
 def __getattr__(name: str) -> Any:

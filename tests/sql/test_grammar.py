@@ -6,6 +6,7 @@ import pytest
 
 from trilake.sql.grammar.changes import parse_delete, parse_update
 from trilake.sql.grammar.create import parse_create
+from trilake.sql.grammar.insert import parse_inserts
 from trilake.sql.grammar.maintenance import (
     Convert,
     Detail,
@@ -18,11 +19,11 @@ from trilake.sql.grammar.maintenance import (
     parse_maintenance,
 )
 from trilake.sql.grammar.merge import parse_merge
-from trilake.sql.rows.insert import parse_inserts
-from trilake.sql.session.expressions import literal, requalified
 from trilake.sql.text.candidates import candidates
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.expressions import requalified
 from trilake.sql.text.kinds import kind
+from trilake.sql.text.literals import literal
 from trilake.sql.text.tokens import tokenize
 
 
@@ -176,6 +177,5 @@ def test_names_of_tables_go_from_columns_and_from_nothing_else() -> None:
 
 
 def test_values_become_literals() -> None:
-    session: object = None
-    assert literal(session, {"a": [1, 1 << 40, None]}) == "map('a', array(1, 1099511627776L, NULL))"  # type: ignore[arg-type]
-    assert literal(session, b"\x00\xff") == "X'00ff'"  # type: ignore[arg-type]
+    assert literal({"a": [1, 1 << 40, None]}) == "map('a', array(1, 1099511627776L, NULL))"
+    assert literal(b"\x00\xff") == "X'00ff'"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from trilake.errors import InvalidArgumentError
-from trilake.sql.session.expressions import items
 from trilake.sql.session.relations import names_ours
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import items
+from trilake.sql.text.literals import Args
 from trilake.sql.text.tokens import quote_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def execute_immediate(

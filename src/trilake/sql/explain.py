@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trilake.sql.grammar.changes import parse_delete, parse_update
+from trilake.sql.grammar.insert import parse_inserts
 from trilake.sql.grammar.merge import parse_merge
-from trilake.sql.rows.insert import parse_inserts
 from trilake.sql.session.relations import localized, run_local
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor

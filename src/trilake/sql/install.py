@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.readwriter import DataFrameReader
+from typing import TYPE_CHECKING, Any
 
 from trilake.spark.front.recorder import Action, patch, record_of, undo
 from trilake.spark.front.register import register
 from trilake.sql.session.session import SqlSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.readwriter import DataFrameReader
 
 #: Under which name Spark's methods are replaced.
 _OWNER = "sql"

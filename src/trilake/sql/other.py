@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError
@@ -11,10 +11,14 @@ from trilake.sql.session.expressions import with_parameters
 from trilake.sql.session.frames import frame_of, log_to_change, open_delta
 from trilake.sql.session.relations import names_ours, query, run_local
 from trilake.sql.session.results import nothing, rows
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.literals import Args
 from trilake.sql.text.tokens import quote_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:

@@ -10,9 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trilake.errors import TrilakeError
 from trilake.spark.session.analysis_errors import analysis_error
@@ -23,13 +21,17 @@ from trilake.sql.session.frame_arguments import formatted
 from trilake.sql.session.identifiers import with_identifiers
 from trilake.sql.session.problems import syntax_error
 from trilake.sql.session.relations import names_ours
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
+from trilake.sql.text.literals import Args
 from trilake.sql.text.tokens import Token, tokenize
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 #: Runs a statement of one kind; ``None`` hands it to Spark as it is.
-Handler: TypeAlias = Callable[[SqlSession, str, Args], DataFrame | None]
+Handler: TypeAlias = "Callable[[SqlSession, str, Args], DataFrame | None]"
 
 _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "CONVERT", "GENERATE", "REORG", "FSCK"))
 

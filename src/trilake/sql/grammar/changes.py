@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trilake.sql.session.expressions import spans
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import spans
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trilake.sql.session.expressions import spans, split_names
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import spans, split_names
 from trilake.sql.text.tokens import unquoted
 
 #: Words that end a type or an expression of a column.
@@ -159,7 +159,7 @@ def parse_column(cursor: Cursor) -> Column:
     """A column's name, type and rules.  Raises ``SyntaxProblem``."""
     name = cursor.part()
     cursor.accept_symbol(":")
-    kind = _type(cursor)
+    kind = parse_type(cursor)
     said: dict[str, object] = {}
     while cursor.token is not None:
         if cursor.accept("NOT", "NULL"):
@@ -217,7 +217,7 @@ def _generated(cursor: Cursor, said: dict[str, object]) -> None:
     said["identity"] = (start, step, explicit)
 
 
-def _type(cursor: Cursor) -> str:
+def parse_type(cursor: Cursor) -> str:
     """The text of a type: a word with brackets of either kind behind it."""
     token = cursor.take()
     start, end, depth = token.start, token.end, 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trilake.sql.session.expressions import items
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import items
 from trilake.sql.text.tokens import unquoted
 
 Name = tuple[str, ...]

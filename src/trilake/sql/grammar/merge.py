@@ -8,8 +8,8 @@ from trilake.delta.commands.merge.clauses import Action, Kind
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.changes import assignments, table_alias
-from trilake.sql.session.expressions import items, split_names
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import items, split_names
 
 #: What one clause says, as texts: names of columns in parts.
 Values = tuple[tuple[tuple[str, ...], str], ...]

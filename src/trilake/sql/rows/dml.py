@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import field_at, path_text
-from trilake.delta.rules.defaults import default_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.delta.delete import delete_rows
@@ -17,17 +16,17 @@ from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.changes import Change
+from trilake.sql.grammar.defaults import default_or
 from trilake.sql.rows.lance_changes import delete_lance, update_lance
-from trilake.sql.session.expressions import has_query, requalified
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.judge import check_condition, check_values
+from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import Target, full_parts
-from trilake.sql.text.local import Local
-from trilake.sql.text.tokens import tokenize
+from trilake.sql.text.expressions import has_query, requalified
 
 # --- what a condition says of the table's columns --------------------------------------------------------------------
 
@@ -153,16 +152,6 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
             column=".".join(name),
         )
     return name
-
-
-def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
-    """A value, or the column's default where the value is the word DEFAULT."""
-    tokens = tokenize(value)
-    if len(tokens) != 1 or tokens[0].upper != "DEFAULT":
-        return value
-    found = schema.find(column[0])
-    text = default_text(found) if found is not None and len(column) == 1 else None
-    return "NULL" if text is None else f"({text})"
 
 
 def _target(session: SqlSession, change: Change) -> Target:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,7 +10,6 @@ from pyspark.sql import types as T
 
 from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.rules.defaults import default_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.delta.store_assignment import stored
@@ -20,116 +17,22 @@ from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance import frames as lance_frames
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.trevni import write as trevni_write
+from trilake.sql.grammar.defaults import with_defaults
+from trilake.sql.grammar.insert import Insert, parse_inserts
 from trilake.sql.session import catalogue
-from trilake.sql.session.expressions import spans
 from trilake.sql.session.frames import frame_of, open_delta
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import Target
-from trilake.sql.text.cursor import Cursor
-from trilake.sql.text.places import Edit, Edited
-from trilake.sql.text.tokens import Token, depths, quote_name
+from trilake.sql.text.literals import Args
+from trilake.sql.text.tokens import quote_name
 
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 #: What a statement says itself, and no setting of the session.
 _DECIDED = ("partitionOverwriteMode", "mergeSchema")
-#: Words that begin a query.
-QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
-
-
-@dataclass(frozen=True)
-class Insert:
-    """One INSERT as it was written; ``static`` are the partitions' values as SQL, ``dynamic`` those without a value."""
-
-    parts: tuple[str, ...]
-    overwrite: bool
-    static: Mapping[str, str]
-    dynamic: tuple[str, ...]
-    if_not_exists: bool
-    by_name: bool
-    columns: tuple[str, ...] | None
-    replace_where: str | None
-    evolve: bool
-    query: str
-    #: How many ``?`` stand in front of the query.
-    markers_before: int = 0
-
-
-def parse_inserts(text: str) -> list[Insert]:
-    """The INSERTs of a statement: one, or several that read one FROM.  Raises ``SyntaxProblem``."""
-    cursor = Cursor(text)
-    inside = depths(cursor.tokens)
-    starts = [i for i, t in enumerate(cursor.tokens) if t.upper == "INSERT" and inside[i] == 0 and _begins(cursor, i)]
-    before = text[: cursor.tokens[starts[0]].start]
-    ends = [*starts[1:], len(cursor.tokens)]
-    out = []
-    for start, end in zip(starts, ends, strict=True):
-        piece = Cursor(text, cursor.tokens[:end], start)
-        found = parse_insert(piece)
-        out.append(replace(found, query=f"{before}{found.query}"))
-    return out
-
-
-def _begins(cursor: Cursor, at: int) -> bool:
-    behind = Cursor(cursor.text, cursor.tokens, at + 1)
-    return behind.is_any("INTO", "OVERWRITE", "WITH")
-
-
-def parse_insert(cursor: Cursor) -> Insert:
-    """One INSERT.  Raises ``SyntaxProblem``."""
-    cursor.expect("INSERT")
-    evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
-    overwrite = cursor.accept("OVERWRITE")
-    if overwrite:
-        cursor.accept("INTO")
-    else:
-        cursor.expect("INTO")
-    cursor.accept("TABLE")
-    parts = cursor.name()
-    static: dict[str, str] = {}
-    dynamic: list[str] = []
-    if cursor.accept("PARTITION"):
-        start, end = cursor.brackets()
-        for a, b in spans(Cursor(cursor.text[start:end])):
-            piece = Cursor(cursor.text[start + a : start + b])
-            column = piece.part()
-            if piece.accept_symbol("=") or piece.accept_symbol("=="):
-                static[column] = piece.rest()
-            else:
-                dynamic.append(column)
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    by_name = cursor.accept("BY", "NAME")
-    where = None
-    if cursor.accept("REPLACE", "WHERE"):
-        a, b = cursor.until(*QUERY_WORDS)
-        where, overwrite = cursor.text[a:b], True
-    columns = None
-    if not by_name and cursor.is_symbol("(") and not _is_query(cursor):
-        a, b = cursor.brackets()
-        columns = tuple(Cursor(cursor.text[a:b][x:y]).part() for x, y in spans(Cursor(cursor.text[a:b])))
-    if cursor.accept("REPLACE", "WHERE"):
-        a, b = cursor.until(*QUERY_WORDS)
-        where, overwrite = cursor.text[a:b], True
-    if cursor.token is None:
-        cursor.fail()
-    markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
-    rest = cursor.rest()
-    return Insert(
-        parts, overwrite, static, tuple(dynamic), if_not_exists, by_name, columns, where, evolve, rest, markers
-    )
-
-
-def _is_query(cursor: Cursor) -> bool:
-    """Whether the bracket that follows holds a query and no list of columns."""
-    look = Cursor(cursor.text, cursor.tokens, cursor.at)
-    while look.accept_symbol("("):
-        pass
-    if not look.is_any(*QUERY_WORDS):
-        return False
-    return not (look.is_symbol(",", ahead=1) or look.is_symbol(")", ahead=1))
 
 
 def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
@@ -252,7 +155,7 @@ def _given(
 ) -> DataFrame:
     """The rows under the names of the table's columns that they are for."""
     expected = _expected(insert, schema, static, target)
-    text, absent = _with_defaults(insert.query, schema, expected)
+    text, absent = with_defaults(insert.query, schema, expected)
     frame = query(session, text, _args_of_query(insert, args))
     if insert.by_name:
         frame = _by_name(frame, schema, static, insert.evolve)
@@ -348,66 +251,3 @@ def _value(value: Column, source: T.DataType, target: T.DataType, name: str, *, 
         ]
         return F.struct(*fields).cast(target)
     return stored(value, source, target, name, ansi=ansi).cast(target)
-
-
-# --- DEFAULT ---------------------------------------------------------------------------------------------------------
-
-
-def _with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tuple[str, set[str]]:
-    """The query with the defaults of columns in place of the word DEFAULT, and the columns of which it gives nothing
-    else."""
-    if not any(t.upper == "DEFAULT" for t in Cursor(text).tokens):
-        return text, set()
-    lists = _value_lists(text)
-    said: dict[int, list[Token]] = {}
-    for row in lists:
-        for i, (tokens, _) in enumerate(row):
-            if len(tokens) == 1 and tokens[0].upper == "DEFAULT":
-                said.setdefault(i, []).append(tokens[0])
-    edits, absent = [], set()
-    for i, tokens in said.items():
-        if i >= len(expected):
-            continue
-        field = schema.field(expected[i])
-        whole = len(tokens) == len(lists)
-        if whole:
-            absent.add(field.name)
-        value = "NULL" if whole else default_text(field) or "NULL"
-        edits += [Edit(t.start, t.end, value if value == "NULL" else f"({value})") for t in tokens]
-    return Edited.of(text, edits).text, absent
-
-
-def _value_lists(text: str) -> list[list[tuple[list[Token], Any]]]:
-    """The rows of VALUES, or the one of SELECT, as the tokens of their parts."""
-    cursor = Cursor(text)
-    if cursor.accept("VALUES"):
-        out = []
-        while True:
-            if cursor.is_symbol("("):
-                a, b = cursor.brackets()
-                out.append(_parts(cursor, a, b))
-            else:
-                a, b = cursor.until(symbols=",")
-                out.append(_parts(cursor, a, b))
-            if not cursor.accept_symbol(","):
-                return out
-    if cursor.accept("SELECT"):
-        a, b = cursor.until("FROM", "WHERE", "UNION", "EXCEPT", "INTERSECT", "LIMIT", "ORDER")
-        return [_parts(cursor, a, b)]
-    return []
-
-
-def _parts(cursor: Cursor, start: int, end: int) -> list[tuple[list[Token], Any]]:
-    inside = [t for t in cursor.tokens if start <= t.start and t.end <= end]
-    out: list[tuple[list[Token], Any]] = [([], None)]
-    level = 0
-    for t in inside:
-        if t.kind == "symbol" and t.text in "([":
-            level += 1
-        elif t.kind == "symbol" and t.text in ")]":
-            level -= 1
-        if t.kind == "symbol" and t.text == "," and level == 0:
-            out.append(([], None))
-        else:
-            out[-1][0].append(t)
-    return out

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from trilake.sql.session.relations import query
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.literals import Args
 
 
 def is_directory(text: str) -> bool:

@@ -12,11 +12,11 @@ from trilake.lance.table import LanceTable
 from trilake.spark.lance import jobs as lance_jobs
 from trilake.spark.lance.merge_job import merge_insert
 from trilake.sql.grammar.merge import Merge, When
-from trilake.sql.session.expressions import has_query, requalified
 from trilake.sql.session.results import counts
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import has_query, requalified
 from trilake.sql.text.tokens import depths
 from trilake.storage import open_store
 

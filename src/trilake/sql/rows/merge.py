@@ -16,14 +16,14 @@ from trilake.sql.grammar.merge import Merge, When
 from trilake.sql.rows.dml import Named
 from trilake.sql.rows.lance_changes import merge_lance
 from trilake.sql.session import catalogue
-from trilake.sql.session.expressions import requalified
 from trilake.sql.session.frames import open_delta
+from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized, query
 from trilake.sql.session.results import counts
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import full_parts, path_target
-from trilake.sql.text.local import Local
+from trilake.sql.text.expressions import requalified
 from trilake.sql.text.tokens import quote_name, tokenize
 
 # --- running it ------------------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.settings import session_log
 from trilake.spark.lance import frames as lance_frames
 from trilake.spark.trevni import read as trevni_read
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
+from trilake.sql.text.literals import Args
 from trilake.storage import open_store
 
 

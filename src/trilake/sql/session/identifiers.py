@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.literals import Args
 from trilake.sql.text.places import Edit, Edited
 from trilake.sql.text.tokens import quote_name
 

@@ -6,18 +6,17 @@ import re
 
 from pyspark.errors import ParseException, PySparkException
 
-from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.errors import TrilakeError
+from trilake.sql.session.local import Local
 from trilake.sql.text.cursor import SyntaxProblem
-from trilake.sql.text.local import Local
-from trilake.sql.text.places import Place, place_of
+from trilake.sql.text.places import place_of
+from trilake.sql.text.problems import SqlTextError
 
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
 
 
-class SqlSyntaxError(InvalidArgumentError, ParseException):
-    """A statement that neither Spark's grammar nor Delta's takes."""
-
-    code = "PARSE_SYNTAX_ERROR"
+class SqlSyntaxError(SqlTextError, ParseException):
+    """A statement that neither Spark's grammar nor Delta's takes, as Spark's error."""
 
     def __init__(self, message: str, *, help: str | None = None, **context: object) -> None:
         TrilakeError.__init__(self, message, help=help, **context)
@@ -25,14 +24,7 @@ class SqlSyntaxError(InvalidArgumentError, ParseException):
         self._messageParameters: dict[str, str] = {}
 
     def __str__(self) -> str:
-        text, place = str(self.context.get("text", "")), self.context
-        shown = f"[{self.code}] {self.message} (line {place.get('line')}, pos {place.get('position')})"
-        if self.help:
-            shown += f". Help: {self.help}"
-        lines = text.split("\n")
-        line, position = int(str(place.get("line", 1))), int(str(place.get("position", 0)))
-        lines.insert(line, "-" * position + "^^^")
-        return shown + "\n\n== SQL ==\n" + "\n".join(lines)
+        return SqlTextError.__str__(self)
 
     def getCondition(self) -> str:
         """The name of the error, as Spark's own errors say it."""
@@ -43,11 +35,9 @@ class SqlSyntaxError(InvalidArgumentError, ParseException):
         return self.code
 
 
-def syntax_error(text: str, problem: SyntaxProblem) -> SqlSyntaxError:
+def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
     """The error for a text that the grammar does not take."""
-    place: Place = problem.place
-    message = f"Syntax error at or near {problem.found}"
-    return SqlSyntaxError(message, help=problem.hint or None, text=text, line=place.line, position=place.position)
+    return SqlSyntaxError.at(text, problem)
 
 
 def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:

@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame
 from trilake.errors import InvalidArgumentError
 from trilake.sql.session import jvm
 from trilake.sql.session.frames import changes_of, frame_of, moment_ms
+from trilake.sql.session.local import Local
 from trilake.sql.session.problems import in_place
-from trilake.sql.session.session import Args, SqlSession
+from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, full_parts, resolve
 from trilake.sql.text.candidates import candidates
 from trilake.sql.text.cursor import Cursor
-from trilake.sql.text.local import Local
+from trilake.sql.text.literals import Args
 from trilake.sql.text.places import Edit, Edited
 from trilake.sql.text.tokens import AFTER_RELATION, Token, quote_name, tokenize
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.session.passing import spark_alone
 from trilake.sql.session import jvm
-
-#: Parameters of a statement: by name, or in order.
-Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
+from trilake.sql.text.literals import Args
 
 #: How private names begin; no statement of a user should name one.
 PRIVATE = "__trilake_sql_"

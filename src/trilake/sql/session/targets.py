@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.session import jvm
 from trilake.sql.session.session import PRIVATE, SqlSession, TempView
+from trilake.sql.text.paths import FORMATS, named_path, version_behind
 from trilake.storage import open_store
 
-#: Names of our formats in SQL, and the format that each stands for.
-FORMATS = {f"{prefix}{name}": name for name in ("delta", "lance", "trevni") for prefix in ("", "trilake-")}
 _CATALOG = "spark_catalog"
-_AT = re.compile(r"^(.*)@(v\d+|\d{17})$", re.DOTALL | re.IGNORECASE)
 _MOST_VIEWS = 64
 
 
@@ -120,14 +117,13 @@ def _still(session: SqlSession, parts: tuple[str, ...], known: TempView) -> View
 
 def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     """The table that ``delta.`/path``` names, with a version behind it where nothing has the whole path."""
-    if len(parts) != 2 or parts[0].lower() not in FORMATS:
+    named = named_path(parts)
+    if named is None:
         return None
-    format, path = FORMATS[parts[0].lower()], parts[1]
-    if "/" not in path and not (len(path) > 2 and path[1] == ":"):
-        return None  # a table of a database that is called like a format
-    at = _AT.match(path)
+    format, path = named
+    at = version_behind(path)
     if at is not None and not _exists(format, path):
-        return Target(parts, format, at[1], at=at[2])
+        return Target(parts, format, at[0], at=at[1])
     return Target(parts, format, path)
 
 

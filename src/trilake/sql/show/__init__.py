@@ -1,1 +1,5 @@
 """DESCRIBE and SHOW."""
+
+from trilake.extras import need
+
+need("pyspark", "statements in a session")

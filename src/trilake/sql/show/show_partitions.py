@@ -7,12 +7,12 @@ from pyspark.sql import DataFrame
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import InvalidArgumentError
-from trilake.sql.session.expressions import items
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import items
 
 
 def show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:

@@ -1,1 +1,5 @@
 """Statements about tables: CREATE, ALTER, views, maintenance."""
+
+from trilake.extras import need
+
+need("pyspark", "statements in a session")

@@ -10,12 +10,14 @@ from trilake.sql.grammar.create import Create, parse_create
 from trilake.sql.session import jvm
 from trilake.sql.session.expressions import with_parameters
 from trilake.sql.session.relations import names_ours, query
-from trilake.sql.session.session import Args, SqlSession
-from trilake.sql.session.targets import FORMATS, Target, path_target, resolve
+from trilake.sql.session.session import SqlSession
+from trilake.sql.session.targets import Target, path_target, resolve
 from trilake.sql.tables.create_clone import create_clone
 from trilake.sql.tables.create_table import create_as_select, create_like, create_plain
 from trilake.sql.tables.view_statements import create_view, is_view
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.literals import Args
+from trilake.sql.text.paths import FORMATS
 from trilake.sql.text.tokens import Token, depths, tokenize
 
 

@@ -12,7 +12,8 @@ from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
 from trilake.sql.session import catalogue, jvm
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import FORMATS, Target, find_entry, path_target
+from trilake.sql.session.targets import Target, find_entry, path_target
+from trilake.sql.text.paths import FORMATS
 from trilake.storage import open_store
 
 

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError
 from trilake.sql.session import jvm
-from trilake.sql.session.expressions import spans
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession, TempView
 from trilake.sql.session.targets import find_entry
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import spans
 from trilake.sql.text.tokens import Token, quote_name
 
 

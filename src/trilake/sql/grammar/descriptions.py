@@ -1,0 +1,154 @@
+"""What a CREATE or REPLACE as it was written describes: fields, the table, and the write of its query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trilake.delta.commands.write.create import CreateMode, TableDescription
+from trilake.delta.commands.write.write import WriteRequest
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.properties import parse_properties
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.sql_types import parse_sql_type
+from trilake.delta.rules.defaults import CURRENT_DEFAULT
+from trilake.delta.rules.identity import identity_metadata
+from trilake.delta.scan.generated import GENERATION_EXPRESSION
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.sql.grammar.create import Column, Create
+
+
+def field_of(column: Column) -> StructField:
+    """A column with what the protocol keeps in its metadata.  Raises ``InvalidArgumentError``."""
+    kind, metadata = parse_sql_type(column.type)
+    metadata = dict(metadata)
+    if column.comment is not None:
+        metadata["comment"] = column.comment
+    if column.generated is not None:
+        metadata[GENERATION_EXPRESSION] = column.generated
+    if column.default is not None:
+        metadata[CURRENT_DEFAULT] = column.default
+    if column.identity is not None:
+        start, step, explicit = column.identity
+        if str(kind) != "long":
+            raise InvalidArgumentError(
+                f"an identity column is a BIGINT, not {column.type}", help="declare it as BIGINT", column=column.name
+            )
+        if step == 0:
+            raise InvalidArgumentError("an identity column cannot have the step 0", column=column.name)
+        metadata.update(identity_metadata(start, step, explicit=explicit))
+    return StructField(column.name, kind, column.nullable, metadata)
+
+
+def schema_of(call: Create) -> StructType:
+    """The columns of a statement.  Raises ``InvalidArgumentError``."""
+    return StructType(tuple(field_of(c) for c in call.columns))
+
+
+def description_of(call: Create, schema: StructType, name: str | None = None) -> TableDescription:
+    """What a table with these columns is to be."""
+    fields = list(schema.fields)
+    fields += [field_of(c) for c in call.partition_columns if schema.find(c.name) is None]
+    return TableDescription(
+        StructType(tuple(fields)),
+        call.partition_by,
+        dict(call.properties),
+        call.comment,
+        tuple(call.cluster_by),
+        name=name,
+    )
+
+
+def create_mode(call: Create, *, exists: bool) -> CreateMode:
+    """What becomes of a table that is there."""
+    if call.replace:
+        return "create_or_replace" if call.create else "replace"
+    return "create"
+
+
+def check_same_table(log: DeltaLog, table: TableDescription) -> None:
+    """See that a table which is there is the one that a statement describes.  Raises ``SchemaMismatchError``."""
+    head = log.head()
+    have = head.schema
+    if table.schema.fields:
+        wanted = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
+        if sorted(wanted) != sorted((f.name.lower(), str(f.type), f.nullable) for f in have.fields):
+            raise SchemaMismatchError(
+                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] a table is there whose columns are others:"
+                f" {', '.join(f'{f.name} {f.type}' for f in have.fields)}",
+                help="leave the columns out, or say what they are",
+                file=log.store.uri,
+            )
+        if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
+            raise SchemaMismatchError(
+                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] a table is there that is partitioned by"
+                f" {list(head.metadata.partition_columns)}",
+                help="leave columns and partitions out, or say what they are",
+                file=log.store.uri,
+            )
+    asked = parse_properties(table.properties)
+    if table.properties and asked.values != dict(head.metadata.configuration):
+        raise SchemaMismatchError(
+            "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] a table is there whose properties are"
+            f" {dict(head.metadata.configuration)}",
+            help="leave TBLPROPERTIES out, and change them with ALTER TABLE",
+            file=log.store.uri,
+        )
+
+
+def write_of_query(
+    call: Create, schema: StructType, table: TableDescription, *, there: bool, managed: bool
+) -> WriteRequest:
+    """The write of CREATE TABLE AS SELECT; ``there`` says that a table is at the place.
+
+    Raises ``SchemaMismatchError`` where one is, and the statement does not replace it.
+    """
+    if there and not call.replace:
+        raise SchemaMismatchError(
+            "a table is at the place already, which the rows of a query cannot be put into",
+            help="write INSERT INTO, or CREATE OR REPLACE TABLE",
+        )
+    verb = " OR ".join(w for w, said in (("CREATE", call.create), ("REPLACE", call.replace)) if said)
+    return WriteRequest(
+        mode="overwrite" if there else "error",
+        schema=schema,
+        schema_mode="overwrite" if there else None,
+        operation=f"{verb} TABLE AS SELECT",
+        parameters={
+            "isManaged": "true" if managed else "false",
+            "description": call.comment,
+            "partitionBy": list(call.partition_by),
+            "clusterBy": [path_text(c) for c in call.cluster_by],
+            "properties": dict(call.properties),
+        },
+        description=table,
+    )
+
+
+def description_like(source: DeltaLog, call: Create) -> TableDescription:
+    """What a table with the columns, partitions and properties of another one is to be."""
+    head = source.head()
+    kept: dict[str, Any] = {
+        k: v for k, v in head.metadata.configuration.items() if not k.startswith("delta.columnMapping.max")
+    }
+    return TableDescription(
+        head.schema,
+        tuple(head.metadata.partition_columns),
+        {**kept, **call.properties},
+        call.comment if call.comment is not None else head.metadata.description,
+    )
+
+
+def simple_name(kind: DataType) -> str:
+    """A type as DESCRIBE shows it.
+
+    >>> simple_name(parse_sql_type("STRUCT<a: INT, b: ARRAY<LONG>>")[0])
+    'struct<a:int,b:array<bigint>>'
+    """
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{f.name}:{simple_name(f.type)}' for f in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{simple_name(kind.element)}>"
+    if isinstance(kind, MapType):
+        return f"map<{simple_name(kind.key)},{simple_name(kind.value)}>"
+    return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(str(kind), str(kind))

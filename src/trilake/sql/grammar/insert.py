@@ -1,0 +1,105 @@
+"""INSERT as it is written: by position, by name, with columns, into partitions, in place of some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import spans
+from trilake.sql.text.tokens import depths
+
+#: Words that begin a query.
+QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
+
+
+@dataclass(frozen=True)
+class Insert:
+    """One INSERT as it was written; ``static`` are the partitions' values as SQL, ``dynamic`` those without a value."""
+
+    parts: tuple[str, ...]
+    overwrite: bool
+    static: Mapping[str, str]
+    dynamic: tuple[str, ...]
+    if_not_exists: bool
+    by_name: bool
+    columns: tuple[str, ...] | None
+    replace_where: str | None
+    evolve: bool
+    query: str
+    #: How many ``?`` stand in front of the query.
+    markers_before: int = 0
+
+
+def parse_inserts(text: str) -> list[Insert]:
+    """The INSERTs of a statement: one, or several that read one FROM.  Raises ``SyntaxProblem``."""
+    cursor = Cursor(text)
+    inside = depths(cursor.tokens)
+    starts = [i for i, t in enumerate(cursor.tokens) if t.upper == "INSERT" and inside[i] == 0 and _begins(cursor, i)]
+    before = text[: cursor.tokens[starts[0]].start]
+    ends = [*starts[1:], len(cursor.tokens)]
+    out = []
+    for start, end in zip(starts, ends, strict=True):
+        piece = Cursor(text, cursor.tokens[:end], start)
+        found = parse_insert(piece)
+        out.append(replace(found, query=f"{before}{found.query}"))
+    return out
+
+
+def _begins(cursor: Cursor, at: int) -> bool:
+    behind = Cursor(cursor.text, cursor.tokens, at + 1)
+    return behind.is_any("INTO", "OVERWRITE", "WITH")
+
+
+def parse_insert(cursor: Cursor) -> Insert:
+    """One INSERT.  Raises ``SyntaxProblem``."""
+    cursor.expect("INSERT")
+    evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
+    overwrite = cursor.accept("OVERWRITE")
+    if overwrite:
+        cursor.accept("INTO")
+    else:
+        cursor.expect("INTO")
+    cursor.accept("TABLE")
+    parts = cursor.name()
+    static: dict[str, str] = {}
+    dynamic: list[str] = []
+    if cursor.accept("PARTITION"):
+        start, end = cursor.brackets()
+        for a, b in spans(Cursor(cursor.text[start:end])):
+            piece = Cursor(cursor.text[start + a : start + b])
+            column = piece.part()
+            if piece.accept_symbol("=") or piece.accept_symbol("=="):
+                static[column] = piece.rest()
+            else:
+                dynamic.append(column)
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    by_name = cursor.accept("BY", "NAME")
+    where = None
+    if cursor.accept("REPLACE", "WHERE"):
+        a, b = cursor.until(*QUERY_WORDS)
+        where, overwrite = cursor.text[a:b], True
+    columns = None
+    if not by_name and cursor.is_symbol("(") and not _is_query(cursor):
+        a, b = cursor.brackets()
+        columns = tuple(Cursor(cursor.text[a:b][x:y]).part() for x, y in spans(Cursor(cursor.text[a:b])))
+    if cursor.accept("REPLACE", "WHERE"):
+        a, b = cursor.until(*QUERY_WORDS)
+        where, overwrite = cursor.text[a:b], True
+    if cursor.token is None:
+        cursor.fail()
+    markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
+    rest = cursor.rest()
+    return Insert(
+        parts, overwrite, static, tuple(dynamic), if_not_exists, by_name, columns, where, evolve, rest, markers
+    )
+
+
+def _is_query(cursor: Cursor) -> bool:
+    """Whether the bracket that follows holds a query and no list of columns."""
+    look = Cursor(cursor.text, cursor.tokens, cursor.at)
+    while look.accept_symbol("("):
+        pass
+    if not look.is_any(*QUERY_WORDS):
+        return False
+    return not (look.is_symbol(",", ahead=1) or look.is_symbol(")", ahead=1))

@@ -1,0 +1,134 @@
+"""DELETE, UPDATE, MERGE and TRUNCATE of Delta tables without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from trilake.delta.commands.merge.clauses import Clause
+from trilake.delta.commands.merge.commit import MergeRequest
+from trilake.delta.commands.merge.merge import merge
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError
+from trilake.sql.grammar.changes import parse_delete, parse_update
+from trilake.sql.grammar.defaults import default_or
+from trilake.sql.grammar.merge import When, parse_merge
+from trilake.sql.standalone.places import Context, place_of
+from trilake.sql.standalone.query import run_query
+from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import has_query, requalified
+from trilake.sql.text.tokens import quote_name
+
+_Names = dict[tuple[str, ...], str]
+
+
+def counted(**numbers: int | None) -> pa.Table:
+    """One row of numbers."""
+    return pa.table({n: pa.array([v], pa.int64()) for n, v in numbers.items()})
+
+
+def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
+    """What may stand in front of a column of a table that is changed."""
+    if alias is not None:
+        return {(alias.lower(),): ""}
+    lower = tuple(p.lower() for p in parts)
+    return {lower: "", (lower[-1],): ""}
+
+
+def _plain(text: str, names: _Names) -> str:
+    if has_query(text):
+        raise InvalidArgumentError(
+            "without Spark, conditions and values of DELETE and UPDATE hold no queries",
+            help="write a MERGE whose source is the query",
+        )
+    return requalified(text, names)
+
+
+def run_delete(context: Context, text: str) -> pa.Table:
+    """Delete rows; one row that says how many."""
+    change = parse_delete(Cursor(text))
+    table = place_of(context, change.parts).delta(context, "DELETE")
+    where = None if change.condition is None else _plain(change.condition, _names(change.parts, change.alias))
+    return counted(num_affected_rows=table.delete(where).rows)
+
+
+def run_truncate(context: Context, text: str) -> pa.Table:
+    """Take all rows away."""
+    cursor = Cursor(text)
+    cursor.expect("TRUNCATE", "TABLE")
+    table = place_of(context, cursor.name()).delta(context, "TRUNCATE TABLE")
+    cursor.end()
+    return counted(num_affected_rows=table.delete().rows)
+
+
+def run_update(context: Context, text: str) -> pa.Table:
+    """Change rows; one row that says how many."""
+    change = parse_update(Cursor(text))
+    table = place_of(context, change.parts).delta(context, "UPDATE")
+    names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
+    values = {}
+    for name, value in change.values:
+        column = _column(name, names)
+        values[path_text(column)] = _plain(default_or(schema, column, value), names)
+    where = None if change.condition is None else _plain(change.condition, names)
+    return counted(num_affected_rows=table.update(values, where).rows)
+
+
+def _column(name: tuple[str, ...], names: Mapping[tuple[str, ...], str]) -> tuple[str, ...]:
+    """A column that is assigned, without the table's name in front."""
+    lower = tuple(p.lower() for p in name)
+    for front in sorted(names, key=len, reverse=True):
+        if len(name) > len(front) and lower[: len(front)] == front:
+            return name[len(front) :]
+    return name
+
+
+# --- MERGE -----------------------------------------------------------------------------------------------------------
+
+
+def run_merge(context: Context, text: str) -> pa.Table:
+    """Merge; one row that says how many rows were changed."""
+    call = parse_merge(Cursor(text))
+    table = place_of(context, call.parts).delta(context, "MERGE")
+    source_alias = call.source_alias or (call.source_parts[-1] if call.source_parts else "source")
+    source = run_query(context, f"SELECT * FROM {call.source} AS {quote_name(source_alias)}")
+    target_alias = call.alias or call.parts[-1]
+    # Names with odd letters become plain ones, which any expression may hold.
+    names: _Names = {(target_alias.lower(),): _TARGET, (source_alias.lower(),): _SOURCE}
+    for parts, given, short in (
+        (call.parts, call.alias, _TARGET),
+        (call.source_parts, call.source_alias, _SOURCE),
+    ):
+        if parts is not None and given is None:
+            names[tuple(p.lower() for p in parts)] = short
+    schema = read_schema(table.snapshot.schema)
+    clauses = tuple(_clause(w, names, schema) for w in call.clauses)
+    request = MergeRequest(requalified(call.condition, names), clauses, _SOURCE, _TARGET, call.evolve)
+    done = merge(table.log, source, request)
+    return counted(
+        num_affected_rows=done.num_affected_rows,
+        num_updated_rows=done.num_updated_rows,
+        num_deleted_rows=done.num_deleted_rows,
+        num_inserted_rows=done.num_inserted_rows,
+    )
+
+
+_TARGET, _SOURCE = "trilake_target", "trilake_source"
+
+
+def _clause(when: When, names: _Names, schema: StructType) -> Clause[str]:
+    condition = None if when.condition is None else requalified(when.condition, names)
+    if when.values is None:
+        return Clause(when.kind, when.action, condition, None, when.excluded)
+    values: dict[str, str] = {}
+    fronts = {n: a for n, a in names.items() if a == _TARGET}
+    for parts, value in when.values:
+        column = _column(parts, fronts)
+        key = path_text(column)
+        if key in values:
+            raise InvalidArgumentError(f"column {key} is assigned twice in one clause", column=key)
+        values[key] = requalified(default_or(schema, column, value), names)
+    return Clause(when.kind, when.action, condition, values)

@@ -1,0 +1,147 @@
+"""INSERT without Spark: the rows of a query under the names and in the types of the table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.format_writes import write_lance, write_trevni
+from trilake.sql.grammar.defaults import with_defaults
+from trilake.sql.grammar.insert import Insert, parse_inserts
+from trilake.sql.standalone.places import Context, Place, place_of
+from trilake.sql.standalone.query import constant, run_query
+from trilake.sql.text.tokens import quote_name
+
+
+def run_insert(context: Context, text: str) -> pa.Table:
+    """Run the INSERTs of a statement; one row with the number of rows written.
+
+    Raises ``SchemaMismatchError`` for rows that do not fit, and what a write raises.
+    """
+    written = 0
+    for insert in parse_inserts(text):
+        place = place_of(context, insert.parts)
+        written += _into_delta(context, place, insert) if place.format == "delta" else _into(context, place, insert)
+    return pa.table({"num_affected_rows": pa.array([written]), "num_inserted_rows": pa.array([written])})
+
+
+def _into_delta(context: Context, place: Place, insert: Insert) -> int:
+    table = place.delta(context, "INSERT INTO")
+    schema, metadata = read_schema(table.snapshot.schema), table.metadata
+    inside = {c.lower(): c for c in metadata.partition_columns}
+    for name in (*insert.static, *insert.dynamic):
+        if name.lower() not in inside:
+            raise InvalidArgumentError(
+                f"PARTITION names {name}, which is no partition column",
+                help=f"the partition columns are {', '.join(metadata.partition_columns) or 'none'}",
+                file=place.path,
+                column=name,
+            )
+    static = {inside[n.lower()]: v for n, v in insert.static.items()}
+    where = insert.replace_where
+    if static and (insert.overwrite or insert.if_not_exists):
+        chosen = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())
+        if insert.if_not_exists and table.count(chosen):
+            return 0
+        where = chosen if insert.overwrite and where is None else where
+    rows = _given(context, insert, schema, static, place)
+    request = WriteRequest(
+        mode="overwrite" if insert.overwrite else "append",
+        schema=from_arrow(rows.schema),
+        replace_where=where,
+        schema_mode="merge" if insert.evolve else None,
+    )
+    return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request).rows_added)
+
+
+def _into(context: Context, place: Place, insert: Insert) -> int:
+    """Rows for a Lance dataset or Trevni files."""
+    if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
+        raise InvalidArgumentError(f"a {place.format.title()} table takes whole rows only", file=place.path)
+    there = place.open(context).schema
+    rows = _given(context, insert, from_arrow(there), {}, place)
+    missing = [f for f in there if f.name not in rows.column_names]
+    for f in missing:
+        rows = rows.append_column(f, pa.nulls(rows.num_rows, f.type))
+    rows = rows.select(there.names)
+    mode = "overwrite" if insert.overwrite else "append"
+    write = write_lance if place.format == "lance" else write_trevni
+    return int(write(rows, place.path, mode, None, {}, dict(context.options)).rows_added)
+
+
+def _given(context: Context, insert: Insert, schema: StructType, static: Mapping[str, str], place: Place) -> pa.Table:
+    """The rows under the names and in the types of the table's columns that they are for."""
+    expected = _expected(insert, schema, static, place)
+    text, absent = with_defaults(insert.query, schema, expected)
+    rows = run_query(context, text)
+    if insert.by_name:
+        found = [schema.find(n) for n in rows.column_names]
+        rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, found, strict=True)])
+    elif rows.num_columns != len(expected):
+        raise SchemaMismatchError(
+            f"the query gives {rows.num_columns} columns, and {place.shown} takes {len(expected)}:"
+            f" {', '.join(expected)}",
+            help="give a value for each column, or name the columns, or write BY NAME",
+            file=place.path,
+        )
+    else:
+        rows = rows.rename_columns(expected)
+    rows = rows.drop_columns([c for c in rows.column_names if c in absent])
+    for column, text in static.items():
+        value = constant(text)[0]
+        rows = rows.append_column(column, pa.array([value.as_py()] * rows.num_rows, value.type))
+    return _stored(rows, schema)
+
+
+def _expected(insert: Insert, schema: StructType, static: Mapping[str, str], place: Place) -> Sequence[str]:
+    if insert.columns is None:
+        return [n for n in schema.names if n not in static]
+    out: list[str] = []
+    for name in insert.columns:
+        found = schema.find(name)
+        if found is None:
+            raise SchemaMismatchError(
+                f"{place.shown} has no column {name}",
+                help=f"its columns are {', '.join(schema.names)}",
+                file=place.path,
+                column=name,
+            )
+        if found.name in out or found.name in static:
+            raise InvalidArgumentError(f"column {name} is given twice", column=name, file=place.path)
+        out.append(found.name)
+    return out
+
+
+def _stored(rows: pa.Table, schema: StructType) -> pa.Table:
+    """The rows in the types of the columns, where SQL stores the one as the other; the write checks the rest."""
+    for i, name in enumerate(rows.column_names):
+        found = schema.find(name)
+        if found is None:
+            continue
+        wanted = StructType((found,)).to_arrow_schema().field(0).type
+        column = rows.column(i)
+        if column.type == wanted:
+            continue
+        if column.null_count == len(column):
+            column = pa.chunked_array([pa.nulls(len(column), wanted)])
+        elif _is_told_as(column.type, wanted):
+            try:
+                column = column.cast(wanted)
+            except pa.ArrowInvalid as e:
+                raise SchemaMismatchError(f"a value does not fit column {name}: {e}", column=name) from e
+        rows = rows.set_column(i, name, column)
+    return rows
+
+
+def _is_told_as(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether SQL stores values of a type in a column of another, beyond what any write does."""
+    if pa.types.is_nested(source) or pa.types.is_nested(target):
+        return False
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return True  # with and without a zone; the session's is UTC
+    return pa.types.is_string(target) and not pa.types.is_binary(source)

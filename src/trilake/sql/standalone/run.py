@@ -1,0 +1,148 @@
+"""``trilake.sql``: one statement, as an Arrow table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.formats import format_named
+from trilake.sql.grammar.maintenance import parse_maintenance
+from trilake.sql.standalone.places import Context, place_of
+from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.kinds import kind
+from trilake.sql.text.literals import Args, literal, with_values
+from trilake.sql.text.problems import SqlTextError
+from trilake.sql.text.tokens import tokenize
+from trilake.storage import open_store
+
+
+def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | None = None, **frames: Any) -> pa.Table:
+    """Run one statement of SQL over tables by path, without Spark; its rows as an Arrow table.
+
+    Parameters
+    ----------
+    text: a query over ``delta.`/path```, ``lance.`/path``` and ``trevni.`/path```, with ``VERSION AS OF``,
+        ``TIMESTAMP AS OF`` and ``table_changes_by_path``; or ``INSERT``, ``DELETE``, ``UPDATE``, ``MERGE``,
+        ``TRUNCATE``, ``CREATE TABLE``, ``ALTER TABLE``, ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``, ``RESTORE``,
+        ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``, ``FSCK REPAIR``.
+    args: values of parameter markers, by name or in order.
+    storage_options: credentials, region and endpoint of an object store.
+    frames: rows that the statement may name: open tables, Arrow data, frames of pandas or polars.
+
+    DuckDB runs the queries, and reads of a table the columns and files that a query needs; times are in UTC.
+
+    Raises ``SqlTextError`` with the place in the text, ``InvalidArgumentError`` for statements that need Spark, and
+    what opening and changing tables raises.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.sql("CREATE TABLE delta.`memory://doc-sql` (id BIGINT, note STRING)")
+    >>> trilake.sql("INSERT INTO delta.`memory://doc-sql` VALUES (1, 'a'), (2, 'b')").to_pylist()
+    [{'num_affected_rows': 2, 'num_inserted_rows': 2}]
+    >>> trilake.sql("SELECT note FROM delta.`memory://doc-sql` WHERE id > :n", {"n": 1}).to_pylist()
+    [{'note': 'b'}]
+    """
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"a statement is text, not a {type(text).__name__}")
+    context = Context(dict(storage_options or {}), frames)
+    try:
+        return _run(context, with_values(text, args, literal))
+    except SyntaxProblem as e:
+        raise SqlTextError.at(text, e) from None
+
+
+def _run(context: Context, text: str) -> pa.Table:
+    statement = parse_maintenance(Cursor(text))
+    if statement is not None:
+        from trilake.sql.standalone.maintenance import run_maintenance
+
+        return run_maintenance(context, statement)
+    # Each kind of statement loads its own code, when it comes.
+    handler = _HANDLERS.get(kind(tokenize(text)), _query)
+    return handler(context, text)
+
+
+def _query(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.query import run_query
+
+    return run_query(context, text)
+
+
+def _insert(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.insert import run_insert
+
+    return run_insert(context, text)
+
+
+def _delete(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.changes import run_delete
+
+    return run_delete(context, text)
+
+
+def _update(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.changes import run_update
+
+    return run_update(context, text)
+
+
+def _merge(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.changes import run_merge
+
+    return run_merge(context, text)
+
+
+def _truncate(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.changes import run_truncate
+
+    return run_truncate(context, text)
+
+
+def _create(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.tables import run_create
+
+    return run_create(context, text)
+
+
+def _alter(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.tables import run_alter
+
+    return run_alter(context, text)
+
+
+def _describe(context: Context, text: str) -> pa.Table:
+    from trilake.sql.standalone.tables import run_describe
+
+    return run_describe(context, text)
+
+
+def _drop(context: Context, text: str) -> pa.Table:
+    cursor = Cursor(text)
+    cursor.expect("DROP", "TABLE")
+    unless = cursor.accept("IF", "EXISTS")
+    place = place_of(context, cursor.name())
+    if format_named(place.format).detect(open_store(place.path, dict(context.options))):
+        raise InvalidArgumentError(
+            f"a table that is named by its path cannot be dropped: {place.path}",
+            help="DELETE FROM takes its rows away, and its folder can be removed",
+        )
+    if not unless:
+        raise TableNotFoundError("there is no table to be dropped", help="write IF EXISTS", file=place.path)
+    return pa.table({})
+
+
+_HANDLERS: dict[str, Callable[[Context, str], pa.Table]] = {
+    "INSERT": _insert,
+    "DELETE": _delete,
+    "UPDATE": _update,
+    "MERGE": _merge,
+    "TRUNCATE": _truncate,
+    "CREATE": _create,
+    "REPLACE": _create,
+    "ALTER": _alter,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
+    "DROP": _drop,
+}

@@ -1,0 +1,72 @@
+"""Expressions of a command as texts: names of the table taken off columns, lists taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.places import Edit, Edited
+from trilake.sql.text.tokens import tokenize
+
+# --- names of the table in front of columns --------------------------------------------------------------------------
+
+
+def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
+    """A text in which columns that begin with one of ``names`` begin with what that name leads to instead.
+
+    An empty text takes the name off.  Names are in small letters.
+
+    >>> requalified("db.t.a > 1 AND t.b = 't.c'", {("db", "t"): "x", ("t",): ""})
+    "x.a > 1 AND b = 't.c'"
+    """
+    tokens = tokenize(text)
+    longest_first = sorted(names, key=len, reverse=True)
+    edits, at = [], 0
+    while at < len(tokens):
+        if not tokens[at].is_name:
+            at += 1
+            continue
+        cursor = Cursor(text, tokens, at)
+        parts = tuple(p.lower() for p in cursor.name())
+        for name in longest_first:
+            if len(parts) > len(name) and parts[: len(name)] == name:
+                behind = tokens[at + 2 * len(name)].start
+                edits.append(Edit(tokens[at].start, behind, f"{names[name]}." if names[name] else ""))
+                break
+        at = cursor.at
+    return Edited.of(text, edits).text
+
+
+def has_query(text: str) -> bool:
+    """Whether a query may be inside of an expression."""
+    return any(t.upper in ("SELECT", "FROM", "TABLE", "VALUES") for t in tokenize(text))
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def items(text: str) -> list[str]:
+    """The parts of a list between its commas, where these are outside of all brackets.
+
+    >>> items("a, f(b, c), 'x,y'")
+    ['a', 'f(b, c)', "'x,y'"]
+    """
+    return [text[a:b] for a, b in spans(Cursor(text))]
+
+
+def spans(cursor: Cursor) -> Iterable[tuple[int, int]]:
+    """The positions of the parts of a list, up to its end."""
+    while cursor.token is not None:
+        yield cursor.until(symbols=",")
+        if not cursor.accept_symbol(","):
+            return
+
+
+def split_names(texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Names of columns, each with its parts.  Raises ``SyntaxProblem``."""
+    out = []
+    for text in texts:
+        cursor = Cursor(text)
+        out.append(cursor.name())
+        cursor.end()
+    return out

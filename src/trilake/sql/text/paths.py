@@ -1,0 +1,33 @@
+"""Tables that a statement names by their place: ``delta.`/path```, with a version behind the path."""
+
+from __future__ import annotations
+
+import re
+
+#: Names of our formats in SQL, and the format that each stands for.
+FORMATS = {f"{prefix}{name}": name for name in ("delta", "lance", "trevni") for prefix in ("", "trilake-")}
+_AT = re.compile(r"^(.*)@(v\d+|\d{17})$", re.DOTALL | re.IGNORECASE)
+
+
+def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
+    """Format and path of a name that says a place; ``None`` for a name of the catalogue.
+
+    >>> named_path(("DELTA", "/lake/t")), named_path(("delta", "t"))
+    (('delta', '/lake/t'), None)
+    """
+    if len(parts) != 2 or parts[0].lower() not in FORMATS:
+        return None
+    path = parts[1]
+    if "/" not in path and not (len(path) > 2 and path[1] == ":"):
+        return None  # a table of a database that is called like a format
+    return FORMATS[parts[0].lower()], path
+
+
+def version_behind(path: str) -> tuple[str, str] | None:
+    """The path without the version behind it, and the version: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
+
+    >>> version_behind("/lake/t@v3"), version_behind("/lake/t")
+    (('/lake/t', 'v3'), None)
+    """
+    found = _AT.match(path)
+    return None if found is None else (found[1], found[2])
