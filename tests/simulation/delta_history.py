@@ -233,6 +233,8 @@ class DeltaHistory:
             if not any(c > version for c in held):
                 raise Violation(f"the commit of version {version} was deleted and no checkpoint stands for it")
             follower = self.versions[version + 1].time if version < self.newest else self.world.now
+            if version < self.newest:  # where commits state their times, those count, and a clock may be behind
+                follower = min(follower, self.versions[version + 1].info.get("inCommitTimestamp", follower))
             if self.world.now - follower < 30 * DAY_MS:
                 raise Violation(
                     f"version {version} was current {(self.world.now - follower) / DAY_MS:.2f} days ago and cannot be"

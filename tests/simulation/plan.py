@@ -37,7 +37,7 @@ class Op:
 
 @dataclass(frozen=True)
 class FaultAt:
-    """A fault at the ``call``-th call that an actor makes to its store."""
+    """A fault at the ``call``-th call that an actor makes to its store; -1 is its first ``put_if_absent``."""
 
     actor: int
     call: int
@@ -143,5 +143,7 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
             faults.append(FaultAt(rng.randrange(len(actors)), rng.randint(1, _CALLS), rng.choices(names, odds)[0]))
             if rng.random() < 0.7:  # most operations make few calls
                 faults[-1] = replace(faults[-1], call=rng.randint(1, 25))
+            if rng.random() < 0.5:  # the call that decides
+                faults[-1] = replace(faults[-1], call=-rng.randint(1, 3))
     page = rng.choice([2, 3, 5, 1000, 1000])
     return Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)

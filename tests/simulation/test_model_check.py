@@ -54,7 +54,7 @@ def test_the_code_of_the_commit_over_every_interleaving_of_two_writers() -> None
         assert found.states == 20
 
 
-@pytest.mark.parametrize("fault", ["lost", "crash", "crash after", "error"])
+@pytest.mark.parametrize("fault", ["lost", "late", "crash", "crash after", "error"])
 def test_the_code_of_the_commit_with_a_fault_at_every_call(fault: str) -> None:
     found = every_interleaving(("change", "append"), fault=fault, most=400)
     assert found.broken is None, found.broken

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import os
 import random
 import threading
 import uuid
@@ -25,7 +26,7 @@ from trilake.storage.memory import MemoryStore
 START_MS = 1_700_000_000_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 #: Seconds after which an actor that does not come back is taken to hang.
-_HANGS = 600
+_HANGS = int(os.environ.get("TRILAKE_SIMULATION_HANGS", "600"))
 
 
 class Stop(BaseException):
@@ -76,7 +77,7 @@ class Actor(threading.Thread):
         self.world, self.number, self.ops = world, number, ops
         self.go = _thread.allocate_lock()
         self.go.acquire()
-        self.calls = self.faults = self.skew_ms = self.wake = 0
+        self.calls = self.puts = self.faults = self.skew_ms = self.wake = 0
         self.crashed = self.done = self.between = False
         self.next_op: Op | None = None
         self.memory: dict[str, Any] = {}

@@ -105,6 +105,20 @@ class _World:
 # --- what goes and what stays ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("lite", [False, True])
+@pytest.mark.parametrize("stated", ["false", "true"])
+def test_files_stay_that_a_writer_whose_clock_is_behind_has_just_removed(stated: str, lite: bool) -> None:
+    world = _World(configuration={"delta.enableInCommitTimestamps": stated})
+    world.write([(1, 1)])
+    world.now += 3 * WEEK * HOUR
+    behind = Runtime(clock_ms=lambda: world.now - 2 * WEEK * HOUR, new_id=world.runtime.new_id)
+    request = WriteRequest("overwrite", from_arrow(SCHEMA))
+    write_arrow(world.log, SCHEMA, pa.table({"p": [2], "n": [2]}, schema=SCHEMA).to_batches(), request, behind)
+    world.now += HOUR
+    assert world.vacuum(lite=lite).paths == []
+    assert rows(world.read(0)) == world.versions[0]
+
+
 def test_files_that_were_replaced_go_once_the_retention_is_over() -> None:
     world = _World()
     world.write([(1, 1)])

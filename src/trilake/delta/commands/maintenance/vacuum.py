@@ -22,6 +22,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -66,7 +67,7 @@ from trilake.errors import (
     masked,
 )
 from trilake.progress import progress
-from trilake.storage.base import Store
+from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory, agreed_time
 
 _log = logging.getLogger("trilake.delta")
@@ -272,10 +273,19 @@ def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int) -> References:
     # A writer states a tombstone's time before it commits, and checkpoints forget tombstones: the commits are asked
     # too.
     commits = log.commits(end=snapshot.version)
-    times = log.commit_times(commits, snapshot.metadata)
+    times = _latest_times(log, commits, snapshot)
     recent = [c for c, t in zip(commits, times, strict=True) if t >= cutoff]
     batch = log.parse(recent)
     return references(snapshot.adds, kept, batch.add, batch.remove, batch.cdc)
+
+
+def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head: Head) -> list[int]:
+    """When each commit happened at the latest, never decreasing.
+
+    The time that a commit states is its writer's, whose clock may be days behind: its file is of the store's clock.
+    """
+    stated = log.commit_times(commits, head.metadata)
+    return list(accumulate((max(t, file.modified_ms) for t, (_, file) in zip(stated, commits, strict=True)), max))
 
 
 def _accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -316,7 +326,7 @@ def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Tab
 def _last_commit_before(log: DeltaLog, head: Head, cutoff: int) -> int | None:
     """The newest commit before the cut-off time."""
     commits = log.commits(end=head.version)
-    times = log.commit_times(commits, head.metadata)
+    times = _latest_times(log, commits, head)
     return max((v for (v, _), t in zip(commits, times, strict=True) if t < cutoff), default=None)
 
 

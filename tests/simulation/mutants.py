@@ -1,0 +1,26 @@
+"""Faults that are planted into a copy of the code, to see that the simulation or a test finds each.
+
+``scripts/mutants`` plants those of ``mutants.json``: a file below ``src/trilake``, a text that stands there once, what
+takes its place, the format whose seeds are tried, and the test that is asked where no seed finds it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted fault."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    format: str = "delta"
+    test: str = ""
+
+
+MUTANTS = tuple(Mutant(**row) for row in json.loads(Path(__file__).with_name("mutants.json").read_text()))
