@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trilake.errors import TrilakeError
     from trilake.findings import Finding, Findings, Repairs
     from trilake.inspection import diff, repair, verify
+    from trilake.report_page import Advice, Report
+    from trilake.reporting import report
     from trilake.spark.delta.optimize import DeltaOptimizeBuilder
     from trilake.spark.delta.table import DeltaTable
     from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
@@ -54,6 +56,7 @@ _HOME = {
     "open": "trilake.api",
     "read": "trilake.api",
     "register": "trilake.api",
+    "report": "trilake.reporting",
     "session": "trilake.spark.front.start",
     "unregister": "trilake.api",
     "write": "trilake.api",
@@ -70,6 +73,8 @@ _HOME = {
     "Finding": "trilake.findings",
     "Findings": "trilake.findings",
     "IdentityGenerator": "trilake.spark.delta.table_builder",
+    "Report": "trilake.report_page",
+    "Advice": "trilake.report_page",
     "OptimizeResult": "trilake.delta.commands.optimize.optimize",
     "Repairs": "trilake.findings",
     "Table": "trilake.table",
@@ -81,6 +86,7 @@ _HOME = {
 
 # Without `open`: a star import must not take the place of Python's own.
 __all__ = [
+    "Advice",
     "Conversion",
     "DeltaOptimizeBuilder",
     "DeltaTable",
@@ -91,6 +97,7 @@ __all__ = [
     "IdentityGenerator",
     "OptimizeResult",
     "Repairs",
+    "Report",
     "Table",
     "TableDiff",
     "Transaction",
@@ -108,6 +115,7 @@ __all__ = [
     "read",
     "register",
     "repair",
+    "report",
     "session",
     "sql",
     "stream_lag",

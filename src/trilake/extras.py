@@ -10,12 +10,15 @@ from trilake.errors import MissingDependencyError
 
 #: Package to import -> the name that ``pip`` knows, and the extra of ours that brings it (``None``: no extra does).
 _PACKAGES: dict[str, tuple[str, str | None]] = {
+    "altair": ("altair", "report"),
     "fastavro": ("fastavro", "trevni"),
+    "jinja2": ("jinja2", "report"),
     "pandas": ("pandas", "spark"),
     "polars": ("polars", None),
     "py4j": ("PySpark", "spark"),
     "pyspark": ("PySpark", "spark"),
     "torch": ("torch", None),
+    "vl_convert": ("vl-convert-python", "report"),
 }
 
 

@@ -10,6 +10,8 @@ import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -25,12 +27,15 @@ if TYPE_CHECKING:
     import polars
 
     from trilake.comparison.result import TableDiff
+    from trilake.report_page import Report
     from trilake.table_dataset import TableDataset
 
 #: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
 FilterLike: TypeAlias = str | pc.Expression
 
 
+#: The room that makes reports of tables.  It is right of this one, which knows it by name alone.
+_REPORTING = "trilake.reporting"
 #: Files that a notebook shows of an explanation.
 _SHOWN = 20
 
@@ -260,6 +265,18 @@ class Table(ABC):
         from trilake.comparison.compare import compare
 
         return compare(self, other, key=key, columns=columns, filter=filter, rows=rows, limit=limit)
+
+    def report(self, path: str | PathLike[str] | None = None) -> Report:
+        """A report of this version on one page of HTML: what the table is, how it does and what to do about it.
+
+        Parameters
+        ----------
+        path: a local file that gets the page.
+
+        Nothing is changed and no job is run.  Raises as :func:`trilake.report`.
+        """
+        made: Report = import_module(_REPORTING).report_of(self, path)
+        return made
 
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"

@@ -144,6 +144,10 @@ class TrevniTable(Table):
             schema=_FILES,
         )
 
+    def file(self, key: str) -> TrevniFile:
+        """One file of the table by its ``path`` in :meth:`files`."""
+        return TrevniFile((self._store, key), trusted=self._trusted)
+
     def _open(self, file: DataFile) -> TrevniFile:
         return TrevniFile((self._store, file.key), trusted=self._trusted)
 

@@ -1,0 +1,104 @@
+"""Numbers and names for people: bytes, counts, shares, times, and a table's text with nothing in it that hides."""
+
+from __future__ import annotations
+
+import datetime as dt
+import unicodedata
+
+#: Joiners that scripts and emoji need.
+_JOINERS = "\u200c\u200d"
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def size_text(size: float) -> str:
+    """Bytes, in the unit that fits.
+
+    >>> size_text(999), size_text(1_234_567), size_text(0)
+    ('999 B', '1.23 MB', '0 B')
+    """
+    value, unit = float(size), 0
+    while abs(value) >= 999.5 and unit + 1 < len(_UNITS):
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
+
+
+def count_text(count: float) -> str:
+    """A count with separators; fractions with one digit where they matter.
+
+    >>> count_text(1234567), count_text(1.25), count_text(12.5)
+    ('1,234,567', '1.2', '12')
+    """
+    if abs(count) < 10 and count != int(count):
+        return f"{count:.1f}"
+    return f"{int(count):,}"
+
+
+def short_count(count: int) -> str:
+    """A count, in words of a unit where it has many digits.
+
+    >>> short_count(99_999_999), short_count(1_234_567_890)
+    ('99,999,999', '1.23 billion')
+    """
+    if count < 10**8:
+        return f"{count:,}"
+    unit, word = next(u for u in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")) if count >= u[0])
+    return f"{count / unit:.3g} {word}"
+
+
+def share_text(share: float) -> str:
+    """A share as percents; one that is not quite none or all does not look like it.
+
+    >>> share_text(0.5), share_text(0.0001), share_text(0.99999)
+    ('50 %', '<1 %', '>99 %')
+    """
+    percent = round(100 * share)
+    if percent == 0 and share > 0:
+        return "<1 %"
+    if percent == 100 and share < 1:
+        return ">99 %"
+    return f"{percent} %"
+
+
+def time_text(ms: int | None) -> str:
+    """A time in ms since the epoch, to the second, in UTC; times that no calendar has are said in ms.
+
+    >>> time_text(0), time_text(None)
+    ('1970-01-01 00:00:00', '')
+    """
+    if ms is None:
+        return ""
+    try:
+        return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def plain(text: object, limit: int = 120) -> str:
+    r"""A text of a table as it is shown: what cannot be seen or turns the line around is spelt out, and the middle of a
+    long text is left out.
+
+    >>> plain("a\u202eb\n")
+    'a\\u202eb\\n'
+    >>> plain("abcdefghij", 7)
+    'abc…hij'
+    """
+    shown = str(text)
+    if len(shown) > limit:
+        head = (limit - 1) // 2
+        shown = f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
+    return "".join(_visible(c) for c in shown)
+
+
+def _visible(c: str) -> str:
+    if unicodedata.category(c)[0] != "C" and c not in "\u2028\u2029":
+        return c
+    return c if c in _JOINERS else c.encode("unicode_escape").decode()
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """A count and its noun.
+
+    >>> plural(1, "file"), plural(2, "file"), plural(0, "index", "indices")
+    ('1 file', '2 files', '0 indices')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,207 @@
+"""A report says what is true of a table, and its advice does what its estimate says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.reporting import tables
+from trilake.errors import InvalidArgumentError
+from trilake.report_page import Advice, Report
+from trilake.reporting.clustering import POINTS, measure
+from trilake.reporting.report import facts_of
+
+
+def advice_of(made: Report, title: str) -> Advice:
+    return next(a for a in made.advice if title in a.title)
+
+
+def run(advice: Advice) -> object:
+    """Type the command."""
+    return eval(advice.command, {"trilake": trilake})
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tables.demo(tmp_path_factory.mktemp("demo") / "t")
+
+
+def test_facts_are_those_of_the_table(demo: str) -> None:
+    table = trilake.open(demo)
+    facts = facts_of(table)
+    files = table.files()
+    assert facts.files["path"].to_pylist() == files["path"].to_pylist()
+    assert facts.files["size"].to_pylist() == files["size"].to_pylist()
+    rows = sum(facts.files["rows"].to_pylist()) - sum(facts.files["deleted"].to_pylist())
+    assert rows == table.count()
+    assert facts.commits is not None
+    history = table.history()
+    assert facts.commits.table["version"].to_pylist() == history["version"].to_pylist()
+    assert facts.commits.table["operation"].to_pylist() == history["operation"].to_pylist()
+    assert facts.commits.table["timestamp"].to_pylist() == history["timestamp"].to_pylist()
+    assert facts.tombstones is not None
+    assert facts.tombstones.files == table.log.tombstones(table.snapshot).num_rows > 0
+    assert facts.transactions is not None
+    assert facts.transactions.to_pylist()[0]["application"] == "orders-stream"
+    assert facts.schema_changes is not None
+    assert facts.schema_changes[0].version == 0
+    assert facts.schema_changes[-1].changes == ("added channel: string",)
+
+
+def test_lookups_touch_the_files_that_explain_keeps(demo: str) -> None:
+    table = trilake.open(demo)
+    facts = facts_of(table)
+    assert facts.bounds is not None
+    bounds = next(c for c in facts.bounds.columns if c.name == "id")
+    found = measure(bounds, facts.bounds.files, facts.bounds.sampled)
+    adds = table.explain().files.num_rows
+    assert found.files == adds
+    # The values that are looked up are bounds of files: the same ones, asked of explain.
+    stats = pa.chunked_array([pa.array(table.files()["stats"].to_pylist())]).to_pylist()
+    ends = sorted(v for s in stats for v in _ends(s, "id"))
+    chosen = [ends[round(i)] for i in np.linspace(0, len(ends) - 1, POINTS)][::8]
+    assert [round(d) for d in found.profile[::8]] == [len(table.explain(f"id = {v}").kept) for v in chosen]
+
+
+def _ends(stats: str, column: str) -> tuple[int, int]:
+    import json
+
+    found = json.loads(stats)
+    return found["minValues"][column], found["maxValues"][column]
+
+
+def test_advice_to_compact_says_how_many_files_there_will_be(tmp_path: Path) -> None:
+    uri = tables.demo(tmp_path / "t")
+    facts = facts_of(trilake.open(uri))
+    assert facts.compaction is not None
+    advice = advice_of(trilake.report(uri), "small files")
+    assert f"{facts.compaction.files} files" in advice.estimate
+    done = run(advice)
+    assert isinstance(done, trilake.OptimizeResult)
+    assert (done.files_removed, done.files_added) == (facts.compaction.files, facts.compaction.into)
+    assert not [a for a in trilake.report(uri).advice if "small files" in a.title]
+
+
+def test_advice_to_purge_and_to_vacuum_does_what_it_says(tmp_path: Path) -> None:
+    uri = tables.demo(tmp_path / "t")
+    purge = advice_of(trilake.report(uri), "without their deleted rows")
+    rows = trilake.open(uri).count()
+    with_vectors = sum(n > 0 for n in facts_of(trilake.open(uri)).files["deleted"].to_pylist())
+    done = run(purge)
+    assert isinstance(done, trilake.OptimizeResult)
+    assert done.files_removed == with_vectors
+    table = trilake.open(uri)
+    assert table.count() == rows
+    made = trilake.report(uri)
+    assert not [a for a in made.advice if "deleted rows" in a.title]
+    gone = facts_of(table).tombstones
+    assert gone is not None
+    freed = run(advice_of(made, "Delete files"))
+    assert freed.files.num_rows >= gone.expired_files  # type: ignore[attr-defined]
+    assert trilake.open(uri).count() == rows
+
+
+def test_advice_to_order_rows_makes_lookups_touch_few_files(tmp_path: Path) -> None:
+    uri, rng = str(tmp_path / "t"), np.random.default_rng(1)
+    for _ in range(10):
+        rows = pa.table({"a.b": rng.permutation(100_000)[:2000], "kind": ["x", "y"] * 1000})
+        mapped = {"delta.columnMapping.mode": "name", "delta.targetFileSize": "3000"}
+        trilake.write(rows, uri, mode="append", properties=mapped)
+    advice = advice_of(trilake.report(uri), "Order rows")
+    assert advice.command == f"trilake.open({trilake.open(uri).uri!r}).optimize(zorder_by='`a.b`')"
+    assert "A lookup of one value of a.b touches 9" in advice.estimate or "touches 10" in advice.estimate
+    run(advice)
+    table = trilake.open(uri)
+    after = table.explain("`a.b` = 50000")
+    assert len(after.kept) <= 2 < len(after.files)
+
+
+def test_a_table_that_does_well_gets_no_advice(tmp_path: Path) -> None:
+    trilake.write(pa.table({"n": range(10)}), str(tmp_path / "t"))
+    made = trilake.report(tmp_path / "t")
+    assert made.advice == ()
+    assert "Nothing needs to be done" in made.html
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_other_formats_have_reports_without_what_they_do_not_have(format: str, tmp_path: Path) -> None:
+    uri = getattr(tables, format)(tmp_path / "t")
+    table = trilake.open(uri, format=format)
+    made = table.report()
+    assert f"{format.title()} table" in made.html
+    assert f"<bdi>{table.count()}</bdi>" in made.html
+    assert "Storage by column" in made.html
+    assert ('id="streams"' in made.html, 'id="schema"' in made.html) == (False, False)
+    assert ('id="versions"' in made.html) == (format == "lance")
+    assert ('id="partitions"' in made.html) == (format == "trevni")
+    if format == "lance":
+        advice = advice_of(made, "small fragments")
+        run(advice)
+        assert len(trilake.open(uri, format="lance").files()) == 1
+
+
+def test_a_page_is_saved_where_its_reader_wants_it(demo: str, tmp_path: Path) -> None:
+    made = trilake.open(demo).report(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == made.html
+    with pytest.raises(InvalidArgumentError, match="cannot be written"):
+        made.save(tmp_path / "missing" / "report.html")
+    # In a notebook the page is in a frame of its own, which runs no script.
+    shown = made._repr_html_()
+    assert shown.startswith("<iframe sandbox ")
+    assert "<h1>" not in shown
+
+
+def test_a_report_of_an_old_version_is_of_that_version(demo: str) -> None:
+    made = trilake.report(demo, version=0)
+    assert "Schema over time" in made.html
+    assert "channel" not in made.html
+
+
+def test_commits_that_are_damaged_are_said_and_the_rest_is_shown(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    for n in range(12):
+        trilake.write(pa.table({"n": [n]}), uri, mode="append")
+    (tmp_path / "t" / "_delta_log" / f"{3:020d}.json").write_text("no json\n")
+    made = trilake.report(uri)  # the checkpoint stands for it
+    assert "1 commit could not be read" in made.html
+    assert "12 versions" in made.html
+
+
+def test_the_beginning_of_a_large_commit_says_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trilake.reporting import delta_history
+
+    monkeypatch.setattr(delta_history, "_WHOLE", 10)
+    uri = str(tmp_path / "t")
+    trilake.write(pa.table({"n": [1]}), uri)
+    trilake.write(pa.table({"n": [1]}), uri, mode="append")
+    commits = facts_of(trilake.open(uri)).commits
+    assert commits is not None
+    assert commits.table["operation"].to_pylist() == trilake.open(uri).history()["operation"].to_pylist()
+
+
+def test_charts_need_their_libraries_and_nothing_else_does(tmp_path: Path) -> None:
+    trilake.write(pa.table({"n": [1]}), str(tmp_path / "t"))
+    script = f"""
+import sys
+import trilake
+table = trilake.open({str(tmp_path / "t")!r})
+table.files()
+assert trilake.report and not {{"altair", "vl_convert", "jinja2"}} & set(sys.modules)
+for name in ("vl_convert", "jinja2"):
+    sys.modules[name] = None
+    try:
+        table.report()
+    except trilake.TrilakeError as e:
+        assert 'pip install "trilake[report]"' in str(e), e
+    else:
+        raise SystemExit("a report without its libraries")
+    del sys.modules[name]
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
