@@ -79,7 +79,7 @@ def test_hostile_names_are_shown_as_what_they_are(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     made = trilake.report(tables.hostile(tmp_path), page)
     seen = dom(page, tmp_path / "profile")
-    assert seen.title.startswith("%3Cimg%20src=x%20onerror=alert(2)%3E – report")
+    assert seen.title.startswith("<img src=x onerror=alert(2)> – report")
     for text in tables.HOSTILE[:-1]:
         assert text in seen.text
     # A name that turns the line around or cannot be seen is spelt out.

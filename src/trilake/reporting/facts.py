@@ -135,6 +135,8 @@ class Verified:
     checks: int
     #: Checks that could not be made, with the reason.
     skipped: tuple[tuple[str, str], ...] = ()
+    #: Findings that are not listed.
+    more: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.compute as pc
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -52,7 +53,7 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
         .get_template("report.html")
         .render(
             format=facts.format.title(),
-            name=plain(facts.uri.rstrip("/").rpartition("/")[2] or facts.uri, 80),
+            name=plain(unquote(facts.uri.rstrip("/").rpartition("/")[2]) or facts.uri, 80),
             uri=plain(facts.uri, 400),
             description=plain(facts.description, 400) if facts.description else None,
             made=time_text(facts.now_ms),

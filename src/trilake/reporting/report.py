@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import need
 from trilake.formats import find_format
+from trilake.inspection import verify
 from trilake.report_page import Report
-from trilake.reporting.facts import Facts
+from trilake.reporting.facts import Facts, Verified
+from trilake.reporting.text import plain
 from trilake.storage import open_store
 from trilake.table import Table, as_version
 from trilake.timestamps import TimestampLike
+
+#: Findings that are listed.
+_FINDINGS = 100
 
 
 def report(
@@ -55,12 +61,25 @@ def report_of(table: Table, path: str | PathLike[str] | None = None) -> Report:
     from trilake.reporting.page import page_of
 
     with Charts() as charts:
-        facts = facts_of(table)
+        facts = replace(facts_of(table), uri=masked(table.uri), findings=_verified(table))
         text, advice = page_of(facts, charts)
-    made = Report(table.uri, text, tuple(advice))
+    made = Report(masked(table.uri), text, tuple(advice))
     if path is not None:
         made.save(path)
     return made
+
+
+def _verified(table: Table) -> Verified | None:
+    """What the checks of the metadata find; files and rows are left to :func:`trilake.verify`."""
+    found = verify(table, depth="log")
+    if not found.checks:
+        return None
+    rows = [
+        (f.severity, f.code, plain(f.message, 400), plain(f.file or f.column or "", 200), plain(f.help or "", 400))
+        for f in found.findings[:_FINDINGS]
+    ]
+    skipped = [(c.code, plain(c.reason or "", 200)) for c in found.skipped]
+    return Verified(tuple(rows), len(found.checks), tuple(skipped), max(0, len(found.findings) - _FINDINGS))
 
 
 def facts_of(table: Table) -> Facts:
