@@ -85,7 +85,7 @@ class _Collector(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" not in self._open:
             self.texts.append(data)
-        if self._open[-2:] == ["head", "title"]:
+        if self._open[-1:] == ["title"] and "svg" not in self._open:
             self.titles.append(data)
 
 

@@ -13,8 +13,8 @@ from trilake.reporting.facts import COMMITS, FILES, ColumnBounds, Commits, Parti
 from trilake.reporting.partitions import heat_map
 from trilake.reporting.sizes import deleted_classes, size_classes, top_columns
 from trilake.reporting.svg import cleaned
-from trilake.reporting.text import plain
 from trilake.reporting.timeline import timeline
+from trilake.text import plain
 
 RNG = np.random.default_rng(11)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +48,8 @@ def test_facts_are_those_of_the_table(demo: str) -> None:
     assert facts.commits.table["operation"].to_pylist() == history["operation"].to_pylist()
     assert facts.commits.table["timestamp"].to_pylist() == history["timestamp"].to_pylist()
     assert facts.tombstones is not None
-    assert facts.tombstones.files == table.log.tombstones(table.snapshot).num_rows > 0
+    removed = {unquote(p) for p in table.log.tombstones(table.snapshot)["path"].to_pylist()}
+    assert facts.tombstones.files == len(removed - set(files["path"].to_pylist())) > 0
     assert facts.transactions is not None
     assert facts.transactions.to_pylist()[0]["application"] == "orders-stream"
     assert facts.schema_changes is not None
@@ -62,16 +65,15 @@ def test_lookups_touch_the_files_that_explain_keeps(demo: str) -> None:
     found = measure(bounds, facts.bounds.files, facts.bounds.sampled)
     adds = table.explain().files.num_rows
     assert found.files == adds
-    # The values that are looked up are bounds of files: the same ones, asked of explain.
-    stats = pa.chunked_array([pa.array(table.files()["stats"].to_pylist())]).to_pylist()
-    ends = sorted(v for s in stats for v in _ends(s, "id"))
-    chosen = [ends[round(i)] for i in np.linspace(0, len(ends) - 1, POINTS)][::8]
-    assert [round(d) for d in found.profile[::8]] == [len(table.explain(f"id = {v}").kept) for v in chosen]
+    # The values that are looked up, asked of explain.
+    ends = [_ends(s, "id") for s in table.files()["stats"].to_pylist()]
+    values = sorted({v for pair in ends for v in pair})
+    middle = sorted((values.index(low) + values.index(high) + 2) // 2 - 1 for low, high in ends)
+    chosen = [values[middle[round(i)]] for i in np.linspace(0, len(middle) - 1, POINTS)]
+    assert [round(d) for d in found.profile[::8]] == [len(table.explain(f"id = {v}").kept) for v in chosen[::8]]
 
 
 def _ends(stats: str, column: str) -> tuple[int, int]:
-    import json
-
     found = json.loads(stats)
     return found["minValues"][column], found["maxValues"][column]
 
@@ -115,7 +117,7 @@ def test_advice_to_order_rows_makes_lookups_touch_few_files(tmp_path: Path) -> N
         trilake.write(rows, uri, mode="append", properties=mapped)
     advice = advice_of(trilake.report(uri), "Order rows")
     assert advice.command == f"trilake.open({trilake.open(uri).uri!r}).optimize(zorder_by='`a.b`')"
-    assert "A lookup of one value of a.b touches 9" in advice.estimate or "touches 10" in advice.estimate
+    assert "A lookup of one value of a.b touches 10 of 10 files" in advice.estimate
     run(advice)
     table = trilake.open(uri)
     after = table.explain("`a.b` = 50000")

@@ -19,6 +19,7 @@ import pyarrow as pa
 from trilake.checksum import Checksum, checksum
 from trilake.conversion.sources import Piece, Source, names, open_source
 from trilake.conversion.targets import Done, Rows, Target, Wish, begin
+from trilake.display import Displayed
 from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Conversion(Displayed):
     """What :func:`convert` did.
 
     ``rows`` were written, in ``files`` files of ``bytes`` bytes; ``version`` is the version of the target that has
@@ -55,6 +56,19 @@ class Conversion:
     bytes: int
     checksum: Checksum
     verified: bool = True
+
+    def _facts(self) -> list[tuple[str, object]]:
+        return [
+            ("from", f"{self.source_format} {self.source}"),
+            ("from version", "" if self.source_version is None else self.source_version),
+            ("to", f"{self.format} {self.target}"),
+            ("to version", "" if self.version is None else self.version),
+            ("rows", self.rows),
+            ("files", self.files),
+            ("bytes", self.bytes),
+            ("checksum", self.checksum),
+            ("read back and compared", self.verified),
+        ]
 
     def __repr__(self) -> str:
         def place(format: str, uri: str, version: int | None) -> str:

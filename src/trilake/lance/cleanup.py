@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.lance.file.runtime import Runtime
 from trilake.lance.versions.manifest import Manifest, parse_manifest
@@ -32,7 +33,7 @@ _NAMES = (
 
 
 @dataclass(frozen=True)
-class CleanupStats:
+class CleanupStats(Displayed):
     """What a clean-up has removed."""
 
     bytes_removed: int

@@ -14,7 +14,7 @@ from trilake.report_page import Advice
 from trilake.reporting.clustering import Clustering
 from trilake.reporting.facts import Facts
 from trilake.reporting.sizes import as_sizes
-from trilake.reporting.text import count_text, plain, plural, share_text, size_text
+from trilake.text import count_text, plain, plural, share_text, size_text
 
 #: What compaction must save to be worth a word: files, and a share of all files.
 _FILES, _SHARE = 2, 0.1

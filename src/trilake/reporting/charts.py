@@ -17,8 +17,8 @@ from trilake.reporting.clustering import POINTS, Clustering
 from trilake.reporting.partitions import HeatMap
 from trilake.reporting.sizes import SizeClass
 from trilake.reporting.svg import cleaned
-from trilake.reporting.text import count_text, plain, plural, share_text, size_text, time_text
 from trilake.reporting.timeline import Timeline
+from trilake.text import count_text, plain, plural, share_text, size_text, time_text
 
 #: Widths of charts that have the page for themselves, and of those that share it.
 WIDE, HALF = 940, 430
@@ -265,7 +265,7 @@ class Charts:
                 "from": i * 100 / POINTS,
                 "to": end * 100 / POINTS,
                 "step": step,
-                "text": f"{name}, from {i * 100 // POINTS} % to {end * 100 // POINTS} % of its bounds:"
+                "text": f"{name}, values from {i * 100 // POINTS} % to {end * 100 // POINTS} %:"
                 f" {count_text(float(round(depth, 1)))} of {c.files:,}",
             }
             for name, c in zip(names, columns, strict=True)
@@ -278,7 +278,7 @@ class Charts:
                 y=alt.Y("column:N", sort=names, title=None),
                 x=alt.X(
                     "from:Q",
-                    title="from the column’s least value to its greatest, in % of the bounds of all files",
+                    title="values in the middle of each file’s bounds, from the least to the greatest, in % of the files",
                     axis=alt.Axis(grid=False, domain=False, tickCount=5),
                     scale=alt.Scale(domain=[0, 100], nice=False),
                 ),

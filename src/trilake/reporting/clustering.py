@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from trilake.reporting.facts import ColumnBounds
 
-#: Values that are looked up, spread evenly over the bounds.
+#: Values that a profile shows, of those that are looked up.
 POINTS = 40
 
 
@@ -23,8 +23,8 @@ POINTS = 40
 class Clustering:
     """What a lookup of one value of a column touches, in files of the whole table.
 
-    ``profile`` has the files that may hold each of :data:`POINTS` values, from the least to the greatest; ``mean`` and
-    ``worst`` are of these.  ``overlap`` is how many other files share a part of a file's range, on the average.
+    The values looked up are those in the middle of each file's bounds.  ``profile`` has the files that may hold each of
+    :data:`POINTS` of them, from the least to the greatest; ``mean`` and ``worst`` are of all of them.  ``overlap`` is how many other files share a part of a file's range, on the average.
     """
 
     name: str
@@ -87,7 +87,7 @@ def touched(
 def measure(bounds: ColumnBounds, files: int, sampled: int) -> Clustering:
     """What lookups touch, where the bounds are those of ``sampled`` of the ``files`` of a table.
 
-    The values looked up are taken from the bounds, so each is in a file; of a sample, all others are scaled.
+    Each value looked up is within the bounds of a file; the other files that a sample holds stand for all others.
 
     >>> low = np.arange(10) * 2
     >>> measure(ColumnBounds("ordered", low, low + 1), 10, 10).mean
@@ -96,12 +96,13 @@ def measure(bounds: ColumnBounds, files: int, sampled: int) -> Clustering:
     10.0
     """
     ends = np.sort(np.concatenate([bounds.low, bounds.high]))
-    at = np.linspace(0, len(ends) - 1, POINTS).round().astype(np.int64)
+    middle = np.sort((bounds.low + bounds.high) // 2)
     scale = (files - 1) / (sampled - 1) if sampled > 1 else 1.0
-    depth = touched(bounds.low, bounds.high, ends[at]).astype(np.float64)
-    profile = np.minimum((depth - 1) * scale + 1 + bounds.unknown * files / max(sampled, 1), files)
+    depth = touched(bounds.low, bounds.high, middle).astype(np.float64)
+    found = np.minimum((depth - 1) * scale + 1 + bounds.unknown * files / max(sampled, 1), files)
+    profile = found[np.linspace(0, len(found) - 1, POINTS).round().astype(np.int64)]
     shared = _overlaps(bounds) * scale
-    mean, worst = float(profile.mean()), float(profile.max())
+    mean, worst = float(found.mean()), float(found.max())
     distinct = int(np.count_nonzero(np.diff(ends))) + 1
     return Clustering(bounds.name, files, tuple(profile.tolist()), mean, worst, shared, distinct, bounds.reference)
 

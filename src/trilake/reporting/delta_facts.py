@@ -39,8 +39,8 @@ from trilake.reporting.facts import (
     Storage,
     Tombstones,
 )
-from trilake.reporting.text import size_text
 from trilake.storage.base import Store
+from trilake.text import size_text
 
 #: Files whose bounds are looked at, columns of them, and files whose footers are read: enough for a picture.
 _SAMPLE, _COLUMNS, _FOOTERS = 20_000, 24, 12
@@ -103,19 +103,27 @@ def _partitions(snapshot: Snapshot) -> tuple[PartitionColumn, ...]:
 
 
 def _tombstones(table: ArrowDeltaTable, now_ms: int) -> Tombstones:
+    """Files that were removed and are not live: a file that got a deletion vector has a tombstone, and stays."""
     removes = table.log.tombstones(table.snapshot)
     retention = table.snapshot.property(RETENTION, "interval 1 week")
-    sizes = removes["size"]
-    deleted = pc.fill_null(removes["deletionTimestamp"], 0)
-    old = pc.less(deleted, now_ms - duration_ms(retention))
-    expired = sizes.filter(old)
+    if not removes.num_rows:
+        return Tombstones(retention=retention.removeprefix("interval "))
+    live = pc.unique(decoded_paths(table.snapshot.adds["path"]))
+    paths = decoded_paths(removes["path"])
+    gone = (
+        pa.table({"path": paths, "size": removes["size"], "at": pc.fill_null(removes["deletionTimestamp"], 0)})
+        .filter(pc.invert(pc.is_in(paths, live)))
+        .group_by("path")
+        .aggregate([("size", "max"), ("at", "max")])
+    )
+    expired = gone.filter(pc.less(gone["at_max"], now_ms - duration_ms(retention)))
     return Tombstones(
-        files=removes.num_rows,
-        size=int(pc.sum(sizes).as_py() or 0),
-        expired_files=len(expired),
-        expired_size=int(pc.sum(expired).as_py() or 0),
+        files=gone.num_rows,
+        size=int(pc.sum(gone["size_max"]).as_py() or 0),
+        expired_files=expired.num_rows,
+        expired_size=int(pc.sum(expired["size_max"]).as_py() or 0),
         retention=retention.removeprefix("interval "),
-        unsized=sizes.null_count,
+        unsized=gone["size_max"].null_count,
     )
 
 

@@ -13,8 +13,8 @@ from trilake.delta.protocol.actions import Metadata, parse_rare
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
 from trilake.errors import TrilakeError
 from trilake.reporting.facts import COMMITS, Commits, SchemaChange
-from trilake.reporting.text import plain, plural, time_text
 from trilake.storage.base import ObjectMeta
+from trilake.text import plain, plural, time_text
 
 #: Commits that are read, bytes of them that are read whole, and the beginning that is read of larger ones, which holds
 #: what is no file of the commits of all known writers.

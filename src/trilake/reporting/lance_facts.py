@@ -13,7 +13,7 @@ from trilake.lance.table import LanceTable
 from trilake.lance.versions.versions import list_versions
 from trilake.reporting.clustering import ranked
 from trilake.reporting.facts import COMMITS, FILES, Bounds, ColumnBounds, Commits, Compaction, Facts, Storage
-from trilake.reporting.text import plural
+from trilake.text import plural
 
 #: Versions whose manifests are read, fragments whose files are opened, and columns of them that are looked at.
 _VERSIONS, _FRAGMENTS, _COLUMNS = 200, 24, 24

@@ -20,8 +20,8 @@ from trilake.reporting.clustering import Clustering, measure
 from trilake.reporting.facts import Facts
 from trilake.reporting.sections import sections_of
 from trilake.reporting.sizes import as_sizes
-from trilake.reporting.text import count_text, plain, share_text, short_count, size_text, time_text
 from trilake.reporting.views import Tile
+from trilake.text import count_text, plain, share_text, short_count, size_text, time_text
 from trilake.version import __version__
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from trilake.reporting.facts import PartitionColumn
 from trilake.reporting.sizes import as_sizes, class_labels, classes_of
-from trilake.reporting.text import plain
+from trilake.text import plain
 
 #: Values of a column that have a row or column of their own.
 _ROWS, _COLUMNS = 60, 24

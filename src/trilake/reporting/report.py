@@ -13,9 +13,9 @@ from trilake.formats import find_format
 from trilake.inspection import verify
 from trilake.report_page import Report
 from trilake.reporting.facts import Facts, Verified
-from trilake.reporting.text import plain
 from trilake.storage import open_store
 from trilake.table import Table, as_version
+from trilake.text import plain
 from trilake.timestamps import TimestampLike
 
 #: Findings that are listed.

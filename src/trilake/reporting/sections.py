@@ -14,9 +14,9 @@ from trilake.reporting.clustering import Clustering
 from trilake.reporting.facts import Facts
 from trilake.reporting.partitions import heat_map
 from trilake.reporting.sizes import as_sizes, deleted_classes, extremes, size_classes, summary, top_columns
-from trilake.reporting.text import count_text, plain, plural, share_text, size_text, time_text
 from trilake.reporting.timeline import timeline
 from trilake.reporting.views import Figure, Grid, Section, grid
+from trilake.text import count_text, plain, plural, share_text, size_text, time_text
 
 #: Rows of the tables on the page, so that it stays small whatever the table is.
 _COMMITS, _APPLICATIONS, _SCHEMA, _COLUMNS = 60, 100, 100, 200

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.reporting.text import size_text
+from trilake.text import size_text
 
 #: Bounds of the classes of file sizes, in bytes: powers of four, as far as files go.
 EDGES = tuple(4**k * 1024 for k in range(1, 11))  # 4 KiB to 1 GiB

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.reporting.facts import Commits
-from trilake.reporting.text import plain
+from trilake.text import plain
 
 #: Lengths of bins in ms: from a second to a year.
 _LENGTHS = tuple(

@@ -36,6 +36,7 @@ from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_feature
 from trilake.delta.protocol.in_commit_timestamps import FIELD
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.runtime import Runtime
+from trilake.display import Displayed
 from trilake.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -58,7 +59,7 @@ _BATCH = 500
 
 
 @dataclass(frozen=True)
-class CleanupResult:
+class CleanupResult(Displayed):
     """What a cleanup deleted, or would delete.
 
     ``keys`` are log files, oldest first, then sidecars, then what writers left that died; ``oldest_version`` is the

@@ -21,6 +21,7 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import hive_directory, partition_fields
+from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, PostCommitHookError, StorageError, TrilakeError
 from trilake.progress import track
 from trilake.storage.base import Store
@@ -32,7 +33,7 @@ ENABLED = "delta.compatibility.symlinkFormatManifest.enabled"
 
 
 @dataclass(frozen=True)
-class ManifestResult:
+class ManifestResult(Displayed):
     """What was brought up to date: the partition folders whose manifests were written, and those whose were deleted.
 
     An empty text stands for the one manifest of a table without partitions.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from trilake.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, UnknownOutcomeError
 from trilake.lance.commands import indices
 from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
@@ -55,7 +56,7 @@ class CompactionOptions:
 
 
 @dataclass
-class CompactionMetrics:
+class CompactionMetrics(Displayed):
     """What a compaction has done."""
 
     fragments_removed: int = 0

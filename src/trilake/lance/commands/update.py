@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
 from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.expr.terms.duckdb_sql import Sql
@@ -25,7 +26,7 @@ from trilake.table import FilterLike
 
 
 @dataclass(frozen=True)
-class UpdateResult:
+class UpdateResult(Displayed):
     """The version after an update, and how many rows it changed."""
 
     snapshot: Snapshot

@@ -29,12 +29,13 @@ from trilake.delta.protocol.features import check_writable, features_of, upgrade
 from trilake.delta.protocol.properties import PropertyChange, parse_properties
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.runtime import Runtime
+from trilake.display import Displayed
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.storage.ownership import discard
 
 
 @dataclass(frozen=True)
-class CloneResult:
+class CloneResult(Displayed):
     """What a clone did; sizes in bytes.
 
     ``version`` is the version of the target, ``source_version`` that of the source.  Files that a repeated deep clone

@@ -35,6 +35,7 @@ from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructField, parse_schema
 from trilake.delta.runtime import Runtime
+from trilake.display import Displayed
 from trilake.errors import ForeignFilesError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.progress import progress
 from trilake.storage.base import Store
@@ -47,7 +48,7 @@ _CHUNK = 32
 
 
 @dataclass(frozen=True)
-class ConvertResult:
+class ConvertResult(Displayed):
     """What a conversion did: the version that there is now, whether it is new, and how many files and rows it has.
 
     ``num_records`` and ``size`` (bytes) are 0 where the table was there already.

@@ -29,6 +29,7 @@ from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.runtime import Runtime
+from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, MissingFileError
 from trilake.table import as_version
 
@@ -39,7 +40,7 @@ PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 
 
 @dataclass(frozen=True)
-class RestoreResult:
+class RestoreResult(Displayed):
     """What a restore did; sizes in bytes.
 
     ``version`` is the one it committed, ``restored_version`` the one whose rows the table has again.

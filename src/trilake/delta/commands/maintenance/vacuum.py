@@ -57,6 +57,7 @@ from trilake.delta.log.segment import LOG
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.runtime import Runtime
+from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -82,7 +83,7 @@ _CHUNK = 1000
 
 
 @dataclass(frozen=True)
-class VacuumResult:
+class VacuumResult(Displayed):
     """What a vacuum deleted, or, as a dry run, would delete.
 
     ``files`` has the columns ``path`` (below the table), ``size`` in bytes and ``modified_ms`` (ms since the epoch; 0
@@ -100,6 +101,14 @@ class VacuumResult:
     folders: tuple[str, ...] = ()
     version: int | None = None
     foreign: pa.Table = field(default_factory=LISTING.empty_table)
+
+    def _title(self) -> str:
+        return "Vacuum: what would be deleted" if self.dry_run else "Vacuum"
+
+    def _facts(self) -> list[tuple[str, object]]:
+        what: list[tuple[str, object]] = [("version", self.version)] if self.version is not None else []
+        what += [("files", self.files.num_rows), ("size", self.size), ("folders", len(self.folders))]
+        return [*what, ("which", self.files), ("left alone, of others", self.foreign)]
 
     @property
     def paths(self) -> list[str]:

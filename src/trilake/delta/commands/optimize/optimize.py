@@ -46,6 +46,7 @@ from trilake.delta.protocol.property_values import size_bytes
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.skipping import matching_partitions
+from trilake.display import Displayed
 from trilake.errors import (
     InvalidArgumentError,
 )
@@ -94,7 +95,7 @@ class OptimizeRequest:
 
 
 @dataclass(frozen=True)
-class OptimizeResult:
+class OptimizeResult(Displayed):
     """What an optimization did: the version it committed, or the one it found where there was nothing to do."""
 
     version: int
@@ -109,6 +110,22 @@ class OptimizeResult:
     def files_removed(self) -> int:
         """Files that new ones took the place of."""
         return self.metrics.num_files_removed
+
+    def _title(self) -> str:
+        return "Optimize" if self.metrics.num_files_removed else "Optimize: nothing to do"
+
+    def _facts(self) -> list[tuple[str, object]]:
+        m = self.metrics
+        return [
+            ("version", self.version),
+            ("files removed", m.num_files_removed),
+            ("files added", m.num_files_added),
+            ("size removed", m.files_removed.total_size),
+            ("size added", m.files_added.total_size),
+            ("partitions", m.partitions_optimized),
+            ("files considered", m.total_considered_files),
+            ("seconds", f"{(m.end_time_ms - m.start_time_ms) / 1000:.2f}"),
+        ]
 
     def __repr__(self) -> str:
         m = self.metrics

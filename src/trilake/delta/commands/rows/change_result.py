@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trilake.display import Displayed, words
+
 #: Metrics that a short description shows, and how.
 _SHOWN = {
     "numDeletedRows": "rows deleted",
@@ -21,7 +23,7 @@ _ALWAYS = {"numDeletedRows", "numUpdatedRows"}
 
 
 @dataclass(frozen=True, repr=False)
-class ChangeResult:
+class ChangeResult(Displayed):
     """The outcome of DELETE, UPDATE or MERGE.
 
     Parameters
@@ -47,6 +49,13 @@ class ChangeResult:
         more = ("numTargetRowsUpdated", "numTargetRowsDeleted")
         found = [self.metrics[n] for n in (*names, *more) if n in self.metrics]
         return sum(found) if found else None
+
+    def _title(self) -> str:
+        return self.operation
+
+    def _facts(self) -> list[tuple[str, object]]:
+        at: list[tuple[str, object]] = [("version", self.version), ("committed", self.committed)]
+        return [*at, *((words(name), value) for name, value in self.metrics.items())]
 
     def __repr__(self) -> str:
         shown = [f"{self.metrics[n]:,} {what}" for n, what in _SHOWN.items() if self.metrics.get(n) or self._always(n)]

@@ -35,6 +35,7 @@ from trilake.delta.rules.identity import START as IDENTITY_START
 from trilake.delta.rules.identity import identity_columns, identity_metadata
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.generated import GENERATION_EXPRESSION, generated_columns, generation_text
+from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
@@ -61,7 +62,7 @@ class TableDescription:
 
 
 @dataclass(frozen=True)
-class CreateResult:
+class CreateResult(Displayed):
     """The version that there is afterwards, and whether it is new."""
 
     version: int

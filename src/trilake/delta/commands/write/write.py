@@ -41,6 +41,7 @@ from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.runtime import Runtime
 from trilake.delta.scan.scan import parse_table_filter
+from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -180,7 +181,7 @@ class WritePlan:
 
 
 @dataclass(frozen=True)
-class WriteResult:
+class WriteResult(Displayed):
     """What a write did.
 
     ``version`` is the one it committed, or the one it left as it was; ``None`` for formats without versions.
