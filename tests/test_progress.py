@@ -53,6 +53,23 @@ def test_a_notebook_counts_as_someone_looking(monkeypatch: pytest.MonkeyPatch) -
     assert module.is_shown()
 
 
+def test_a_notebook_without_widgets_gets_text_and_no_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.delenv("TRILAKE_PROGRESS", raising=False)
+    monkeypatch.setattr(module, "_DELAY", 0.0)
+    monkeypatch.setattr(module, "_EVERY", 0.0)
+    monkeypatch.setattr(module, "_in_notebook", lambda: True)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    with progress("optimize", 4000) as bar:
+        bar.advance(3)
+        bar.advance(3997)
+    assert capsys.readouterr().err == (
+        "\roptimize 3/4,000 files\roptimize 4,000/4,000 files\roptimize 4,000 files, done\n"
+    )
+    assert not recwarn.list
+
+
 def test_an_error_takes_the_bar_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRILAKE_PROGRESS", "1")
     monkeypatch.setattr(module, "_DELAY", 0.0)

@@ -1,16 +1,19 @@
 """Progress bars of long work: in a terminal and in a notebook, and nothing anywhere else.
 
-A bar appears once the work has taken half a second, so that short work prints nothing.  ``TRILAKE_PROGRESS=0`` switches
+A bar appears once the work has taken half a second, so that short work prints nothing.  In a notebook it is a widget,
+or a line of text where ipywidgets is not installed.  ``TRILAKE_PROGRESS=0`` switches
 bars off, ``TRILAKE_PROGRESS=1`` on where output goes to a file.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ T = TypeVar("T")
 
 #: Seconds of work before a bar is worth its lines.
 _DELAY = 0.5
+#: Seconds between two lines of text.
+_EVERY = 0.25
 
 
 class Bar:
@@ -30,6 +35,7 @@ class Bar:
         self.done = 0
         self._started = time.monotonic()
         self._bars: Progress | None = None
+        self._lines: _Lines | None = None
 
     def advance(self, count: int = 1) -> None:
         """``count`` more units are done."""
@@ -44,8 +50,15 @@ class Bar:
             self._bars.update(self._bars.task_ids[0], total=total)
 
     def _draw(self) -> None:
+        if self._lines is not None:
+            self._lines.say(self.done, self.total)
+            return
         if self._bars is None:
             if time.monotonic() - self._started < _DELAY:
+                return
+            if self.file is None and _in_notebook() and not _has_widgets():
+                self._lines = _Lines(self.label, self.unit)
+                self._lines.say(self.done, self.total)
                 return
             self._bars = _bars(self.unit, self.file)
             self._bars.add_task(self.label, total=self.total)
@@ -57,6 +70,31 @@ class Bar:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
+        if self._lines is not None:
+            self._lines.end(self.done)
+            self._lines = None
+
+
+class _Lines:
+    """Progress as one line of text, written over and over: what a notebook without widgets can show."""
+
+    def __init__(self, label: str, unit: str) -> None:
+        self._label, self._unit = label, unit
+        self._said = -math.inf
+
+    def say(self, done: int, total: int | None) -> None:
+        """How far the work is; at most a few times in a second."""
+        now = time.monotonic()
+        if now - self._said >= _EVERY:
+            self._said = now
+            of = "" if total is None else f"/{total:,}"
+            sys.stderr.write(f"\r{self._label} {done:,}{of} {self._unit}")
+            sys.stderr.flush()
+
+    def end(self, done: int) -> None:
+        """The line is complete."""
+        sys.stderr.write(f"\r{self._label} {done:,} {self._unit}, done\n")
+        sys.stderr.flush()
 
 
 def _bars(unit: str, file: TextIO | None) -> Progress:
@@ -90,6 +128,14 @@ def is_shown() -> bool:
     if wish is not None:
         return wish.strip().lower() not in ("0", "false", "off", "no", "")
     return _in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _has_widgets() -> bool:
+    """Whether rich can draw in a notebook: without ipywidgets it warns and draws nothing."""
+    try:
+        return find_spec("ipywidgets") is not None
+    except ValueError:  # what stands in sys.modules is no module
+        return False
 
 
 def _in_notebook() -> bool:

@@ -278,7 +278,7 @@ class Charts:
                 y=alt.Y("column:N", sort=names, title=None),
                 x=alt.X(
                     "from:Q",
-                    title="values in the middle of each file’s bounds, from the least to the greatest, in % of the files",
+                    title="values in the middle of files’ bounds, from the least on, in % of the files",
                     axis=alt.Axis(grid=False, domain=False, tickCount=5),
                     scale=alt.Scale(domain=[0, 100], nice=False),
                 ),

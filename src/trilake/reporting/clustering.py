@@ -24,7 +24,8 @@ class Clustering:
     """What a lookup of one value of a column touches, in files of the whole table.
 
     The values looked up are those in the middle of each file's bounds.  ``profile`` has the files that may hold each of
-    :data:`POINTS` of them, from the least to the greatest; ``mean`` and ``worst`` are of all of them.  ``overlap`` is how many other files share a part of a file's range, on the average.
+    :data:`POINTS` of them, from the least to the greatest; ``mean`` and ``worst`` are of all of them.  ``overlap`` is
+    how many other files share a part of a file's range, on the average.
     """
 
     name: str
