@@ -6,7 +6,6 @@ lazy, so that a table of a million files costs a listing and not a million objec
 
 from __future__ import annotations
 
-import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError
+from trilake.display import text_of
+from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import load
 
 if TYPE_CHECKING:
@@ -87,16 +87,16 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{'keep' if r['kept'] else 'skip'}</td><td>{html.escape(str(r['path']))}</td>"
-            f"<td>{html.escape(str(r['reason']))}</td></tr>"
+            f"<tr><td>{'keep' if r['kept'] else 'skip'}</td><td>{text_of(r['path'])}</td>"
+            f"<td>{text_of(r['reason'])}</td></tr>"
             for r in self.files.slice(0, _SHOWN).to_pylist()
         )
         more = self.files.num_rows - _SHOWN
         rows += f"<tr><td></td><td>and {more:,} more</td><td></td></tr>" if more > 0 else ""
         total, kept = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
-        notes = "".join(f"<p>{html.escape(n)}</p>" for n in self.notes)
+        notes = "".join(f"<p>{text_of(n)}</p>" for n in self.notes)
         return (
-            f"<div><b>filter</b> <code>{html.escape(self.filter or 'none')}</code> &middot; {kept:,} of {total:,} files"
+            f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {kept:,} of {total:,} files"
             f"<table><thead><tr><th></th><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
         )
 
@@ -285,11 +285,9 @@ class Table(ABC):
 
     def _repr_html_(self) -> str:
         at = "" if self.version is None else f" &middot; version {self.version}"
-        rows = "".join(
-            f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td></tr>" for f in self.schema
-        )
+        rows = "".join(f"<tr><td>{text_of(f.name)}</td><td>{text_of(f.type)}</td></tr>" for f in self.schema)
         return (
-            f"<div><b>{self.format.title()} table</b> <code>{html.escape(self.uri)}</code>{at}"
+            f"<div><b>{self.format.title()} table</b> <code>{text_of(masked(self.uri))}</code>{at}"
             f"<table><thead><tr><th>column</th><th>type</th></tr></thead><tbody>{rows}</tbody></table></div>"
         )
 

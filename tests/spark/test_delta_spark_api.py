@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,8 @@ def test_conditions_and_assignments_are_checked_before_anything_runs(session: Sp
             call()
     assert trilake.open(pairs).version == 0
     assert "<td>key</td>" in table._repr_html_()
+    shutil.rmtree(pairs)
+    assert "TABLE_NOT_FOUND" in table._repr_html_()  # a display never fails
 
 
 def test_a_merge_says_how_many_rows_it_changed(session: SparkSession, pairs: str) -> None:

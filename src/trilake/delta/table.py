@@ -5,7 +5,6 @@ A command is imported when it is called: a table that is only read loads none of
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,8 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_schema, vector_count
 from trilake.delta.scan.skipping import explain_files, skip_files
 from trilake.delta.scan.statistics import record_counts
-from trilake.errors import InvalidArgumentError
+from trilake.display import text_of
+from trilake.errors import InvalidArgumentError, masked
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
@@ -385,13 +385,14 @@ class ArrowDeltaTable(Table):
     def _repr_html_(self) -> str:
         m, p = self.metadata, self.protocol
         rows = "".join(
-            f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td>"
+            f"<tr><td>{text_of(f.name)}</td><td>{text_of(f.type)}</td>"
             f"<td>{'' if f.nullable else 'not null '}{'partition' if f.name in m.partition_columns else ''}</td></tr>"
             for f in self.snapshot.schema.fields
         )
         size = pc.sum(self.snapshot.adds["size"]).as_py() or 0
         return (
-            f"<div><b>Delta table</b> <code>{html.escape(self.uri)}</code> &middot; version {self.version} &middot; "
+            f"<div><b>Delta table</b> <code>{text_of(masked(self.uri))}</code> &middot; version {self.version}"
+            " &middot; "
             f"{self.snapshot.adds.num_rows:,} files &middot; {size / 1e6:,.1f} MB &middot; "
             f"protocol {p.min_reader_version}/{p.min_writer_version}"
             f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"

@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError
+from trilake.display import card
+from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.delete import delete_rows
@@ -362,7 +363,10 @@ class DeltaTable:
         return f"<DeltaTable {self._path}>"
 
     def _repr_html_(self) -> str:
-        return self._open()._repr_html_()
+        try:
+            return self._open()._repr_html_()
+        except TrilakeError as e:  # a display never fails: it says why there is nothing to show
+            return card(repr(self), [("error", str(e))])
 
 
 def _session(given: SparkSession | None) -> SparkSession:
