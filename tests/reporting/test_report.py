@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -191,6 +192,7 @@ def test_charts_need_their_libraries_and_nothing_else_does(tmp_path: Path) -> No
     trilake.write(pa.table({"n": [1]}), str(tmp_path / "t"))
     script = f"""
 import sys
+import time
 import trilake
 table = trilake.open({str(tmp_path / "t")!r})
 table.files()
@@ -207,3 +209,15 @@ for name in ("vl_convert", "jinja2"):
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.soak
+def test_a_report_of_100_000_files_takes_little_longer_than_their_list(tmp_path: Path) -> None:
+    uri = tables.many_files(tmp_path / "t", 100_000)
+    trilake.report(uri)  # loads everything
+    begin = time.perf_counter()
+    trilake.open(uri).files()
+    listed = time.perf_counter() - begin
+    made = trilake.report(uri)
+    assert time.perf_counter() - begin - listed <= 1.5 * listed + 2
+    assert len(made.html) < 3_000_000
