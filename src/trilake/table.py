@@ -266,16 +266,17 @@ class Table(ABC):
 
         return compare(self, other, key=key, columns=columns, filter=filter, rows=rows, limit=limit)
 
-    def report(self, path: str | PathLike[str] | None = None) -> Report:
+    def report(self, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
         """A report of this version on one page of HTML: what the table is, how it does and what to do about it.
 
         Parameters
         ----------
         path: a local file that gets the page.
+        verify: whether the metadata are verified; by default where the table has at most 20,000 files.
 
         Nothing is changed and no job is run.  Raises as :func:`trilake.report`.
         """
-        made: Report = import_module(_REPORTING).report_of(self, path)
+        made: Report = import_module(_REPORTING).report_of(self, path, verify=verify)
         return made
 
     def __repr__(self) -> str:

@@ -149,6 +149,28 @@ def test_other_formats_have_reports_without_what_they_do_not_have(format: str, t
         assert len(trilake.open(uri, format="lance").files()) == 1
 
 
+def test_findings_of_verify_are_shown_and_large_tables_are_verified_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trilake.reporting import report
+
+    uri = str(tmp_path / "t")
+    for n in range(3):
+        trilake.write(pa.table({"n": [n]}), uri, mode="append")
+    assert "every promise that was looked at is kept" in trilake.report(uri).html
+    commit = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
+    commit.write_text(commit.read_text().replace('\\"numRecords\\":1', '\\"numRecords\\":\\"x\\"'))
+    found = trilake.verify(uri, depth="log")
+    assert found.codes == ("delta.statistics-malformed",)
+    shown = trilake.report(uri).html
+    assert found.codes[0] in shown
+    assert "these promises are not kept" in shown
+    monkeypatch.setattr(report, "_VERIFIED", 2)
+    assert "The table was not verified for this page" in trilake.report(uri).html
+    assert found.codes[0] in trilake.open(uri).report(verify=True).html
+    assert found.codes[0] not in trilake.report(uri, verify=False).html
+
+
 def test_a_page_is_saved_where_its_reader_wants_it(demo: str, tmp_path: Path) -> None:
     made = trilake.open(demo).report(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == made.html

@@ -61,6 +61,7 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
             tiles=_tiles(facts),
             advice=[_shown(a) for a in advice],
             findings=facts.findings,
+            verify_command=f"trilake.verify({facts.uri!r})",
             sections=sections,
             markup=Markup,
             style=Markup(style),

@@ -10,7 +10,7 @@ from os import PathLike
 from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import need
 from trilake.formats import find_format
-from trilake.inspection import verify
+from trilake.inspection import verify as verify_table
 from trilake.report_page import Report
 from trilake.reporting.facts import Facts, Verified
 from trilake.storage import open_store
@@ -18,14 +18,15 @@ from trilake.table import Table, as_version
 from trilake.text import plain
 from trilake.timestamps import TimestampLike
 
-#: Findings that are listed.
-_FINDINGS = 100
+#: Findings that are listed, and files up to which a table is verified by itself: beyond, it takes longer than all else.
+_FINDINGS, _VERIFIED = 100, 20_000
 
 
 def report(
     uri: str | PathLike[str],
     path: str | PathLike[str] | None = None,
     *,
+    verify: bool | None = None,
     format: str | None = None,
     version: int | None = None,
     timestamp: TimestampLike | None = None,
@@ -37,6 +38,8 @@ def report(
     ----------
     uri, format, version, timestamp, storage_options: as of :func:`trilake.open`.
     path: a local file that gets the page.
+    verify: whether the metadata are verified, see :func:`trilake.verify`; by default where the table has at most 20,000
+        files.
 
     Nothing of the table is changed, and no job is run: what is read are metadata and a few footers.  Raises
     ``MissingDependencyError`` without ``pip install "trilake[report]"``, ``InvalidArgumentError`` where ``path`` cannot
@@ -49,10 +52,10 @@ def report(
     (True, 0)
     """
     store = open_store(uri, dict(storage_options or {}))
-    return report_of(find_format(store, format).open(store, as_version(version), timestamp), path)
+    return report_of(find_format(store, format).open(store, as_version(version), timestamp), path, verify=verify)
 
 
-def report_of(table: Table, path: str | PathLike[str] | None = None) -> Report:
+def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
     """The report of an open table, at the version that it shows; see :func:`report`."""
     # Loaded here: charts take altair, and a page jinja2, which nothing else needs.
     from trilake.reporting.charts import Charts
@@ -61,7 +64,9 @@ def report_of(table: Table, path: str | PathLike[str] | None = None) -> Report:
     from trilake.reporting.page import page_of
 
     with Charts() as charts:
-        facts = replace(facts_of(table), uri=masked(table.uri), findings=_verified(table))
+        facts = replace(facts_of(table), uri=masked(table.uri))
+        wanted = facts.files.num_rows <= _VERIFIED if verify is None else verify
+        facts = replace(facts, findings=_verified(table) if wanted else None)
         text, advice = page_of(facts, charts)
     made = Report(masked(table.uri), text, tuple(advice))
     if path is not None:
@@ -71,7 +76,7 @@ def report_of(table: Table, path: str | PathLike[str] | None = None) -> Report:
 
 def _verified(table: Table) -> Verified | None:
     """What the checks of the metadata find; files and rows are left to :func:`trilake.verify`."""
-    found = verify(table, depth="log")
+    found = verify_table(table, depth="log")
     if not found.checks:
         return None
     rows = [
