@@ -159,7 +159,7 @@ def test_findings_of_verify_are_shown_and_large_tables_are_verified_when_asked(
         trilake.write(pa.table({"n": [n]}), uri, mode="append")
     assert "every promise that was looked at is kept" in trilake.report(uri).html
     commit = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
-    commit.write_text(commit.read_text().replace('\\"numRecords\\":1', '\\"numRecords\\":\\"x\\"'))
+    commit.write_text(commit.read_text().replace('"stats":"{', '"stats":"'))
     found = trilake.verify(uri, depth="log")
     assert found.codes == ("delta.statistics-malformed",)
     shown = trilake.report(uri).html
