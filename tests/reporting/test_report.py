@@ -17,8 +17,9 @@ import trilake
 from tests.reporting import tables
 from trilake.errors import InvalidArgumentError
 from trilake.report_page import Advice, Report
+from trilake.reporting import run as run_module
 from trilake.reporting.clustering import POINTS, measure
-from trilake.reporting.report import facts_of
+from trilake.reporting.run import facts_of
 
 
 def advice_of(made: Report, title: str) -> Advice:
@@ -152,8 +153,6 @@ def test_other_formats_have_reports_without_what_they_do_not_have(format: str, t
 def test_findings_of_verify_are_shown_and_large_tables_are_verified_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trilake.reporting import report
-
     uri = str(tmp_path / "t")
     for n in range(3):
         trilake.write(pa.table({"n": [n]}), uri, mode="append")
@@ -165,7 +164,7 @@ def test_findings_of_verify_are_shown_and_large_tables_are_verified_when_asked(
     shown = trilake.report(uri).html
     assert found.codes[0] in shown
     assert "these promises are not kept" in shown
-    monkeypatch.setattr(report, "_VERIFIED", 2)
+    monkeypatch.setattr(run_module, "_VERIFIED", 2)
     assert "The table was not verified for this page" in trilake.report(uri).html
     assert found.codes[0] in trilake.open(uri).report(verify=True).html
     assert found.codes[0] not in trilake.report(uri, verify=False).html

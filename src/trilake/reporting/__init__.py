@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trilake.reporting.report import report, report_of
+from trilake.reporting.run import report, report_of
 
 __all__ = ["report", "report_of"]
