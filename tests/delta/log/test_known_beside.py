@@ -132,3 +132,22 @@ def test_a_vector_that_follows_another_is_no_file_twice() -> None:
 def test_a_negative_count_of_records_is_none() -> None:
     table = table_of(pa.table({"a": [1, 2]}), fields=[{"stats": '{"numRecords":-5}'}])
     assert table.count() == 2
+
+
+@pytest.mark.parametrize("also", [{}, {"deletionVector": VECTOR}, {"path": "%61"}])
+def test_a_file_that_a_checkpoint_has_twice_is_an_error(also: dict[str, Any]) -> None:
+    features = ["deletionVectors"]
+    log = log_of([protocol(3, 7, readerFeatures=features, writerFeatures=features), metadata(), add("b")])
+    write_checkpoint(log, log.snapshot(), fixed_runtime())
+    log.store.delete([LAST_CHECKPOINT, commit_key(0)])
+    (key,) = [o.key for o in log.store.list(LOG) if ".checkpoint." in o.key]
+    once = {k: v for k, v in also.items() if k != "path"}
+    actions = [protocol(3, 7, readerFeatures=features, writerFeatures=features), metadata(), add("a", **once)]
+    name = key.replace("checkpoint.parquet", "checkpoint.0e0f7c2e-0000-4000-8000-000000000000.json")
+    log.store.delete([key])
+    stated = {"checkpointMetadata": {"version": 0}}
+    log.store.put(name, lines([*actions, stated]))
+    assert log.snapshot().adds.num_rows == 1
+    log.store.put(name, lines([*actions, add(also.get("path", "a"), **once), stated]))
+    with pytest.raises(CorruptLogError, match="twice"):
+        log.snapshot()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint_stats import stats_text
-from trilake.delta.log.replay import State, apply, empty_state
+from trilake.delta.log.replay import State, apply, empty_state, refuse_keys_twice
 from trilake.delta.log.segment import SIDECARS, LogSegment
 from trilake.delta.protocol.actions import (
     EMPTY_BATCH,
@@ -50,6 +50,7 @@ def read_checkpoint(store: Store, segment: LogSegment) -> State:
         return empty_state()
     adds, rare = _read_files(store, segment, "add")
     _compare(store, segment, adds, rare)
+    refuse_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version)
     state = empty_state()
     state = apply(state, _batch(segment.checkpoint_version, rare))
     return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)

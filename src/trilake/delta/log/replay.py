@@ -115,7 +115,8 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
     """Raises ``CorruptLogError`` where a file is live twice: with and without a vector, with two, or under two
     spellings of its path.
 
-    Without vectors and absolute paths, the key of an action is its path, and replay has left one of each.
+    Without vectors and absolute paths, the key of an action is its path, and replay has left one of each; a checkpoint,
+    which is not replayed, is looked at by :func:`refuse_keys_twice`.
     """
     vectors = adds["deletionVector"]
     paths = None
@@ -127,6 +128,13 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
         _refuse_twice(suspects, uri, version)
     if pc.any(pc.match_substring_regex(adds["path"], _ABSOLUTE)).as_py():
         _refuse_twice(paths if paths is not None else _one_spelling(adds, uri), uri, version)
+
+
+def refuse_keys_twice(adds: pa.Table, file: str, version: int) -> None:
+    """Raises ``CorruptLogError`` where a checkpoint has two ``add`` actions for one file."""
+    keys = file_keys(adds)
+    if pc.count_distinct(keys).as_py() < len(keys):
+        _refuse_twice(decoded_paths(adds["path"]), file, version)
 
 
 def _one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
