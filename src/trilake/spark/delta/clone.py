@@ -91,8 +91,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
             run=ManyRunner(spark, log.store, least=32),
         )
         if name is not None:
-            head = into.head()
-            add_name(spark, name, path, head.schema, comment=head.metadata.description)
+            add_name(spark, name, path, into.head())
         return path
 
     if name is None or known:
@@ -218,7 +217,7 @@ def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     aside = ".".join("`" + p.replace("`", "``") + "`" for p in (*database, f"{table}_{uuid.uuid4().hex}"))
     spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
     try:
-        add_name(spark, name, path, head.schema, comment=head.metadata.description)
+        add_name(spark, name, path, head)
     except BaseException:
         spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
         raise

@@ -10,14 +10,14 @@ loaded by them alone (tests/test_laziness.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from pyspark.sql import types as T
 
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
-from trilake.spark.delta.names.catalogue import location_in
+from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.readers import ChangeReader, DeltaReader
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
 from trilake.spark.session.options import Options, change_range, ending_version, open_log, table_path, wanted_version
@@ -91,9 +91,7 @@ class DeltaDataSource(DataSource):
         return T.StructType(_rows_schema(head).fields + (_CHANGE_COLUMNS.fields if _feed(options) else []))
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
-        place = location_in(schema)
-        if not self.options.get("path") and place is not None:  # a name of the catalogue: its columns say where
-            self.options = {**self.options, "path": place}
+        _check_place(self.options)
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
         if _feed(options):
@@ -105,14 +103,15 @@ class DeltaDataSource(DataSource):
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceArrowWriter:
         from trilake.spark.delta.writer import DeltaWriter, write_request
 
+        _check_place(self.options)
         options = Options(self.options, WRITE_OPTIONS, properties=True)
         return DeltaWriter(table_path(self.options), options.store, write_request(options, schema, overwrite))
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, STREAM_READ_OPTIONS)
         wanted = StreamOptions.parse(options.values)
-        path = self.options.get("path") or location_in(schema)
-        reader = DeltaStreamReader(table_path({"path": path or ""}), options.store, schema, wanted, self.analysed)
+        _check_place(self.options)
+        reader = DeltaStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
         return stream_reader(reader, STREAM_LIMITS & options.values.keys())
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -126,6 +125,18 @@ class DeltaDataSource(DataSource):
     def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
         options = Options(self.options, known)
         return open_log(self.options, options.store), options
+
+
+def _check_place(options: Mapping[str, str]) -> None:
+    """Refuse a table of the catalogue in Spark's own plan, which does not say where it is.
+
+    Raises ``InvalidArgumentError``.
+    """
+    if not options.get("path"):
+        raise InvalidArgumentError(
+            "Spark's SQL does not say where a table of the catalogue is",
+            help="call trilake.install(spark), and names work in SQL; or use spark.table(name) and df.write.insertInto",
+        )
 
 
 class TrilakeDeltaDataSource(DeltaDataSource):

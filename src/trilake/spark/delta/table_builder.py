@@ -164,8 +164,7 @@ class DeltaTableBuilder(Generic[Opened]):
         log = session_log(self._spark, session_store(self._spark, path, self._options))
         result = self._make(log, name)
         if name is not None and (result.created or known is None):
-            head = log.head()
-            add_name(self._spark, name, path, head.schema, comment=head.metadata.description)
+            add_name(self._spark, name, path, log.head())
 
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
         try:

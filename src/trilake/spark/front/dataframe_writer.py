@@ -8,7 +8,7 @@ tables, go the way of :func:`trilake.write`; others, and all other formats, stay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import Any, Protocol, TypeVar
 
@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.commands.write.write import parse_mode
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
-from trilake.spark.delta.names.catalogue import add_name, known_location, location_of, new_name
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.spark.delta.names.catalogue import NamedTable, add_name, change_columns, find_table, new_name
 from trilake.spark.front.chains import (
     classes,
     frame_of,
@@ -65,7 +65,7 @@ class Saver(Protocol):
 
 #: Formats whose writes are taken over, by the names that they are registered under.
 SAVERS: dict[str, Saver] = {}
-#: Of those, the formats that tables of the catalogue may have.
+#: Of those, the ones whose every write is taken over.
 NAMED: set[str] = set()
 
 
@@ -107,7 +107,7 @@ def _save_as_table(
     own: Any, writer: Any, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
 ) -> Action | None:
     record = record_of(writer)
-    if record is None or source_of(record, format, session_of(record)) not in NAMED:
+    if record is None or source_of(record, format, session_of(record)) not in SAVERS:
         return None
     request = _request(record, format, mode, partitionBy, options)
     return lambda: translated(lambda: save_as_table(request, name))
@@ -115,9 +115,10 @@ def _save_as_table(
 
 def _insert_into(own: Any, writer: Any, tableName: str, overwrite: bool | None = None) -> Action | None:
     record = record_of(writer)
-    if record is None or our_location(session_of(record), tableName) is None:
+    table = None if record is None else our_table(session_of(record), tableName)
+    if record is None or table is None:
         return None
-    request = _request(record, None, None, None, {})
+    request = _request(record, table.format, None, None, {})
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
     return lambda: translated(lambda: insert_into(request, session_of(record), tableName, mode))
@@ -167,35 +168,56 @@ def translated(write: Callable[[], R]) -> R:
         raise job_error(e) from e.__cause__
 
 
-def our_location(spark: SparkSession, name: str) -> str | None:
-    """The place of a table of the catalogue that is ours, ``None`` for any other name."""
+def our_table(spark: SparkSession, name: str) -> NamedTable | None:
+    """The table of ours that a name of the catalogue stands for, ``None`` for any other name."""
     try:
-        return location_of(spark, name)
+        return find_table(spark, name)
     except InvalidArgumentError:
         return None
 
 
+def our_location(spark: SparkSession, name: str) -> str | None:
+    """The place of a Delta table of the catalogue, ``None`` for any other name."""
+    found = our_table(spark, name)
+    return None if found is None or found.format != "delta" else found.location
+
+
 def save_as_table(request: SaveRequest, name: str) -> None:
     """Write a table of the catalogue, in the request's mode."""
-    spark = request.df.sparkSession
-    place = location_of(spark, name)
-    if place is not None:
+    spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
+    known = find_table(spark, name)
+    if known is not None:
         if request.mode == "error":
-            raise TableExistsError(f"table {name} already exists", file=place)
-        if request.mode != "ignore":
-            SAVERS[request.format](request, place)
-            rename(spark, name, place, request.options)
+            raise TableExistsError(f"table {name} already exists", file=known.location)
+        if request.mode == "ignore":
+            return
+        if known.format != format:
+            raise InvalidArgumentError(
+                f"{name} is a {known.format} table, and the write says {format}",
+                help=f'write .format("{known.format}"), or drop the table first',
+                file=known.location,
+            )
+        _save_named(request, name, known.location, format)
         return
-    with new_name(spark, name, from_spark(request.df.schema), path=record_option(request.options, "path")) as place:
-        SAVERS[request.format](request, place)
-        rename(spark, name, place, request.options)
+    schema, path = from_spark(request.df.schema), record_option(request.options, "path")
+    with new_name(spark, name, schema, path=path, format=format) as place:
+        _save_named(request, name, place, format)
+
+
+def _save_named(request: SaveRequest, name: str, place: str, format: str) -> None:
+    options = {k: v for k, v in request.options.items() if k.lower() != "path"}
+    SAVERS[request.format](replace(request, options=options), place)
+    if format == "delta":
+        rename(request.df.sparkSession, name, place, options)
+    elif request.mode == "overwrite":
+        change_columns(request.df.sparkSession, name, from_spark(request.df.schema))
 
 
 def rename(spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None) -> None:
     """Let the catalogue know the table's columns as they are now; ``options`` are those of the write."""
     if not name.lower().startswith("delta.`"):
         head = DeltaLog(session_store(spark, place, store_options(options)), spark_engine()).head()
-        add_name(spark, name, place, head.schema, comment=head.metadata.description)
+        add_name(spark, name, place, head)
 
 
 def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -205,12 +227,18 @@ def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
     """Columns by position, as SQL's INSERT INTO takes them."""
-    place = known_location(spark, name)
-    columns = DeltaLog(session_store(spark, place, store_options(request.options)), spark_engine()).head().schema.names
+    table = find_table(spark, name)
+    if table is None:
+        raise TableNotFoundError(f"the catalogue has no table {name}", help="make it with saveAsTable")
+    if table.format == "delta":
+        store = session_store(spark, table.location, store_options(request.options))
+        columns = DeltaLog(store, spark_engine()).head().schema.names
+    else:
+        columns = tuple(spark.table(name).columns)
     if len(columns) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(columns)} columns, the data {len(request.df.columns)}",
             help="insertInto goes by position: select the table's columns in its order",
         )
     df = request.df.toDF(*columns)
-    SAVERS["delta"](SaveRequest(df, "delta", mode, request.options, None), place)
+    SAVERS[request.format](SaveRequest(df, request.format, mode, request.options, None), table.location)

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.spark.delta.names.catalogue import NamedTable
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import classes, option_text, source_of, watch_chains
-from trilake.spark.front.dataframe_writer import our_location, record_option
+from trilake.spark.front.dataframe_writer import our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import analysis_error
 from trilake.spark.session.storage import session_options
@@ -102,24 +103,21 @@ def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
 
 
 def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
-    if "delta" not in LOADERS and "trilake-delta" not in LOADERS:
-        return None
     by_path = _BY_PATH.fullmatch(name.strip())
-    place = by_path[1].replace("``", "`") if by_path is not None else _location(spark, name)
-    if place is None:
+    found = NamedTable("delta", by_path[1].replace("``", "`")) if by_path is not None else _table_of(spark, name)
+    if found is None or not {found.format, f"trilake-{found.format}"} & LOADERS.keys():
         return None
-    return lambda: _translated(
-        lambda: load_delta(spark, place, session_options(spark, place, record.options), record.schema)
-    )
+    place, load = found.location, _LOADERS[found.format]
+    return lambda: _translated(lambda: load(spark, place, session_options(spark, place, record.options), record.schema))
 
 
-def _location(spark: SparkSession, name: str) -> str | None:
-    """Where the table of a name is, if it is one of ours and no view."""
+def _table_of(spark: SparkSession, name: str) -> NamedTable | None:
+    """The table of a name, if it is one of ours and no view."""
     if not spark.catalog.tableExists(name):
         return None
     if spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY", "METRIC_VIEW"):
         return None
-    return our_location(spark, name)
+    return our_table(spark, name)
 
 
 def _translated(read: Any) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ import trilake
 from trilake import DeltaTable
 from trilake.errors import TableExistsError
 from trilake.spark.delta.names.catalogue import known_location
-from trilake.spark.delta.names.entries import decoded, find_entry
+from trilake.spark.delta.names.entries import About, Entry, change_entry, decoded, find_entry, make_entry
+from trilake.spark.session.internals import java_session
+from trilake.spark.session.passing import spark_alone
 
 
 @pytest.fixture
@@ -113,6 +116,63 @@ def test_entries_made_by_others_are_found(session: SparkSession, tmp_path: Path)
     assert DeltaTable.forName(session, "cat_b").toDF().count() == 2
     _frame(session, 5).write.insertInto("cat_b")
     assert trilake.open(path).count() == 3
+
+
+def test_entries_say_what_the_table_is_and_hold_no_marks_of_ours(session: SparkSession, tmp_path: Path) -> None:
+    properties = {"delta.enableChangeDataFeed": "true", "owner": "me"}
+    described = DeltaTable.create(session).tableName("cat_t").location(str(tmp_path / "t")).comment("what it is")
+    for key, value in properties.items():
+        described = described.property(key, value)
+    described.addColumn("n", "int", nullable=False, comment="a number").execute()
+    _frame(session, 1).write.format("delta").saveAsTable("cat_b")
+    with spark_alone():
+        assert [(f.name, f.metadata) for f in session.table("cat_t").schema.fields] == [("n", {"comment": "a number"})]
+        assert [f.metadata for f in session.table("cat_b").schema.fields] == [{}]
+    catalog = java_session(session).sessionState().catalog()
+    entry = catalog.getTableMetadata(java_session(session).sessionState().sqlParser().parseTableIdentifier("cat_t"))
+    assert {k: entry.properties().apply(k) for k in properties} == properties
+    assert entry.comment().get() == "what it is"
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_tables_of_other_formats_have_names(session: SparkSession, format: str) -> None:
+    _frame(session, 1, 2).write.format(format).saveAsTable("cat_t")
+    with pytest.raises(AnalysisException, match="already exists"):
+        _frame(session, 3).write.format(format).saveAsTable("cat_t")
+    _frame(session, 3).write.format(format).mode("append").saveAsTable("cat_t")
+    _frame(session, 4).write.insertInto("cat_t")
+    assert sorted(r.n for r in session.table("cat_t").collect()) == [1, 2, 3, 4]
+    assert session.read.table("cat_t").where("n > 2").count() == 2
+    entry = find_entry(session, ["cat_t"])
+    assert entry is not None
+    assert (entry.provider, entry.managed) == (format, True)
+    with pytest.raises(AnalysisException, match=f"is a {format} table, and the write says delta"):
+        _frame(session, 3).write.format("delta").mode("append").saveAsTable("cat_t")
+    with pytest.raises(AnalysisException, match=f"a {format} table"):
+        DeltaTable.forName(session, "cat_t")
+    wide = _frame(session, 9).withColumn("more", F.lit("x"))
+    wide.write.format(format).mode("overwrite").saveAsTable("cat_t")
+    assert [tuple(r) for r in session.table("cat_t").collect()] == [(9, "x")]
+    assert session.catalog.listColumns("cat_t")[-1].name == "more"
+    session.sql("DROP TABLE cat_t")
+    assert not os.path.exists(entry.location or "") or not os.listdir(entry.location or "")
+
+
+def test_names_in_sql_without_install_say_what_to_do(session: SparkSession) -> None:
+    _frame(session, 1).write.format("delta").saveAsTable("cat_t")
+    assert session.table("cat_t").count() == 1
+    with pytest.raises(Exception, match=r"trilake\.install\(spark\)"):
+        session.sql("SELECT count(*) FROM cat_t").collect()
+
+
+def test_a_name_may_stand_for_a_place_that_spark_cannot_reach(session: SparkSession) -> None:
+    about = About(_frame(session, 1).schema)
+    make_entry(session, ["cat_x"], about, path="s3://nobody/t x")
+    entry = find_entry(session, ["cat_x"])
+    assert entry == Entry("delta", "s3://nobody/t x", False)
+    assert change_entry(session, ["cat_x"], replace(about, comment="new"))
+    session.sql("DROP TABLE cat_x")
+    assert find_entry(session, ["cat_x"]) is None
 
 
 def test_places_are_decoded() -> None:

@@ -1,38 +1,39 @@
 """Names of tables in Spark's catalogue, and the places they stand for.
 
-A name is an entry with the provider ``delta`` and a location, as delta-spark makes them: either engine finds the
-tables of the other.  A table without a place of its own is a managed one, whose files go when it is dropped; its name
-is made before its files, and goes again where the files cannot be written.
+A name is an entry with a provider (``delta``, ``lance``, ``trevni``) and a location.  Those of Delta tables are as
+delta-spark makes them: either engine finds the tables of the other.  A table without a place of its own is a managed
+one, whose files go when it is dropped; its name is made before its files, and goes again where the files cannot be
+written.
 
-Spark's own plans hand a Python source none of the options of a catalogue table, its path included, but the columns that
-the catalogue keeps, with their metadata: for them the place stands there too, on every column, under :data:`LOCATION`.
-Nothing else reads it.  The catalogue's columns are those of the last write by that name; ``forName`` always shows the
-newest.
+Nothing of our own is noted there: columns, properties and comment are those of the last write by that name, for
+whoever looks, and readers take the table's own.  Spark's plans hand a Python source none of the options of a catalogue
+table, its path included, so names in SQL need :func:`trilake.install`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-import orjson
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import types as T
 
+from trilake.delta.log.log import Head
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, UnsupportedSparkError
-from trilake.spark.delta.names.entries import Entry, change_columns, decoded, find_entry
+from trilake.spark.delta.names.entries import About, change_entry, decoded, find_entry, make_entry
+from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.storage import open_store
-from trilake.storage.uri import parse_location
 
-LOCATION = "__trilake.location"
-_PROVIDERS = ("delta", "trilake-delta")
+#: The formats that a table of the catalogue may have, by the names of their providers.
+_FORMATS = {prefix + name: name for prefix in ("", "trilake-") for name in ("delta", "lance", "trevni")}
 _BY_PATH = re.compile(r"(?:delta|`delta`)\.`((?:[^`]|``)+)`", re.IGNORECASE)
 _NAME = re.compile(r"(?:`(?:[^`]|``)+`|[^`.]+)(?:\.(?:`(?:[^`]|``)+`|[^`.]+))*")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
@@ -54,44 +55,46 @@ def quoted(name: str) -> str:
     return ".".join("`" + p.replace("`", "``") + "`" for p in parts_of(name))
 
 
-def location_in(schema: T.StructType) -> str | None:
-    """The place that a catalogue table's columns name; ``None`` where they name none, or more than one.
+@dataclass(frozen=True)
+class NamedTable:
+    """A table of ours that a name stands for: its format and its place."""
 
-    A query over two tables has columns of both, and is neither.
-    """
-    found = {f.metadata.get(LOCATION) for f in schema.fields}
-    place = found.pop() if len(found) == 1 else None
-    return place if isinstance(place, str) else None
+    format: str
+    location: str
 
 
-def location_of(spark: SparkSession, name: str) -> str | None:
-    """Where the table of a name is, ``None`` where the catalogue has no such name.
+def find_table(spark: SparkSession, name: str) -> NamedTable | None:
+    """The table of ours that a name stands for, ``None`` where the catalogue has no such name.
 
     ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
     """
     by_path = _BY_PATH.fullmatch(name.strip())
     if by_path is not None:
-        return by_path[1].replace("``", "`")
+        return NamedTable("delta", by_path[1].replace("``", "`"))
     entry = find_entry(spark, parts_of(name))
     if entry is None:
         return None
-    if entry.provider not in _PROVIDERS or entry.location is None:
+    format = _FORMATS.get(entry.provider)
+    if format is None or entry.location is None:
         raise InvalidArgumentError(
-            f"{name} is no Delta table of the catalogue",
+            f"{name} is no table of the catalogue that trilake knows: {entry.provider or 'a view'}",
             help="views and tables of other formats are read with spark.table",
         )
-    return _elsewhere(entry) or entry.location
+    return NamedTable(format, entry.location)
 
 
-def _elsewhere(entry: Entry) -> str | None:
-    """The place in an object store that an entry stands for.
+def location_of(spark: SparkSession, name: str) -> str | None:
+    """Where the Delta table of a name is, ``None`` where the catalogue has no such name.
 
-    Spark may not know the store, so for its catalogue such a table is one of the warehouse, with nothing in it.
+    ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
     """
-    if entry.columns is None or LOCATION not in entry.columns:
-        return None
-    place = location_in(T.StructType.fromJson(orjson.loads(entry.columns)))
-    return place if place is not None and parse_location(place).scheme != "file" else None
+    found = find_table(spark, name)
+    if found is not None and found.format != "delta":
+        raise InvalidArgumentError(
+            f"{name} is no Delta table of the catalogue, but a {found.format} table",
+            help="it is read with spark.table, and written with df.write.saveAsTable or insertInto",
+        )
+    return None if found is None else found.location
 
 
 def default_location(spark: SparkSession, name: str) -> str:
@@ -108,7 +111,13 @@ def default_location(spark: SparkSession, name: str) -> str:
 
 @contextmanager
 def new_name(
-    spark: SparkSession, name: str, schema: StructType, *, path: str | None = None, comment: str | None = None
+    spark: SparkSession,
+    name: str,
+    schema: StructType,
+    *,
+    path: str | None = None,
+    comment: str | None = None,
+    format: str = "delta",
 ) -> Iterator[str]:
     """Makes a name and gives the place of its table, to be written in the block; where that fails, drops the name.
 
@@ -121,60 +130,60 @@ def new_name(
     schema: the table's columns, as far as they are known.
     path: the place, where the table is to have one of its own; otherwise the catalogue chooses.
     comment: what the table is for.
+    format: what its files are.
 
-    Raises ``TableExistsError`` where files are at the place that the catalogue would choose.
+    Raises ``TableExistsError`` where files are at the place that the catalogue would choose, and
+    ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into its catalogue.
     """
-    if not HAS_DATA_SOURCES:
+    if not HAS_DATA_SOURCES and is_connect(spark):
         raise UnsupportedSparkError(
-            f"PySpark {spark.version} has no Python data sources, so {name} in its catalogue could not be read",
-            help="save to a path, or use PySpark 4.0 or newer",
+            f"over Spark Connect, Spark {spark.version} takes no {name} of ours into its catalogue",
+            help="save to a path, use a classic session, or PySpark 4.0 or newer",
         )
-    place = default_location(spark, name) if path is None else path
+    about = About(to_spark(read_schema(schema)), comment)
     try:
-        with spark_alone():
-            spark.catalog.createTable(
-                quoted(name),
-                path=_catalogue_path(path),
-                source="delta",
-                schema=_columns(schema, place),
-                description=comment or "",
-            )
+        make_entry(spark, parts_of(name), about, path=_absolute(path), provider=format)
     except PySparkException as e:
         if "[LOCATION_ALREADY_EXISTS]" not in str(e):
             raise
         raise TableExistsError(
             f"the catalogue has no table {name}, and files are where it would keep one",
             help="clear the folder, or name the files there by an external table: give the path with the name",
-            file=place,
+            file=default_location(spark, name),
         ) from e
     try:
-        yield known_location(spark, name) if path is None else path
+        yield path if path is not None else _place_of(spark, name)
     except BaseException:
         with spark_alone():
             spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
         raise
 
 
-def _catalogue_path(path: str | None) -> str | None:
-    """The place that Spark's catalogue is told; ``None`` for a store that Spark may not know.
+def _place_of(spark: SparkSession, name: str) -> str:
+    """The place that the catalogue has chosen for a name that it has."""
+    found = find_table(spark, name)
+    assert found is not None
+    return found.location
 
-    Our own places are in the columns, so nothing is lost by that.
-    """
-    return path if path is None or parse_location(path).scheme == "file" else None
+
+def _absolute(path: str | None) -> str | None:
+    """A path that means the same to the catalogue, which takes others for places below its warehouse."""
+    return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
 
-def add_name(spark: SparkSession, name: str, location: str, schema: StructType, *, comment: str | None = None) -> None:
-    """Let a name of the catalogue stand for the table at ``location``, with its columns.
+def add_name(spark: SparkSession, name: str, location: str, head: Head) -> None:
+    """Let a name of the catalogue stand for the table at ``location``, and say what it is by its newest version.
 
     A name that stands for that place already keeps what it is, managed or not; one that stands for another Delta table
     is given a new place.
     """
-    columns = _columns(schema, location)
+    metadata = head.metadata
+    about = About(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
     known = find_entry(spark, parts_of(name))
     if known is not None:
         place = location_of(spark, name)  # refuses to take the place of anything else
         here = place is not None and open_store(place).uri == open_store(location).uri
-        if here and (change_columns(spark, parts_of(name), columns) or known.managed):
+        if here and (change_entry(spark, parts_of(name), about) or known.managed):
             return
         if known.managed:
             raise TableExistsError(
@@ -182,20 +191,12 @@ def add_name(spark: SparkSession, name: str, location: str, schema: StructType, 
             )
         with spark_alone():
             spark.sql(f"DROP TABLE {quoted(name)}")
-    with spark_alone():
-        spark.catalog.createTable(
-            quoted(name), path=_catalogue_path(location), source="delta", schema=columns, description=comment or ""
-        )
+    make_entry(spark, parts_of(name), about, path=_absolute(location))
 
 
-def _columns(schema: StructType, location: str) -> T.StructType:
-    """A table's columns as the catalogue keeps them."""
-    return T.StructType(
-        [
-            T.StructField(f.name, f.dataType, True, {**(f.metadata or {}), LOCATION: location})
-            for f in to_spark(read_schema(schema)).fields
-        ]
-    )
+def change_columns(spark: SparkSession, name: str, schema: StructType) -> None:
+    """Let a name show these columns, where the catalogue can be told."""
+    change_entry(spark, parts_of(name), About(to_spark(read_schema(schema))))
 
 
 def known_location(spark: SparkSession, name: str) -> str:

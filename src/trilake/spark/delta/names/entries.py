@@ -1,12 +1,14 @@
-"""What Spark's catalogue says of a name: its provider, its place, and whether the files go with the name.
+"""Entries of Spark's catalogue: provider and place of a name, and whether the files go with it.
 
-A classic session is asked through its JVM, a Spark Connect session by SQL.
+Of a classic session the catalogue itself is asked, and told, through the JVM: so an entry is the same on every release,
+and may stand for a place that Spark knows no file system for.  A Spark Connect session is asked by SQL.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,23 +18,30 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.internals import java_session
+from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.passing import spark_alone
+from trilake.spark.session.scala_values import changed, made, some, text_map
 
 _CATALOG = "spark_catalog"
+_PACKAGE = "org.apache.spark.sql.catalyst"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or view of the catalogue; ``provider`` is in lower case, and empty for a view.
-
-    ``columns`` is the JSON of a managed table's columns, where it is known.
-    """
+    """A table or view of the catalogue; ``provider`` is in lower case, and empty for a view."""
 
     provider: str
     location: str | None
     managed: bool
-    columns: str | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    """What the catalogue keeps of a table, so that whoever looks there sees what it is."""
+
+    columns: T.StructType
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def quoted_parts(parts: list[str]) -> str:
@@ -42,9 +51,8 @@ def quoted_parts(parts: list[str]) -> str:
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
     """The entry of a name, ``None`` where there is none."""
-    if len(parts) == 3 and parts[0].lower() == _CATALOG:
-        parts = parts[1:]
-    if is_connect(spark) or len(parts) > 2 or spark.catalog.currentCatalog() != _CATALOG:
+    parts = _short(parts)
+    if not _has_catalog(spark, parts):
         return _shown(spark, parts)
     catalog = _catalog(spark)
     name = _identifier(spark, parts)
@@ -53,29 +61,59 @@ def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
     if not catalog.tableExists(name):
         return None
     table = catalog.getTableMetadata(name)
-    provider, place = table.provider(), table.storage().locationUri()
-    managed = str(table.tableType().name()) == "MANAGED"
+    provider, place, kind = table.provider(), table.storage().locationUri(), str(table.tableType().name())
     return Entry(
-        str(provider.get()).lower() if provider.isDefined() and str(table.tableType().name()) != "VIEW" else "",
+        str(provider.get()).lower() if provider.isDefined() and kind != "VIEW" else "",
         decoded(str(place.get().toString())) if place.isDefined() else None,
-        managed,
-        str(table.schema().json()) if managed else None,
+        kind == "MANAGED",
     )
 
 
-def change_columns(spark: SparkSession, parts: list[str], columns: T.StructType) -> bool:
-    """Give the entry of a table other columns, files untouched; whether that was possible."""
-    if len(parts) == 3 and parts[0].lower() == _CATALOG:
-        parts = parts[1:]
-    if is_connect(spark) or len(parts) > 2 or spark.catalog.currentCatalog() != _CATALOG:
-        return False
+def make_entry(
+    spark: SparkSession, parts: list[str], about: About, *, path: str | None, provider: str = "delta"
+) -> None:
+    """Make the entry of a table: one with a place of its own, or a managed one, for which the catalogue chooses.
+
+    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for a name that is taken, and ``LOCATION_ALREADY_EXISTS`` where
+    files are at the place that the catalogue chooses.
+    """
+    parts = _short(parts)
+    if not _has_catalog(spark, parts):
+        with spark_alone():
+            spark.catalog.createTable(
+                quoted_parts(parts), path=path, source=provider, schema=about.columns, description=about.comment or ""
+            )
+        return
     catalog, name = _catalog(spark), _identifier(spark, parts)
-    found = catalog.getTableMetadata(name).identifier()
-    database, table = str(found.database().get()), str(found.table())
-    wanted = java_session(spark).parseDataType(columns.json())
+    package = _package(spark)
+    kinds = package.catalog.CatalogTableType
+    storage = package.catalog.CatalogStorageFormat.empty()
+    if path is not None:
+        storage = changed(storage, locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
+    columns = java_session(spark).parseDataType(about.columns.json())
+    kind = kinds.MANAGED() if path is None else kinds.EXTERNAL()
+    entry = changed(
+        made(spark, f"{_PACKAGE}.catalog.CatalogTable", name, kind, storage, columns),
+        provider=some(spark, provider),
+        properties=text_map(spark, about.properties),
+        comment=some(spark, about.comment),
+    )
+    catalog.createTable(entry, False, True)
+
+
+def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
+    """Let the entry of a table say what the table is now, files untouched; whether that was possible."""
+    parts = _short(parts)
+    if not _has_catalog(spark, parts):
+        return False
+    catalog = _catalog(spark)
+    now = catalog.getTableMetadata(_identifier(spark, parts))
+    columns = java_session(spark).parseDataType(about.columns.json())
+    found = now.identifier()
+    catalog.alterTable(changed(now, properties=text_map(spark, about.properties), comment=some(spark, about.comment)))
     for method in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release of Spark
         try:
-            getattr(catalog.externalCatalog(), method)(database, table, wanted)
+            getattr(catalog.externalCatalog(), method)(str(found.database().get()), str(found.table()), columns)
         except (Py4JError, PySparkException):
             continue
         catalog.refreshTable(found)
@@ -91,6 +129,21 @@ def decoded(uri: str) -> str:
     """
     text = unquote(uri)
     return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text
+
+
+def _short(parts: list[str]) -> list[str]:
+    """A name of the session's own catalogue without that."""
+    return parts[1:] if len(parts) == 3 and parts[0].lower() == _CATALOG else parts
+
+
+def _has_catalog(spark: SparkSession, parts: list[str]) -> bool:
+    """Whether a name is one of the session's own catalogue, which this process can ask."""
+    return not is_connect(spark) and len(parts) <= 2 and spark.catalog.currentCatalog() == _CATALOG
+
+
+def _package(spark: SparkSession) -> Any:
+    """The JVM's package of the catalogue's classes."""
+    return jvm(spark).org.apache.spark.sql.catalyst
 
 
 def _catalog(spark: SparkSession) -> Any:
@@ -117,9 +170,5 @@ def _shown(spark: SparkSession, parts: list[str]) -> Entry | None:
         place = about.get("Location")
         kind = about.get("Type", "")
         provider = "" if kind == "VIEW" else about.get("Provider", "").lower()
-        columns = None
-        if kind == "MANAGED" and provider.endswith("delta"):
-            with spark_alone():
-                columns = spark.table(quoted_parts(parts)).schema.json()
-        return Entry(provider, None if place is None else decoded(place), kind == "MANAGED", columns)
+        return Entry(provider, None if place is None else decoded(place), kind == "MANAGED")
     return Entry("", None, False)
