@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 import trilake
 from bench.delta import spark
@@ -21,6 +25,8 @@ from trilake.delta.protocol.schema import from_arrow
 _FILES, _ROWS = 8, 2_000_000
 #: Files of the pruning benchmark, and rows of each.
 _MANY, _EACH = 10_000, 100
+#: Formats that Spark reads by a Python source, and where Spark's API has no such source for Parquet, one of ours.
+_OTHERS, _SOURCE = ("lance", "trevni"), "parquet through a Python source"
 _PLAIN, _DELETED = 'spark.read.format("delta")', 'spark.read.format("delta"), 1 % deleted'
 _ID = "b6d3b7c2-4a0e-4c39-9c1f-0e6d7a1f2b55"
 
@@ -55,6 +61,59 @@ _QUERIES: dict[str, tuple[Callable[[DataFrame], None], str]] = {
     "point": (_point, "one key"),
     "count": (_count, "count of all rows"),
 }
+
+
+class ParquetSource(DataSource):
+    """Parquet files as a Python data source: a task a file, batches of pyarrow's reader, the columns it is told."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-front-parquet"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(pq.read_schema(next(Path(self.options["path"]).glob("*.parquet"))))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _ParquetReader(self.options["path"], schema.names)
+
+
+@dataclass
+class _File(InputPartition):
+    path: str
+
+
+class _ParquetReader(DataSourceReader):
+    def __init__(self, folder: str, columns: list[str]) -> None:
+        self.folder, self.columns = folder, columns
+
+    def partitions(self) -> list[InputPartition]:
+        return [_File(str(path)) for path in sorted(Path(self.folder).glob("*.parquet"))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _File)
+        with pq.ParquetFile(partition.path) as file:
+            yield from file.iter_batches(1 << 16, columns=self.columns, use_threads=False)
+
+
+def _through_a_source() -> DataFrame:
+    spark().dataSource.register(ParquetSource)
+    return spark().read.format(ParquetSource.name()).load(str(lineitem_files(_ROWS, files=_FILES)))
+
+
+def _other(format: str) -> Path:
+    """The same rows in another format."""
+
+    def build(folder: Path) -> None:
+        rows = [pq.read_table(path) for path in sorted(lineitem_files(_ROWS, files=_FILES).glob("*.parquet"))]
+        for i, part in enumerate(rows):
+            trilake.write(part, folder / "t", format=format, mode="append" if i else "error")
+
+    return data(f"front-{format}-{_ROWS}", build) / "t"
+
+
+def _prepare_other(format: str) -> None:
+    _other(format)
+    trilake.register(spark())
 
 
 def _prepare() -> None:
@@ -116,7 +175,7 @@ def _planned_before(frames: list[DataFrame]) -> object:
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    """Queries of 2M rows, read anew each time, and a point lookup in 10,000 files."""
+    """Queries of 2M rows, read anew each time, in all formats, and a point lookup in 10,000 files."""
     for name, (query, what) in _QUERIES.items():
         yield Benchmark(
             name,
@@ -132,6 +191,21 @@ def benchmarks() -> Iterator[Benchmark]:
             rounds=15,
             warmups=3,
         )
+    for format in _OTHERS:
+        for name, (query, what) in _QUERIES.items():
+            way = f'spark.read.format("{format}")'
+            yield Benchmark(
+                f"{format}-{name}",
+                f"{what}, {_ROWS:,} rows in {_FILES} files, read and queried",
+                [
+                    Contender(_SOURCE, lambda q=query: q(_through_a_source())),  # type: ignore[misc]
+                    Contender(way, lambda q=query, f=format: q(spark().read.format(f).load(str(_other(f))))),  # type: ignore[misc]
+                ],
+                baseline=_SOURCE,
+                targets={way: 1.0},
+                setup=lambda f=format: _prepare_other(f),  # type: ignore[misc]
+                rounds=5,
+            )
     frames: list[DataFrame] = []
     yield Benchmark(
         "prune",

@@ -55,18 +55,20 @@ def test_load_others(lake: Lake, name: str) -> None:
     assert lake.spark.read.format(name).option("filter", "id > 39").load(place).count() == 10
 
 
-@since(4, 0)
+@since(3, 5, connect=(4, 0))
 def test_names(lake: Lake) -> None:
-    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table`, SQL's SELECT: names of the catalogue"""
+    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table`: names of the catalogue"""
     spark = lake.spark
     lake.simple().write.format("delta").saveAsTable("matrix_saved")
     lake.simple(50, 50).write.insertInto("matrix_saved")
     assert spark.table("matrix_saved").count() == 100
-    assert spark.sql("SELECT count(*) FROM matrix_saved WHERE id > 90").collect()[0][0] == 9
+    assert spark.read.table("matrix_saved").where("id > 90").count() == 9
     assert trilake.DeltaTable.forName(spark, "matrix_saved").toDF().count() == 100
     lake.simple().writeTo("matrix_made").using("delta").create()
     lake.simple(5, 50).writeTo("matrix_made").append()
     assert spark.read.table("matrix_made").count() == 55
     trilake.DeltaTable.create(spark).tableName("matrix_built").addColumn("id", "BIGINT").execute()
-    for name in ("matrix_saved", "matrix_made", "matrix_built"):
+    lake.simple().write.format("lance").saveAsTable("matrix_lance")
+    assert spark.table("matrix_lance").where("id > 39").count() == 10
+    for name in ("matrix_saved", "matrix_made", "matrix_built", "matrix_lance"):
         spark.sql(f"DROP TABLE {name}")

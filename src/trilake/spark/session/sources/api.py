@@ -185,5 +185,5 @@ def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) ->
 
 
 def stream_writer(writer: DataSourceStreamArrowWriter, schema: T.StructType) -> DataSourceStreamWriter:
-    """A sink as this release can drive it."""
-    return writer if HAS_ARROW_SINKS else _RowSink(writer, schema)
+    """A sink as this release can drive it: one without data sources is handed Arrow batches by ``foreachBatch``."""
+    return writer if HAS_ARROW_SINKS or not HAS_DATA_SOURCES else _RowSink(writer, schema)
