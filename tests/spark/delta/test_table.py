@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import shutil
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
+from trilake.errors import MissingFileError
 
 
 def plan(df: DataFrame) -> str:
@@ -101,8 +103,17 @@ def test_vectors_apply_inside_the_plan(spark: SparkSession, shared: Path, name: 
 def test_a_missing_file_is_an_error(spark: SparkSession, path: str) -> None:
     trilake.write(pa.table({"n": [1, 2, 3]}), path)
     next(Path(path).glob("*.parquet")).unlink()
-    with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
-        trilake.read(spark, path).collect()
+    df = trilake.read(spark, path)
+    trilake.register(spark)
+    with pytest.raises(MissingFileError, match="is not there") as found:
+        df.collect()
+    assert isinstance(found.value, PySparkException)
+    assert len(str(found.value).splitlines()) == 1
+    spark.range(1).write.parquet(path + "-own")
+    own = spark.read.parquet(path + "-own")
+    next(Path(path + "-own").glob("*.parquet")).unlink()
+    with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):  # Spark's own read, Spark's error
+        own.collect()
 
 
 def test_modes_of_a_dataframe_write(spark: SparkSession, path: str) -> None:
@@ -163,3 +174,35 @@ def test_explain_says_which_way_rows_take(spark: SparkSession, path: str) -> Non
     text = str(trilake.DeltaTable.forPath(spark, path).explain("p = 2"))
     assert "read by Spark's native scan" in text
     assert "p = 2: partition value" in text
+
+
+@pytest.mark.parametrize("partition_by", ["", "p", "at"])
+def test_columns_declared_not_null_are_not_nullable(spark: SparkSession, path: str, partition_by: str) -> None:
+    builder = trilake.DeltaTable.create(spark).location(path).addColumn("i", "int", nullable=False, comment="a number")
+    builder = builder.addColumn("n", "int").addColumn("p", "int", nullable=False)
+    builder = builder.addColumn("at", "timestamp", nullable=False).property("delta.enableDeletionVectors", "true")
+    table = (builder.partitionedBy(partition_by) if partition_by else builder).execute()
+    rows = (
+        "CAST(id AS INT) i",
+        "CAST(NULLIF(id, 3) AS INT) n",
+        "CAST(id % 2 AS INT) p",
+        "TIMESTAMP_MICROS(id % 2 * 7) at",
+    )
+    expected: list[int] = []
+    for ids in (range(0), range(5), range(5, 9)):  # no file, one or two, more
+        if ids:
+            trilake.write(spark.range(ids.start, ids.stop, 1, 1).selectExpr(*rows), path, mode="append")
+        expected += ids
+        found = table.toDF()
+        assert {f.name: f.nullable for f in found.schema.fields} == {"i": False, "n": True, "p": False, "at": False}
+        assert found.schema["i"].metadata == {"comment": "a number"}
+        assert sorted(r.i for r in found.collect()) == expected
+        assert found.where("n IS NULL").count() == (3 in expected)
+        assert [r.i for r in found.where("p = 1 AND at > TIMESTAMP'1970-01-01 00:00:00' AND i < 2").collect()] == [
+            1
+        ] * (1 in expected)
+    table.delete("i = 1")
+    assert spark.read.format("delta").load(path).where("i < 3").select("i", "p").schema.fields[0].nullable is False
+    assert sorted(r.i for r in table.toDF().collect()) == [0, *range(2, 9)]
+    times = table.toDF().selectExpr("unix_millis(_metadata.file_modification_time) AS t").distinct().collect()
+    assert all(abs(r.t / 1000 - time.time()) < 600 for r in times)

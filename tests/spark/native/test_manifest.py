@@ -54,11 +54,14 @@ def test_uris(path: str, uri: str) -> None:
 parts = st.lists(st.integers(0, 2**17 - 1), min_size=4, max_size=4)
 
 
-@given(st.dictionaries(st.sampled_from("abc"), parts, min_size=1))
-def test_a_key_holds_its_parts(parts: dict[str, list[int]]) -> None:
+@given(st.dictionaries(st.sampled_from("abc"), parts, min_size=1), st.none() | st.integers(-1, 2**41))
+def test_a_key_holds_its_parts_and_is_near_the_time(parts: dict[str, list[int]], time: int | None) -> None:
     key = FileKey({n: np.array(v) for n, v in parts.items()})
-    packed = key.packed(4)
+    packed = key.packed(4, None if time is None else np.full(4, time))
     assert packed.max() < 1 << 53
+    width = sum(max(v).bit_length() for v in parts.values())
+    if time is not None and width <= 20:
+        assert abs(packed - max(time, 0)).max() < 1 << width
     for values in parts.values():
         bits = max(values).bit_length()
         assert (packed & ((1 << bits) - 1)).tolist() == values

@@ -104,9 +104,16 @@ def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapp
 
 def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
     """Which files :func:`read_dataframe` reads, and which way their rows take."""
-    refusal = refuse_native(table, spark)
-    way = "Spark's native scan" if refusal is None else f"Arrow in Spark's tasks, not Spark's native scan: {refusal}"
-    return replace(table.explain(filter), notes=(f"read by {way}",))
+    notes = [f"read by {_way(refuse_native(table, spark))}"]
+    if table.metadata.configuration.get("delta.enableChangeDataFeed", "").lower() == "true":
+        refusal = files_refusal(table.metadata, table.uri, spark, vectors=False)
+        notes.append(f"changes are read by {_way(refusal)}")
+    return replace(table.explain(filter), notes=tuple(notes))
+
+
+def _way(refusal: str | None) -> str:
+    """Which way rows take, given why Spark cannot read them natively."""
+    return "Spark's native scan" if refusal is None else f"Arrow in Spark's tasks, not Spark's native scan: {refusal}"
 
 
 def refuse_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
@@ -134,9 +141,13 @@ class _Apply:
 
 
 def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
-    rows = read_schema(table.snapshot.schema).to_arrow_schema()
+    schema = read_schema(table.snapshot.schema)
     given = {"versionAsOf": table.version, **options}
-    return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, given, rows)
+    wanted = to_spark(schema)
+    for field, declared in zip(wanted.fields, table.snapshot.schema.fields, strict=True):
+        field.nullable = declared.nullable
+    known = None if all(f.nullable for f in wanted.fields) else wanted  # the source's own are nullable throughout
+    return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, given, schema.to_arrow_schema(), known)
 
 
 def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
@@ -174,7 +185,8 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
         _log.info("%d of %d files are read of %s where %s", np.count_nonzero(keep), len(keep), uri, filter.text)
         return keep
 
-    return replace(files, prune=prune, times=scan.files["modificationTime"])
+    required = frozenset(f.physical_name for f in scan.snapshot.schema.fields if not f.nullable)
+    return replace(files, prune=prune, times=scan.files["modificationTime"], required=required)
 
 
 def _digest(store: Store, scan: Scan) -> bytes:

@@ -234,7 +234,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
         store = session_store(spark, table.location, store_options(request.options))
         columns = DeltaLog(store, spark_engine()).head().schema.names
     else:
-        columns = tuple(spark.table(name).columns)
+        columns = list(spark.table(name).columns)
     if len(columns) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(columns)} columns, the data {len(request.df.columns)}",

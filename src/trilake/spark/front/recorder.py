@@ -20,6 +20,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from trilake.errors import TrilakeError
@@ -72,7 +73,7 @@ def record_of(chain: Any) -> Record | None:
 class _Replaced:
     """One replaced method: Spark's own, and who looks at its calls, the newest last."""
 
-    cls: type
+    cls: type | ModuleType
     name: str
     own: Callable[..., Any]
     #: Whether the class itself defined it, not one that it inherits from.
@@ -82,17 +83,18 @@ class _Replaced:
     installed: Any = None
 
 
-_replaced: dict[tuple[type, str], _Replaced] = {}
+_replaced: dict[tuple[type | ModuleType, str], _Replaced] = {}
 _lock = threading.RLock()
 _said: set[str] = set()
 
 
-def patch(cls: type, name: str, decide: Decide, *, owner: str = "front") -> None:
+def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "front") -> None:
     """Let ``decide`` look at each call of a method before Spark does.
 
     Parameters
     ----------
-    cls, name: the method.  A class that has none of this name, as other releases of Spark may, is left alone.
+    cls, name: the method.  A class that has none of this name, as other releases of Spark may, is left alone.  Of a
+        module, it is a function with at least one argument, which takes the place of ``self``.
     decide: called as ``decide(own, self, *args, **kwargs)``.  It returns a function without parameters, whose result
         becomes that of the call, or ``None`` for a call that is not ours.  It changes nothing.
     owner: under which name :func:`undo` finds it.  The same function is taken once.
@@ -143,19 +145,19 @@ def undo(owner: str) -> None:
             del _replaced[key]
 
 
-def patched(owner: str) -> list[tuple[type, str]]:
+def patched(owner: str) -> list[tuple[type | ModuleType, str]]:
     """The methods that are replaced under a name."""
     with _lock:
         return [(r.cls, r.name) for r in _replaced.values() if any(o == owner for o, _ in (*r.deciders, *r.notes))]
 
 
-def _replace(cls: type, name: str) -> _Replaced | None:
+def _replace(cls: type | ModuleType, name: str) -> _Replaced | None:
     known = _replaced.get((cls, name))
     if known is not None:
         return known
     own = getattr(cls, name, None)
     if not callable(own):
-        _log.debug("%s.%s is not there in this release of Spark", cls.__qualname__, name)
+        _log.debug("%s.%s is not there in this release of Spark", cls.__name__, name)
         return None
     replaced = _Replaced(cls, name, own, name in vars(cls))
 
@@ -209,7 +211,9 @@ def _noted(replaced: _Replaced, note: Note, self: Any, args: Sequence[Any], kwar
 
 
 def _surprise(replaced: _Replaced, error: Exception) -> None:
-    name = f"{replaced.cls.__module__}.{replaced.cls.__qualname__}.{replaced.name}"
+    cls = replaced.cls
+    owner = cls.__name__ if isinstance(cls, ModuleType) else f"{cls.__module__}.{cls.__qualname__}"
+    name = f"{owner}.{replaced.name}"
     with _lock:
         if name in _said:
             return

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS
+from trilake.spark.front.read_errors import take_over_errors
 from trilake.spark.front.reader import LOADERS, take_over_reads
 from trilake.spark.front.recorder import undo
 from trilake.spark.front.savers import install
@@ -38,6 +39,7 @@ def register(spark: SparkSession) -> list[str]:
     install(names)
     take_over_reads(names)
     take_over_streams(names)
+    take_over_errors()
     _sessions.add(spark)
     return names
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,15 @@ _LONGEST = 1 << 16
 _MOST_LISTS = 8
 
 
-def planned_frame(spark: SparkSession, root: str, count: int, size: int, scan: Scan, prune: Prune) -> DataFrame | None:
+def planned_frame(
+    spark: SparkSession,
+    root: str,
+    count: int,
+    size: int,
+    scan: Scan,
+    prune: Prune,
+    required: Collection[str] = (),
+) -> DataFrame | None:
     """A frame over files that are chosen when a query is planned; ``None`` where this session cannot do that.
 
     Parameters
@@ -54,11 +62,12 @@ def planned_frame(spark: SparkSession, root: str, count: int, size: int, scan: S
     count, size: how many files there are, and their bytes.
     scan: makes Spark's own scan of some of them.
     prune: which of them a query needs.
+    required: columns of the scan that hold no nulls.
     """
     try:
         sample = file_relation(scan(np.zeros(1, np.int64)))
         index = PlannedFiles(spark, root, count, size, scan, prune, sample.location())
-        return frame_with_files(spark, sample, index)
+        return frame_with_files(spark, sample, index, required)
     except InternalsError as e:
         say_once("files are not chosen when a query is planned", e)
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives

@@ -4,8 +4,8 @@ Spark's streaming file sink leaves a folder ``_spark_metadata`` behind that name
 folder above takes that list as it is.  Here such a folder is written for files that are elsewhere.
 
 The modification time stated for a file is free to choose, and every row can see it as
-``_metadata.file_modification_time``, which is constant for all rows of a file.  :class:`FileKey` packs into it what
-rows must know of their file.
+``_metadata.file_modification_time``, which is constant for all rows of a file.  :class:`FileKey` packs into its lowest
+bits what rows must know of their file; the others stay those of the true time.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ Integers = npt.NDArray[np.int64]
 
 #: Spark multiplies the modification time, milliseconds in a signed 64-bit integer, by 1,000.
 _KEY_BITS = 53
+#: Keys up to this size leave the time its higher bits: it is right to a quarter of an hour, and to a second for up to
+#: a thousand files.
+_MOST_TIME_BITS = 20
 #: Up to this many local files are asked for their true size, which takes about 10 µs each.
 CHECKED_SIZES = 4096
 #: Spark passes over files with such names, whatever it is told,
@@ -56,12 +59,14 @@ class FileKey:
     >>> key = FileKey({"slot": np.array([0, 1, 1]), "tuple": np.array([5, 0, 4])})
     >>> key.packed(3).tolist()
     [10, 1, 9]
+    >>> key.packed(3, np.array([1_000_007, 1_000_007, 0])).tolist()
+    [1000010, 1000001, 9]
     """
 
     parts: Mapping[str, Integers]
 
-    def packed(self, count: int) -> Integers:
-        """The modification times of ``count`` files in milliseconds.
+    def packed(self, count: int, times: Integers | None = None) -> Integers:
+        """The modification times of ``count`` files in milliseconds: near ``times``, where keys are small.
 
         Raises ``NativeScanError`` where they take more bits than there are.
         """
@@ -74,6 +79,8 @@ class FileKey:
                 )
             out |= values << shift
             shift += bits
+        if times is not None and shift <= _MOST_TIME_BITS:
+            out |= np.clip(times, 0, (1 << _KEY_BITS) - 1) >> shift << shift
         return out
 
     def column(self, name: str, modified: Column) -> Column:
@@ -83,9 +90,7 @@ class FileKey:
         shift = sum(self._bits(n) for n in names[: names.index(name)])
         if shift:
             key = F.shiftright(key, shift)
-        if name != names[-1]:
-            key = key.bitwiseAND(F.lit((1 << bits) - 1))
-        return key.cast("int")
+        return key.bitwiseAND(F.lit((1 << bits) - 1)).cast("int")
 
     def _bits(self, name: str) -> int:
         return int(self.parts[name].max(initial=0)).bit_length()

@@ -6,13 +6,13 @@ needs is an expression of Spark's plan: partition values (:mod:`~trilake.spark.n
 interface, so Spark Connect can do it too.
 
 Such a scan differs from one of Spark's own in one thing: where it has deletion vectors, or partition values that
-folders do not spell, ``_metadata.file_modification_time`` is a number of ours.  All columns are nullable, as those of
-any files are to Spark.
+folders do not spell, the lowest bits of ``_metadata.file_modification_time`` are a number of ours.  Columns are
+nullable, as those of any files are to Spark, except for those that are said to hold no nulls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,10 @@ from trilake.spark.native.file_index import Prune, planned_frame
 from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
 from trilake.spark.native.partitions import attached, distinct, hive_columns
 from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
+from trilake.spark.native.roots import note_root
 from trilake.spark.native.vectors import ROW_INDEX, Vector, alive
-from trilake.spark.session.compat import file_metadata
+from trilake.spark.session.compat import file_metadata, is_connect
+from trilake.spark.session.internals import column_without_nulls, frame_without_nulls, say_once
 
 __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
@@ -75,9 +77,12 @@ class NativeFiles:
     prune: Prune | None = None
     #: Whether the rows in ``vectors`` are those that are read, not those that are left out.
     vectors_select: bool = False
-    #: When the files were written, in milliseconds: what ``_metadata.file_modification_time`` shows where the scan has
-    #: no other use for it.
+    #: When the files were written, in milliseconds: what ``_metadata.file_modification_time`` shows, as far as the scan
+    #: has no other use for it.
     times: pa.ChunkedArray | None = None
+    #: Columns, by the names that ``output`` uses, that hold no nulls.  Spark believes it, where it can be told: on
+    #: classic sessions.
+    required: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,7 @@ def native_scan(
 
     ``keep`` looks for Spark's view of the list among those kept, and keeps it.  Raises :class:`NativeScanError`.
     """
+    note_root(files.root)
     check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address is not None)
     folders = _folders(files)
     key, values = _file_key(files, address, inferred=folders is not None)
@@ -152,10 +158,10 @@ def native_scan(
     row_index = [T.StructField(ROW_INDEX, T.LongType())] if files.vectors or address else []
     types = _partition_types(files)
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
-    modified = key.packed(len(files.paths))
-    if not key.parts and files.times is not None:
-        modified = pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
+    times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
+    modified = key.packed(len(files.paths), times)
     schema = T.StructType([*read.values(), *row_index, *inferred.values()])
+    required = {f.name for name, f in (*read.items(), *inferred.items()) if name in files.required}
     floats = files.provider == "parquet" and any(map(_has_floats, files.read_schema.fields))
     options = scan_options(files.options, hive=folders is not None, floats=floats)
 
@@ -172,17 +178,42 @@ def native_scan(
     if files.prune is not None and len(files.paths) > 1:
         total = int(pc.sum(files.sizes).as_py() or 0)
         base = planned_frame(
-            spark, hadoop_uri(files.root), len(files.paths), total, lambda at: of_files(at)[0], files.prune
+            spark, hadoop_uri(files.root), len(files.paths), total, lambda at: of_files(at)[0], files.prune, required
         )
         size = len(files.paths) * _LINE
     if base is None:
         base, size = of_files(None, keep)
+        base = _without_nulls(spark, base, required)
     sources = {**read, **inferred}
     columns = {name: F.col(_quoted(f.name)) for name, f in sources.items()}
     for name, distinct_values in values.items():
         columns[name] = attached(distinct_values, types[name], key.column("tuple", _modified(base)))
+        if name in files.required and not distinct_values.null_count:
+            columns[name] = _known(spark, columns[name])
         sources[name] = T.StructField(name, types[name])
     return NativeScan(base, key, columns, sources, size, files.id_mode, files.vectors_select)
+
+
+def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:
+    """The scan with these columns as ones that hold no nulls, where Spark can be told."""
+    if not required or is_connect(spark):
+        return base
+    try:
+        return frame_without_nulls(spark, base, required)
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+        say_once("columns without nulls are shown as nullable", e)
+        return base
+
+
+def _known(spark: SparkSession, column: Column) -> Column:
+    """The column as one that holds no nulls, where Spark can be told."""
+    if is_connect(spark):
+        return column
+    try:
+        return column_without_nulls(spark, column)
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+        say_once("columns without nulls are shown as nullable", e)
+        return column
 
 
 def _modified(base: DataFrame) -> Column:
@@ -190,7 +221,9 @@ def _modified(base: DataFrame) -> Column:
 
 
 def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:
-    fields = [T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for _, f in files.output]
+    fields = [
+        T.StructField(f.name, _nullable(f.dataType), n not in files.required, f.metadata) for n, f in files.output
+    ]
     if address is not None:
         fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
     return spark.createDataFrame([], T.StructType(fields))

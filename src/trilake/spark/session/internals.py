@@ -14,18 +14,21 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | whether delta-spark's jar is there | ``_jvm``, its class loader | the name ``delta`` is registered |
 | columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
+| columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
+from collections.abc import Collection
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.spark.session.compat import dataset_of, is_connect
+from trilake.spark.session.compat import RELEASE, dataset_of, is_connect
 
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
@@ -101,22 +104,52 @@ def file_relation(df: DataFrame) -> Any:
     return relation
 
 
-def frame_with_files(spark: SparkSession, relation: Any, index: object) -> DataFrame:
+def frame_with_files(spark: SparkSession, relation: Any, index: object, required: Collection[str] = ()) -> DataFrame:
     """A frame that reads as ``relation`` does, of the files that ``index`` lists.
 
-    ``index`` has the methods of Spark's ``FileIndex``, and is asked from the JVM.
+    ``index`` has the methods of Spark's ``FileIndex``, and is asked from the JVM.  Columns in ``required`` hold no
+    nulls, which Spark believes.
     """
     _start_callbacks(spark)
+    return _of_files(spark, relation, index, required)
+
+
+def frame_without_nulls(spark: SparkSession, df: DataFrame, required: Collection[str]) -> DataFrame:
+    """The frame, one scan of files, of which Spark believes that the columns in ``required`` hold no nulls."""
+    relation = file_relation(df)
+    return _of_files(spark, relation, relation.location(), required)
+
+
+def column_without_nulls(spark: SparkSession, column: Column) -> Column:
+    """The column, of which Spark believes that it holds no nulls.  Raises :class:`InternalsError` on Connect."""
+    java = jvm(spark)
+    known = java.org.apache.spark.sql.catalyst.expressions.KnownNotNull
+    if RELEASE < (4, 0):
+        return Column(java.org.apache.spark.sql.Column(known(java_column(column).expr())))
+    utils = java.org.apache.spark.sql.classic.ExpressionUtils
+    return Column(utils.column(known(utils.expression(java_column(column)))))
+
+
+def _of_files(spark: SparkSession, relation: Any, index: object, required: Collection[str]) -> DataFrame:
     copied = relation.copy(
         index,
-        relation.partitionSchema(),
-        relation.dataSchema(),
+        _without_nulls(spark, relation.partitionSchema(), required),
+        _without_nulls(spark, relation.dataSchema(), required),
         relation.bucketSpec(),
         relation.fileFormat(),
         relation.options(),
         relation.sparkSession(),
     )
     return java_frame(spark, java_session(spark).baseRelationToDataFrame(copied))
+
+
+def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) -> Any:
+    """A schema of the JVM's, in which these columns are not nullable."""
+    found = json.loads(str(schema.json()))
+    if not any(f["name"] in required for f in found["fields"]):
+        return schema
+    fields = [{**f, "nullable": f["nullable"] and f["name"] not in required} for f in found["fields"]]
+    return java_session(spark).parseDataType(json.dumps({**found, "fields": fields}))
 
 
 def source_relation(df: DataFrame) -> Any:

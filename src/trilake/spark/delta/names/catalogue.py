@@ -77,7 +77,7 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     format = _FORMATS.get(entry.provider)
     if format is None or entry.location is None:
         raise InvalidArgumentError(
-            f"{name} is no table of the catalogue that trilake knows: {entry.provider or 'a view'}",
+            f"{name} is no Delta table of the catalogue, nor one of Lance or Trevni",
             help="views and tables of other formats are read with spark.table",
         )
     return NamedTable(format, entry.location)
