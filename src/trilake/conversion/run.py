@@ -29,6 +29,7 @@ from trilake.errors import (
 )
 from trilake.progress import progress
 from trilake.storage import open_store
+from trilake.storage.base import Store
 from trilake.table import FilterLike
 from trilake.timestamps import TimestampLike
 
@@ -133,10 +134,8 @@ def convert(
     """
     if format.lower() not in names():
         raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
-    place = open_store(source, dict(storage_options or {}))
-    there = open_store(
-        target, dict(storage_options or {}) if target_storage_options is None else dict(target_storage_options)
-    )
+    place = _opened(spark, source, storage_options)
+    there = _opened(spark, target, storage_options if target_storage_options is None else target_storage_options)
     if place.uri == there.uri:
         raise InvalidArgumentError(
             "source and target are the same place", help="convert to another location", file=place.uri
@@ -178,6 +177,15 @@ def convert(
         sum((o.back for o in outcomes), Checksum()),
         writer.exact,
     )
+
+
+def _opened(spark: SparkSession | None, uri: str | PathLike[str], options: Mapping[str, str] | None) -> Store:
+    """A store, with what a session knows of it where there is one."""
+    if spark is None:
+        return open_store(uri, dict(options or {}))
+    from trilake.spark.session.storage import session_store  # late: PySpark may not be installed
+
+    return session_store(spark, uri, options)
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

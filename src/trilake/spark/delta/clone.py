@@ -38,7 +38,7 @@ from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
-from trilake.storage import is_absolute, open_store
+from trilake.storage import is_absolute
 
 _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
 
@@ -156,7 +156,7 @@ def _convert(
     collect_stats: bool,
     options: Mapping[str, str] | None,
 ) -> None:
-    store = open_store(path, dict(options or {}))
+    store = session_store(spark, path, options)
     zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
     convert_to_delta(
         store,
@@ -206,7 +206,7 @@ def _convert_named(
         schema = spark.table(quoted(name)).schema
         fields = list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
     _convert(spark, path, fields, collect_stats, options)
-    head = DeltaLog(open_store(path, dict(options or {})), spark_engine()).head()
+    head = DeltaLog(session_store(spark, path, options), spark_engine()).head()
     _rename(spark, name, path, head)
     return path
 

@@ -35,7 +35,7 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
-from trilake.storage import open_store
+from trilake.spark.session.storage import session_store
 
 _QUERY_ID = "sql.streaming.queryId"
 #: What options of a write say of each batch.
@@ -88,7 +88,7 @@ class WriteBatch:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, unless the table has it."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
-        if committed(DeltaLog(open_store(self.path, dict(self.store)), spark_engine()), batch):
+        if committed(DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine()), batch):
             return
         request = batch_request(WriteRequest(mode=self.mode, schema=from_spark(df.schema), **self.fields), batch)
 
@@ -137,7 +137,7 @@ class MergeBatch:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Merge a batch, unless the table has it; where another commit gets in the way, on the table as it is then."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
-        log = DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
+        log = DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine())
         if not committed(log, batch):
             with_rows(df, lambda rows: self._merge(rows, log, batch))
 

@@ -30,6 +30,7 @@ from trilake.spark.lance.jobs import Place, collected, fragment_of, text_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
 from trilake.spark.session.sources.registry import register_sources
 from trilake.spark.session.sources.rows_source import rows_schema
+from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 
 _SOURCE, _TARGET, _UPDATES, _DELETES = "source", "target", "trilake_updates", "trilake_deletes"
@@ -59,7 +60,7 @@ def merge_insert(
     """
     keys = (on,) if isinstance(on, str) else tuple(on)
     what = what or MergeInsert(keys, update=True, insert=True)
-    store = dict(storage_options or {})
+    store = session_options(spark, uri, storage_options)
     start = Snapshot.open(open_store(uri, store))
     _check(start, source, what, keys)
     register_sources(spark, [TrilakeLanceDataSource])
