@@ -81,3 +81,12 @@ def test_sources_are_read_without_the_data_source_api(
     frame = python_source.source_frame(spark, LanceDataSource, str(tmp_path / "l"), {}, only)
     assert frame.columns == ["s"]
     assert frame.count() == 4
+
+
+def test_without_data_sources_a_sink_is_handed_the_batches_of_foreach_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_api, "HAS_ARROW_SINKS", False)
+    monkeypatch.setattr(source_api, "HAS_DATA_SOURCES", False)
+    sink: Any = object()
+    assert source_api.stream_writer(sink, T.StructType()) is sink
+    monkeypatch.setattr(source_api, "HAS_DATA_SOURCES", True)
+    assert source_api.stream_writer(sink, T.StructType()) is not sink
