@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from trilake.cli.tables import opened_with
+from trilake.cli.tables import opened_with, split_version
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.expr.terms.engine import QueryError, first_line, open_database
 from trilake.table import Table
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 #: Rows of a batch of the result.
 _ROWS = 10_000
-_VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
 
 class _Watched:
@@ -139,7 +138,5 @@ def _is_path(name: str) -> bool:
 
 
 def _open(place: str, options: Mapping[str, str]) -> Table:
-    version = _VERSION.fullmatch(place)
-    if version is None or os.path.exists(place):
-        return opened_with(place, options)
-    return opened_with(version[1], options, int(version[2]))
+    path, version = split_version(place)
+    return opened_with(path, options, version)

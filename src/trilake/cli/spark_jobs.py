@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from trilake.cli.tables import split_version
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TrilakeError
@@ -22,6 +24,9 @@ def session_here() -> Any:
         if (e.name or "").partition(".")[0] not in ("pyspark", "py4j"):
             raise
         raise MissingDependencyError.of("PySpark", "spark", "Spark sessions") from e
+    # PySpark logs whole stack traces of an error that it also raises.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return session("trilake")
 
 
@@ -61,7 +66,8 @@ def query_on_spark(
     install(spark)
     try:
         for name, place in named.items():
-            read(spark, place, storage_options=options).createOrReplaceTempView(name)
+            path, version = split_version(place)
+            read(spark, path, version=version, storage_options=options).createOrReplaceTempView(name)
         rows = to_arrow(spark.sql(sql))
     except PySparkException as e:
         error: Any = e  # our errors may be Spark's as well

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,8 @@ from trilake.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from trilake.table import Table
+
+_VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
 
 def key_values(given: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -52,6 +56,18 @@ def opened_with(
     found: Any = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=options)
     table: Table = found
     return table
+
+
+def split_version(place: str) -> tuple[str, int | None]:
+    """A path, and the version that ``@v3`` behind it asks for; a path that is there is taken as it is.
+
+    >>> split_version("/no/such/table@v3"), split_version("s3://b/t")
+    (('/no/such/table', 3), ('s3://b/t', None))
+    """
+    match = _VERSION.fullmatch(place)
+    if match is None or os.path.exists(place):
+        return place, None
+    return match[1], int(match[2])
 
 
 def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
