@@ -230,7 +230,7 @@ def _cell(value: Any, terminal: bool) -> Any:
 def _width(name: str, column: int, cells: list[list[Any]]) -> int:
     from rich.cells import cell_len
 
-    return max([cell_len(printable(name)), *(row[column].cell_len for row in cells)])
+    return max([cell_len(printable(name)), *(int(row[column].cell_len) for row in cells)])
 
 
 def _fact_lines(value: Any) -> list[str]:

@@ -119,7 +119,7 @@ def write(
         partition_by=partition_by or None,
         properties=key_values(property, "--property") or None,
         replace_where=replace_where,
-        schema_mode=None if schema_mode is None else schema_mode.value,  # type: ignore[arg-type]  # its two texts
+        schema_mode=None if schema_mode is None else schema_mode.value,
         user_metadata=user_metadata,
         storage_options=options,
     )
