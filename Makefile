@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 LOCKED := $(VENV)/.trilake-locked
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo docs test lint format types contracts doctest check soak interop matrix bench protos clean lock
+.PHONY: help venv demo docs test lint format types contracts doctest check soak reliability interop matrix bench protos clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,9 @@ check: ## Run everything that CI runs
 
 soak: $(LOCKED) ## Run the randomized tests for long (hours, with more examples)
 	@TRILAKE_SOAK=1 $(PY) -m pytest $(ARGS)
+
+reliability: $(LOCKED) ## Run simulation, planted faults, models and crashes for long, write docs/reliability.md
+	@$(PY) scripts/reliability $(ARGS)
 
 interop: $(LOCKED) ## Run the tests with other implementations, pylance 0.8.19 in its own environment
 	@scripts/interop $(ARGS)

@@ -23,6 +23,7 @@ from trilake.delta.protocol.char_varchar import Length, apply_length, length_rul
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from trilake.delta.rules.constraints import Check, refuse_false, table_checks, verify_checks, verify_not_null
 from trilake.delta.rules.defaults import default_text, parse_default
+from trilake.delta.rules.foreign_calls import refuse_foreign_calls
 from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns, updated_schema
 from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_batch, assign_columns, check_assignable
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_text
@@ -45,6 +46,9 @@ class SparkExpression:
     name: str
     text: str
     what: str
+
+    def __post_init__(self) -> None:
+        refuse_foreign_calls(self.text, self.what)
 
 
 @dataclass(frozen=True)
