@@ -289,6 +289,12 @@ class ConflictError(TrilakeError):
     code = "CONFLICT"
 
 
+class ConcurrentWriteError(ConflictError):
+    """Other writers committed first again and again, and nothing says more of what they did."""
+
+    code = "CONCURRENT_WRITE"
+
+
 class ConcurrentAppendError(ConflictError):
     """The winner added files where this transaction read."""
 

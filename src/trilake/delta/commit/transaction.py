@@ -37,7 +37,7 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.runtime import Runtime
 from trilake.errors import (
-    ConflictError,
+    ConcurrentWriteError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -97,7 +97,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
             plan = plan.rebase(plan, ground.state.metadata)
         if attempt > 3:
             runtime.sleep(min(0.01 * attempt, 0.5))
-    raise ConflictError(
+    raise ConcurrentWriteError(
         f"{MAX_ATTEMPTS} attempts lost against other writers",
         help="try again when fewer writers commit to this table",
         file=log.store.uri,

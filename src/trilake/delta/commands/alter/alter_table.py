@@ -43,6 +43,7 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import plan_scan
 from trilake.errors import (
+    ConcurrentWriteError,
     ConflictError,
     ConstraintViolatedError,
     InvalidArgumentError,
@@ -358,7 +359,7 @@ class Alter:
             try:
                 return attempt()
             except ConflictError as e:
-                if not left or type(e) is ConflictError:  # one that lost a thousand times will lose again
+                if not left or isinstance(e, ConcurrentWriteError):  # one that lost a thousand times will lose again
                     raise
                 self.runtime.sleep(0.002 * (_ATTEMPTS - left))
         raise AssertionError("the last attempt raises")
