@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 LOCKED := $(VENV)/.trilake-locked
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo docs test lint format types contracts doctest check soak reliability interop matrix bench protos clean lock
+.PHONY: help venv demo docs dist test lint format types contracts doctest check soak reliability interop matrix bench protos clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,8 +32,10 @@ format: $(LOCKED) ## Format the code and repair what can be repaired mechanicall
 	@$(PY) -m ruff check --quiet --fix-only .
 	@$(PY) -m ruff format --quiet .
 
-types: $(LOCKED) ## Check the types, strictly
+types: $(LOCKED) ## Check the types, strictly, those of the blocks in the documentation too
 	@$(PY) -m mypy
+	@$(PY) -m tests.docs.blocks write build/docs-types
+	@$(PY) -m mypy build/docs-types
 
 contracts: $(LOCKED) ## Check that imports point one way through the layers
 	@$(VENV)/bin/lint-imports --no-cache
@@ -43,7 +45,10 @@ doctest: $(LOCKED) ## Run the examples in the docstrings
 
 docs: $(LOCKED) ## Build the documentation as a site, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(PY) -m mkdocs build --quiet --strict
-	@echo "the site is build/site/index.html"
+	@echo "the site is build/site; to see it: $(PY) -m http.server -d build/site"
+
+dist: $(LOCKED) ## Build the packages, check them, install the wheel elsewhere and run the demo there
+	@PYTHONPATH=src $(PY) scripts/dist
 
 check: ## Run everything that CI runs
 	@.ci/run

@@ -377,7 +377,10 @@ def test_links_between_documents_lead_somewhere() -> None:
     documents = [p for p in texts() if p.suffix == ".md"]
     links = [(d, t) for d in documents for t in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", d.read_text())]
     assert len(links) > 10
-    assert [(ids(d), t) for d, t in links if "://" not in t and not (d.parent / t).exists()] == []
+    # Pages that scripts/site/pages.py makes of the code when the site is built.
+    made = {ROOT / "docs" / "reference" / name for name in ("errors.md", "options.md", "properties.md")}
+    local = [(d, t) for d, t in links if "://" not in t and (d.parent / t).resolve() not in made]
+    assert [(ids(d), t) for d, t in local if not (d.parent / t).exists()] == []
 
 
 def test_every_direct_dependency_is_explained() -> None:

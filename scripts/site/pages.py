@@ -174,7 +174,7 @@ def options() -> str:
         "\nProperties of a new Delta table (`delta.…`) are options of a write as well: "
         "[Table properties](properties.md).\n"
         "\n## Stores\n\nGiven as `storage_options={…}`, as options of Spark's readers and writers, or in the "
-        "environment.\n\n"
+        "environment; see [Use object stores](../howto/object-stores.md).\n\n"
         + table(
             ("Store", "Names"),
             (

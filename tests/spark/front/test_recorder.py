@@ -177,3 +177,12 @@ def test_unregister_gives_the_methods_back(spark: SparkSession) -> None:
         assert not [key for key in recorder._replaced if key[0].__module__.startswith("pyspark")]
     finally:
         trilake.register(spark)
+
+
+def test_definitions_of_a_pipeline_are_left_to_spark() -> None:
+    registry: Any = pytest.importorskip("pyspark.pipelines.graph_element_registry", reason="PySpark 4.1 and newer")
+    patch(Reader, "load", _ours, owner="test")
+    assert Reader().load("t.d") == "we read t.d"
+    with registry.graph_element_registration_context(object()):
+        assert Reader().load("t.d") == "Spark reads t.d"
+    assert Reader().load("t.d") == "we read t.d"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,4 +22,14 @@ def spark_alone() -> Iterator[None]:
 
 def passing() -> bool:
     """Whether this thread's calls pass the front door."""
-    return _alone.get()
+    return _alone.get() or defines_pipeline()
+
+
+def defines_pipeline() -> bool:
+    """Whether a pipeline of Spark is being defined, where nothing may be looked at: Spark itself plans what is read.
+
+    PySpark keeps the pipeline whose definitions it imports in a context variable that has no public name.
+    """
+    module = sys.modules.get("pyspark.pipelines.graph_element_registry")
+    registry = getattr(module, "_graph_element_registry_context_var", None)
+    return registry is not None and registry.get() is not None
