@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -251,21 +251,21 @@ class Check(Generic[_C]):
 
 
 def run_checks(
-    checks: Sequence[Check[_C]], context: _C, depth: Depth
+    checks: Sequence[Check[_C]], context: _C, depth: Depth, limit: int = MAX_LISTED
 ) -> tuple[tuple[Finding, ...], tuple[CheckRun, ...]]:
-    """The findings of all checks up to a depth, and what became of each check."""
+    """The findings of all checks up to a depth, ``limit`` of each, and what became of each check."""
     findings: list[Finding] = []
     runs: list[CheckRun] = []
     for check in checks:
         if DEPTHS.index(check.depth) > DEPTHS.index(depth):
             continue
-        listed, run = _run(check, context)
+        listed, run = _run(check, context, limit)
         findings += listed
         runs.append(run)
     return tuple(findings), tuple(runs)
 
 
-def _run(check: Check[_C], context: _C) -> tuple[list[Finding], CheckRun]:
+def _run(check: Check[_C], context: _C, limit: int) -> tuple[list[Finding], CheckRun]:
     listed: list[Finding] = []
     found = examined = 0
     reason: str | None = None
@@ -274,7 +274,7 @@ def _run(check: Check[_C], context: _C) -> tuple[list[Finding], CheckRun]:
         while True:
             finding = next(stream)
             found += 1
-            if len(listed) < MAX_LISTED:
+            if len(listed) < limit:
                 listed.append(finding)
     except StopIteration as end:
         examined = end.value if isinstance(end.value, int) else 0
@@ -301,7 +301,9 @@ def unreadable(code: str, error: Exception, **where: Any) -> Finding:
             column=None if column is None else str(column),
             details={"error": error.code},
         )
-    message = masked(f"it cannot be checked: {type(error).__name__}: {error}"[:500])
+    known = isinstance(error, OSError | ValueError)  # what libraries raise for damaged files
+    what = f"it cannot be read: {error}" if known else f"it cannot be checked: {type(error).__name__}: {error}"
+    message = masked(what[:500])
     return Finding(
         code, message, "restore what is damaged from a copy", details={"error": type(error).__name__}, **where
     )
@@ -416,3 +418,28 @@ class Repairs:
         left = "".join(f"<p>left: {html.escape(str(f))}</p>" for f in self.left)
         names = "".join(f"<th>{n}</th>" for n in ("", "step", "what it does", "files", "rows lost"))
         return f"<div><table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{left}</div>"
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step of ``repair`` and what does it: ``apply`` gives the version that it commits, where it commits one."""
+
+    step: RepairStep
+    apply: Callable[[], int | None]
+
+
+def run_steps(planned: Sequence[PlannedStep], *, dry_run: bool, allowed: frozenset[str]) -> tuple[RepairStep, ...]:
+    """The steps, done unless it is a dry run: each that needs nothing, or what is ``allowed``.
+
+    A step that fails says why, and the next ones are done.
+    """
+    out = []
+    for one in planned:
+        step = one.step
+        if not dry_run and (step.needs is None or step.needs in allowed):
+            try:
+                step = replace(step, version=one.apply(), done=True)
+            except (TrilakeError, OSError) as e:
+                step = replace(step, error=masked(str(e)))
+        out.append(step)
+    return tuple(out)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
-from trilake.findings import Repairs
+from trilake.engine import standard_engine
+from trilake.errors import InvalidArgumentError, TrilakeError, masked
+from trilake.findings import Finding, Findings, PlannedStep, Repairs, RepairStep, run_steps
+from trilake.formats import find_format
 from trilake.inspection.verify import verify
+from trilake.storage import Store, open_store
+
+#: A step answers all findings, not only those that a reader would look at.
+_ALL = 1 << 62
 
 
 def repair(
@@ -37,5 +44,62 @@ def repair(
     >>> trilake.repair("memory://doc-repair").steps
     ()
     """
-    found = verify(uri, depth=depth, format=format, storage_options=storage_options)
-    return Repairs(found.uri, found.format, found.version, dry_run, (), found.findings)
+    store = open_store(uri, dict(storage_options or {}))
+    table = find_format(store, format).name
+    known = _codes(table)
+    unknown = sorted(set(only or ()) - set(known))
+    if unknown:
+        raise InvalidArgumentError(
+            f"there is no step {', '.join(unknown)} for {table} tables",
+            help=f"steps are {', '.join(known) or 'none'}",
+            file=store.uri,
+        )
+
+    def look() -> Findings:
+        return verify(uri, depth=depth, limit=_ALL, format=table, storage_options=storage_options)
+
+    found = look()
+    chosen = [code for code in known if only is None or code in only]
+    allowed = frozenset({"accept_loss"} if accept_loss else ())
+    steps: list[RepairStep] = []
+    for code in chosen:
+        mine = [f for f in found.findings if f.repair == code]
+        if mine:
+            try:
+                # Each is planned when those before it are done: the log first, on which commits stand.
+                steps += run_steps(_plan(table, store, code, mine), dry_run=dry_run, allowed=allowed)
+            except (TrilakeError, OSError) as e:
+                steps.append(RepairStep(code, "it cannot be planned yet", _names(mine), error=masked(str(e))))
+    answered = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
+    if any(s.done for s in steps):
+        left = look().findings
+    else:
+        left = tuple(f for f in found.findings if (f.code, f.repair) not in answered)
+    return Repairs(found.uri, found.format, found.version, dry_run, tuple(steps), left)
+
+
+def _names(findings: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.code for f in findings))
+
+
+def _codes(format: str) -> tuple[str, ...]:
+    """The codes of a format's steps, in the order in which they are done."""
+    if format == "delta":
+        from trilake.delta.repair.run import STEPS
+
+        return tuple(STEPS)
+    if format == "lance":
+        from trilake.lance.verify.repair import STEPS as LANCE_STEPS
+
+        return tuple(LANCE_STEPS)
+    return ()
+
+
+def _plan(format: str, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
+    if format == "delta":
+        from trilake.delta.repair.run import plan_delta
+
+        return plan_delta(store, standard_engine(), code, findings)
+    from trilake.lance.verify.repair import plan_lance
+
+    return plan_lance(store, code, findings)

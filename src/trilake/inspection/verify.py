@@ -7,7 +7,7 @@ from os import PathLike
 
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
-from trilake.findings import Findings, as_depth
+from trilake.findings import MAX_LISTED, Depth, Findings, as_depth
 from trilake.formats import find_format
 from trilake.storage import Store, open_store
 from trilake.table import Table, as_version
@@ -19,6 +19,7 @@ def verify(
     version: int | None = None,
     depth: str = "rows",
     sample: int | None = None,
+    limit: int = MAX_LISTED,
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Findings:
@@ -33,6 +34,7 @@ def verify(
     depth: ``"log"`` reads the metadata alone; ``"files"`` also looks at every file that it names (size, footer,
         deletion vectors), without its rows; ``"rows"`` also reads rows and compares them with statistics and rules.
     sample: at depth ``"rows"``, read the rows of so many files only, spread over the table; all by default.
+    limit: how many findings of one check are listed; all are counted.
     format: found out by looking where it is not given.
     storage_options: credentials, region and endpoint of an object store.
 
@@ -47,6 +49,8 @@ def verify(
     deep = as_depth(depth)
     if sample is not None and (type(sample) is not int or sample < 1):
         raise InvalidArgumentError(f"sample={sample!r:.80} is no number of files", help="pass 1 or more")
+    if type(limit) is not int or limit < 0:
+        raise InvalidArgumentError(f"limit={limit!r:.80} is no number of findings", help="pass 0 or more")
     if isinstance(uri_or_table, Table):
         if version is not None or format is not None or storage_options is not None:
             raise InvalidArgumentError(
@@ -54,9 +58,9 @@ def verify(
             )
         table = uri_or_table
         store = store_of(table)
-        return _verify(store, table.format, table.version, deep, sample)
+        return _verify(store, table.format, table.version, deep, sample, limit)
     store = open_store(uri_or_table, dict(storage_options or {}))
-    return _verify(store, find_format(store, format).name, as_version(version), deep, sample)
+    return _verify(store, find_format(store, format).name, as_version(version), deep, sample, limit)
 
 
 def store_of(table: Table) -> Store:
@@ -71,18 +75,17 @@ def store_of(table: Table) -> Store:
     return store
 
 
-def _verify(store: Store, format: str, version: int | None, depth: str, sample: int | None) -> Findings:
-    deep = as_depth(depth)
+def _verify(store: Store, format: str, version: int | None, deep: Depth, sample: int | None, limit: int) -> Findings:
     if format == "delta":
         from trilake.delta.verify.run import verify_delta
 
-        return verify_delta(store, standard_engine(), version, deep, sample)
+        return verify_delta(store, standard_engine(), version, deep, sample, limit)
     if format == "lance":
         from trilake.lance.verify.run import verify_lance
 
-        return verify_lance(store, version, deep, sample)
+        return verify_lance(store, version, deep, sample, limit)
     if version is not None:
         raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)
     from trilake.trevni.verify.run import verify_trevni
 
-    return verify_trevni(store.uri, store.options, deep, sample)
+    return verify_trevni(store.uri, store.options, deep, sample, limit)

@@ -121,13 +121,13 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
     vectors = adds["deletionVector"]
     paths = None
     if vectors.null_count < len(vectors):
-        paths = _one_spelling(adds, uri)
+        paths = one_spelling(adds, uri)
         with_vector = paths.filter(vectors.is_valid())
         # Only files with a vector can be there twice, and they are few.
         suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
         _refuse_twice(suspects, uri, version)
     if pc.any(pc.match_substring_regex(adds["path"], _ABSOLUTE)).as_py():
-        _refuse_twice(paths if paths is not None else _one_spelling(adds, uri), uri, version)
+        _refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
 
 
 def refuse_keys_twice(adds: pa.Table, file: str, version: int) -> None:
@@ -137,8 +137,8 @@ def refuse_keys_twice(adds: pa.Table, file: str, version: int) -> None:
         _refuse_twice(decoded_paths(adds["path"]), file, version)
 
 
-def _one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
-    """The paths of files as they are below the table, where they are below it."""
+def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
+    """The decoded paths of files as they are below the table at ``uri``, where they are below it."""
     paths = decoded_paths(adds["path"])
     if pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py():
         paths = pc.replace_substring_regex(paths, r"^file:(?://)?/", "/")

@@ -71,11 +71,10 @@ def complete(table: DeltaContext) -> Generator[Finding, None, int]:
             yield Finding(
                 "delta.checkpoint-incomplete",
                 f"the checkpoint has {len(parts):,} of its {total:,} parts; readers pass it over",
-                "let it be written again (trilake.repair)",
+                "nothing: it goes with the log's clean-up; its writer may have died, or be at work",
                 severity="warning",
                 file=f"{LOG}/{version:020d}.checkpoint.*.{total:010d}.parquet",
                 version=version,
-                repair=REWRITE,
             )
     return len(sets)
 

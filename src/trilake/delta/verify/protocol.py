@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pyarrow.compute as pc
 
 from trilake.delta.log.log import in_commit_timestamps_from
+from trilake.delta.log.replay import one_spelling
 from trilake.delta.log.segment import may_name_sidecars
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID
 from trilake.delta.protocol.features import REGISTRY, has_feature, required
@@ -127,7 +128,7 @@ def in_commit_times(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def once(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every data file is in the version once."""
-    files = table.adds["file"]
+    files = one_spelling(table.adds, table.store.uri)
     counts = pc.value_counts(files)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     for path in twice:

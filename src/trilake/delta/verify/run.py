@@ -17,7 +17,7 @@ from trilake.delta.verify import (
     vectors,
 )
 from trilake.delta.verify.context import DeltaContext
-from trilake.findings import Check, Depth, Findings, run_checks
+from trilake.findings import MAX_LISTED, Check, Depth, Findings, run_checks
 from trilake.storage.base import Store
 
 _LOG: tuple[Check[DeltaContext], ...] = (
@@ -60,12 +60,14 @@ _ROWS: tuple[Check[DeltaContext], ...] = (
 CHECKS = (*_LOG, *_FILES, *_ROWS)
 
 
-def verify_delta(store: Store, engine: Engine, version: int | None, depth: Depth, sample: int | None) -> Findings:
+def verify_delta(
+    store: Store, engine: Engine, version: int | None, depth: Depth, sample: int | None, limit: int = MAX_LISTED
+) -> Findings:
     """All checks of a Delta table up to a depth; see :func:`trilake.verify`.
 
     Raises ``TableNotFoundError`` or ``VersionNotFoundError``.
     """
     context = DeltaContext(store, engine, version, depth, sample)
     at = context.version
-    findings, runs = run_checks(CHECKS, context, depth)
+    findings, runs = run_checks(CHECKS, context, depth, limit)
     return Findings(store.uri, "delta", at, depth, findings, runs)

@@ -50,6 +50,7 @@ class LanceContext:
     bad_manifests: dict[int, Exception] = field(default_factory=dict)
     #: What several checks share, gathered by the first of them.
     pages: Any = None
+    deletions: Any = None
 
     @cached_property
     def listing(self) -> Listing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from trilake.errors import TrilakeError
 from trilake.findings import Finding, unreadable
 from trilake.lance.verify.context import LanceContext, OpenFile
 from trilake.lance.versions import deletions
-from trilake.lance.versions.manifest import MAX_ROWS
+from trilake.lance.versions.manifest import MAX_ROWS, Fragment
 
 _HELP = "restore the file from a copy, or an older version of the dataset"
 
@@ -61,29 +62,66 @@ def rows(table: LanceContext) -> Generator[Finding, None, int]:
     return len(table.files)
 
 
-def deletion_files(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every deletion file can be read, has as many rows as is stated, and rows that the fragment has."""
-    counts = {f.fragment.id: f.file.num_rows for f in table.files if f.file is not None}
-    looked_at = 0
-    for fragment in table.manifest.fragments:
-        entry = fragment.deletion_file
-        if entry is None:
-            continue
-        looked_at += 1
-        key = entry.key(fragment.id)
-        try:
-            data = table.store.read(key)
-            found = deletions.decode(entry.file_type, data, rows=MAX_ROWS, file=key)
-        except (TrilakeError, OSError) as e:
-            yield _deletion(table, "unreadable", unreadable("", e).message, key)
-            continue
-        if entry.num_deleted_rows and len(found) != entry.num_deleted_rows:
-            message = f"the deletion file has {len(found):,} rows, the manifest says {entry.num_deleted_rows:,}"
-            yield _deletion(table, "count", message, key)
-        limit = counts.get(fragment.id, fragment.physical_rows)
-        if limit and found and found.max() >= limit:
-            yield _deletion(table, "position", f"it deletes row {found.max():,} of a fragment with {limit:,} rows", key)
-    return looked_at
+@dataclass(frozen=True)
+class Deleted:
+    """The deletion file of a fragment: how many rows it has, and the last of them, or what is wrong."""
+
+    key: str
+    stated: int
+    rows: int
+    count: int = 0
+    last: int = -1
+    error: Exception | None = None
+
+
+def _deleted(table: LanceContext) -> list[Deleted]:
+    """The deletion files of the version, read once."""
+    if table.deletions is None:
+        rows = {f.fragment.id: f.file.num_rows for f in table.files if f.file is not None}
+        table.deletions = [
+            _read(table, f, rows.get(f.id, f.physical_rows))
+            for f in table.manifest.fragments
+            if f.deletion_file is not None
+        ]
+    found: list[Deleted] = table.deletions
+    return found
+
+
+def _read(table: LanceContext, fragment: Fragment, rows: int) -> Deleted:
+    entry = fragment.deletion_file
+    assert entry is not None
+    key = entry.key(fragment.id)
+    try:
+        found = deletions.decode(entry.file_type, table.store.read(key), rows=MAX_ROWS, file=key)
+    except (TrilakeError, OSError) as e:
+        return Deleted(key, entry.num_deleted_rows, rows, error=e)
+    return Deleted(key, entry.num_deleted_rows, rows, len(found), found.max() if found else -1)
+
+
+def deletions_readable(table: LanceContext) -> Generator[Finding, None, int]:
+    """Every deletion file is there and can be read."""
+    for one in _deleted(table):
+        if one.error is not None:
+            yield _deletion(table, "unreadable", unreadable("", one.error).message, one.key)
+    return len(_deleted(table))
+
+
+def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
+    """Every deletion file has as many rows as the manifest says, where it says."""
+    for one in _deleted(table):
+        if one.error is None and one.stated and one.count != one.stated:
+            message = f"the deletion file has {one.count:,} rows, the manifest says {one.stated:,}"
+            yield _deletion(table, "count", message, one.key)
+    return len(_deleted(table))
+
+
+def deletions_inside(table: LanceContext) -> Generator[Finding, None, int]:
+    """Every deletion file has rows that the fragment has."""
+    for one in _deleted(table):
+        if one.rows and one.last >= one.rows:
+            message = f"it deletes row {one.last:,} of a fragment with {one.rows:,} rows"
+            yield _deletion(table, "position", message, one.key)
+    return len(_deleted(table))
 
 
 def _deletion(table: LanceContext, what: str, message: str, key: str) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilake.errors import CorruptLogError
-from trilake.findings import Check, CheckRun, Depth, Findings, run_checks, unreadable
+from trilake.findings import MAX_LISTED, Check, CheckRun, Depth, Findings, run_checks, unreadable
 from trilake.lance.verify import files, indices, manifests, pages
 from trilake.lance.verify.context import LanceContext
 from trilake.storage.base import Store
@@ -19,7 +19,9 @@ CHECKS: tuple[Check[LanceContext], ...] = (
     Check("lance.file-size", "every data file has the size that the manifest states", "files", files.sized),
     Check("lance.file-unreadable", "every data file can be opened", "files", files.readable),
     Check("lance.fragment-rows", "data files have the rows of their fragment", "files", files.rows),
-    Check("lance.deletion-file", "deletion files are what the manifest says", "files", files.deletion_files),
+    Check("lance.deletion-file-unreadable", "every deletion file can be read", "files", files.deletions_readable),
+    Check("lance.deletion-file-count", "it has as many rows as the manifest says", "files", files.deletions_counted),
+    Check("lance.deletion-file-position", "it has rows that the fragment has", "files", files.deletions_inside),
     Check("lance.index-missing", "the files of every index are there", "files", indices.present),
     Check("lance.page-unreadable", "every page can be decoded", "rows", pages.readable),
     Check("lance.statistics-differ", "the statistics of every batch are true", "rows", pages.statistics),
@@ -28,7 +30,9 @@ CHECKS: tuple[Check[LanceContext], ...] = (
 )
 
 
-def verify_lance(store: Store, version: int | None, depth: Depth, sample: int | None) -> Findings:
+def verify_lance(
+    store: Store, version: int | None, depth: Depth, sample: int | None, limit: int = MAX_LISTED
+) -> Findings:
     """All checks of a dataset up to a depth; see :func:`trilake.verify`.
 
     Raises ``TableNotFoundError`` or ``VersionNotFoundError``.
@@ -40,5 +44,5 @@ def verify_lance(store: Store, version: int | None, depth: Depth, sample: int | 
         code = "lance.manifest-unreadable"
         run = CheckRun(code, CHECKS[0].promise, "failed", 1, 1)
         return Findings(store.uri, "lance", version, depth, (unreadable(code, e),), (run,))
-    findings, runs = run_checks(CHECKS, context, depth)
+    findings, runs = run_checks(CHECKS, context, depth, limit)
     return Findings(store.uri, "lance", at, depth, findings, runs)

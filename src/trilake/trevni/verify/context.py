@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from trilake.errors import TrilakeError
+from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.findings import Depth
-from trilake.storage.base import Store
+from trilake.storage import Store, open_store
 from trilake.trevni.blocks.layout import BlockTable
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.tables.dataset import DataFile, find_files
+from trilake.trevni.tables.dataset import DataFile, find_files, list_files
 
 _THREADS = 8
 
@@ -50,7 +50,11 @@ class TrevniContext:
 
     @cached_property
     def _found(self) -> tuple[Store, list[DataFile]]:
-        return find_files(self.location, self.options)
+        try:
+            return find_files(self.location, self.options)
+        except SchemaMismatchError:  # of partition folders: a finding, and the files are those of the folder
+            store = open_store(self.location, self.options)
+            return store, list_files(store)
 
     @property
     def files(self) -> list[DataFile]:

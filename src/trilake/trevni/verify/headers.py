@@ -11,7 +11,7 @@ import pyarrow as pa
 from trilake.errors import TrilakeError
 from trilake.findings import Finding, unreadable
 from trilake.trevni.blocks.layout import ParentError
-from trilake.trevni.verify.context import TrevniContext
+from trilake.trevni.verify.context import Opened, TrevniContext
 
 HELP = "restore the file from a copy, or write it again"
 
@@ -66,15 +66,28 @@ def descriptors(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
-    """Every file's schema is that of its columns, and the files of a table have the same columns."""
+    """Every file's schema is that of its columns."""
+    for one in table.opened:
+        found = _schema(one)
+        if isinstance(found, Exception):
+            yield finding("trevni.schema-wrong", found, one.key)
+    return len(table.opened)
+
+
+def _schema(one: Opened) -> pa.Schema | Exception | None:
+    """The schema of a file, or why there is none; ``None`` for a file that is not open."""
+    try:
+        return None if one.file is None else one.file.schema
+    except (TrilakeError, OSError, pa.ArrowException) as e:
+        return e
+
+
+def same_columns(table: TrevniContext) -> Generator[Finding, None, int]:
+    """The files of a table have the same columns."""
     first: tuple[str, pa.Schema] | None = None
     for one in table.opened:
-        if one.file is None:
-            continue
-        try:
-            schema = one.file.schema
-        except (TrilakeError, OSError, pa.ArrowException) as e:
-            yield finding("trevni.schema-wrong", e, one.key)
+        schema = _schema(one)
+        if not isinstance(schema, pa.Schema):
             continue
         if first is None:
             first = one.key, schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trilake.findings import Check, Depth, Findings, run_checks
+from trilake.findings import MAX_LISTED, Check, Depth, Findings, run_checks
 from trilake.trevni.verify import blocks, headers
 from trilake.trevni.verify.context import TrevniContext
 
@@ -13,16 +13,19 @@ CHECKS: tuple[Check[TrevniContext], ...] = (
     Check("trevni.header-unreadable", "every file has a header that can be read", "files", headers.readable),
     Check("trevni.parent-wrong", "parents are earlier array columns", "files", headers.parents),
     Check("trevni.descriptor-wrong", "block descriptors fit the file and its rows", "files", headers.descriptors),
-    Check("trevni.schema-wrong", "schemas are those of the columns, in all files", "files", headers.schemas),
+    Check("trevni.schema-wrong", "a file's schema is that of its columns", "files", headers.schemas),
+    Check("trevni.schema-differs", "the files of a table have the same columns", "files", headers.same_columns),
     Check("trevni.block-checksum", "every block is what its checksum says", "rows", blocks.checksums),
     Check("trevni.block-unreadable", "every block holds exactly its values", "rows", blocks.payloads),
     Check("trevni.first-value-wrong", "descriptors state the first values of blocks", "rows", blocks.first_values),
 )
 
 
-def verify_trevni(location: str, options: Mapping[str, str], depth: Depth, sample: int | None) -> Findings:
+def verify_trevni(
+    location: str, options: Mapping[str, str], depth: Depth, sample: int | None, limit: int = MAX_LISTED
+) -> Findings:
     """All checks of Trevni files up to a depth; see :func:`trilake.verify`.  Raises ``TableNotFoundError``."""
     context = TrevniContext(location, options, depth, sample)
     _ = context.files
-    findings, runs = run_checks(CHECKS, context, depth)
+    findings, runs = run_checks(CHECKS, context, depth, limit)
     return Findings(location, "trevni", None, depth, findings, runs)

@@ -1,0 +1,151 @@
+"""Steps that commit a new version: statistics computed again, references to files that are gone taken out (FSCK)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.maintenance.carried_files import add_action
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.engine import Engine
+from trilake.delta.files.file_statistics import StatisticsPlan
+from trilake.delta.files.row_statistics import RowStatistics
+from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.protocol.column_mapping import physical_schema, to_physical
+from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.scan.read import locate, read_positions
+from trilake.delta.scan.scan import FileTask, plan_scan
+from trilake.delta.scan.statistics import record_counts
+from trilake.delta.verify.footers import DROP_MISSING, RECOMPUTE
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.findings import Finding, PlannedStep, RepairStep
+from trilake.storage.base import Store
+
+
+def _paths(findings: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
+
+
+def _gone(store: Store, paths: Sequence[str]) -> list[str]:
+    """Those of the files that the store says are not there; any other answer is an error, and nothing is taken out."""
+    out = []
+    for path in paths:
+        place, key = locate(store, path)
+        try:
+            place.head(key)
+        except ObjectNotFoundError:
+            out.append(path)
+    return out
+
+
+def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
+    """The files of a version at some decoded paths."""
+    adds = snapshot.adds
+    return adds.filter(pc.is_in(decoded_paths(adds["path"]), pa.array(list(paths), pa.string())))
+
+
+def _rows(files: pa.Table) -> int | None:
+    """The rows of files that are not deleted; ``None`` where statistics do not say."""
+    counts = record_counts(files)
+    if counts.null_count:
+        return None
+    deleted = pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py() or 0
+    return int((pc.sum(counts).as_py() or 0) - deleted)
+
+
+def all_missing(store: Store, engine: Engine) -> list[str]:
+    """Every file of the newest version that is not there: findings list only some."""
+    snapshot = DeltaLog(store, engine).snapshot()
+    return _gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())
+
+
+def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Take files that are gone out of the table, as one commit: their rows are lost, and said to be."""
+    log = DeltaLog(store, engine)
+    snapshot = log.snapshot()
+    paths = all_missing(store, engine)
+    lost = _chosen(snapshot, paths)
+    rows = _rows(lost)
+    known = "an unknown number of rows" if rows is None else f"{rows:,} rows"
+    whole = ", which are all that the table has" if paths and len(paths) == snapshot.adds.num_rows else ""
+    message = f"take {len(paths):,} files that are not there out of the table{whole}: {known} are lost for good"
+
+    def apply() -> int:
+        now = log.snapshot()
+        if is_on(now.metadata.configuration, "delta.appendOnly"):
+            raise InvalidArgumentError(
+                "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
+                help="unset the property first",
+                file=store.uri,
+            )
+        gone = _chosen(now, _gone(store, paths))
+        clock = engine.runtime.clock_ms()
+        plan = CommitPlan(
+            operation="FSCK",
+            parameters={"numRemovedFiles": str(gone.num_rows)},
+            file_actions=[remove_action(row, clock) for row in gone.to_pylist()],
+            metrics={"numRemovedFiles": gone.num_rows},
+            read=ReadSet(removed=frozenset(gone["path"].to_pylist())),
+        )
+        return commit(log, now, plan).version
+
+    codes = tuple(dict.fromkeys(f.code for f in findings))
+    step = RepairStep(DROP_MISSING, message, codes, tuple(paths), rows, needs="accept_loss")
+    return [PlannedStep(step, apply)]
+
+
+def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Compute the statistics of files again from their rows, as one commit that changes no row."""
+    paths = _paths(findings)
+    log = DeltaLog(store, engine)
+
+    def apply() -> int:
+        now = log.snapshot()
+        files = _chosen(now, paths)
+        tasks = {t.path: t for t in plan_scan(now).tasks()}
+        actions = []
+        for path, row in zip(decoded_paths(files["path"]).to_pylist(), files.to_pylist(), strict=True):
+            actions.append(add_action(row, dataChange=False, stats=_statistics(store, now, tasks[path])))
+        plan = CommitPlan(
+            operation="COMPUTE STATS",
+            parameters={"numFiles": str(len(actions))},
+            file_actions=actions,
+            metrics={"numUpdatedFiles": len(actions)},
+            # A file that another writer removes or changes meanwhile must not come back.
+            read=ReadSet(
+                files=frozenset(files["path"].to_pylist()),
+                removed=frozenset(files["path"].to_pylist()),
+                isolation="Serializable",
+            ),
+        )
+        return commit(log, now, plan).version
+
+    message = f"compute the statistics of {len(paths):,} files again from their rows, as a commit that changes no row"
+    codes = tuple(dict.fromkeys(f.code for f in findings))
+    return [PlannedStep(RepairStep(RECOMPUTE, message, codes, paths), apply)]
+
+
+def _statistics(store: Store, snapshot: Snapshot, task: FileTask) -> str:
+    """The statistics of a file by its rows; deleted ones count, as they do where a file is written."""
+    metadata = snapshot.metadata
+    mode = metadata.column_mapping_mode
+    own = StructType(tuple(f for f in snapshot.schema.fields if f.name not in metadata.partition_columns))
+    which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
+    plan = plan_scan(snapshot, [f.name for f in own.fields]).plan
+    whole = FileTask(task.path, task.size, task.partition_values)
+    found: RowStatistics | None = None
+    for _, batch in read_positions(store, whole, plan):
+        rows = to_physical(pa.Table.from_batches([batch]), own, mode)
+        found = found or RowStatistics(rows.schema, which)
+        found.add(rows)
+    if found is None:
+        found = RowStatistics(physical_schema(own, mode), which)
+    stats = orjson.loads(found.json())
+    return orjson.dumps(stats | ({"tightBounds": False} if task.vector is not None else {})).decode()

@@ -1,0 +1,27 @@
+"""The steps that mend a Delta table, a row each, in the order in which they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trilake.delta.engine import Engine
+from trilake.delta.repair import data_files, log_files
+from trilake.delta.verify import checkpoints, checksums, compactions, footers
+from trilake.findings import Finding, PlannedStep
+from trilake.storage.base import Store
+
+_Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
+
+#: Code of the step -> what plans it.  The log first: commits stand on it.
+STEPS: dict[str, _Planner] = {
+    compactions.DROP: log_files.drop_compactions,
+    checksums.DROP: log_files.drop_checksums,
+    checkpoints.REWRITE: log_files.rewrite_checkpoints,
+    footers.DROP_MISSING: data_files.drop_missing,
+    footers.RECOMPUTE: data_files.recompute_statistics,
+}
+
+
+def plan_delta(store: Store, engine: Engine, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """The steps of one kind that answer some findings."""
+    return STEPS[code](store, engine, findings)
