@@ -278,6 +278,16 @@ def test_contracts_catch(tmp_path: Path, module: str, line: str, contract: str) 
     assert f"{contract} BROKEN" in " ".join(bad.stdout.split())
 
 
+def test_the_contract_about_pyspark_names_everything_left_of_spark() -> None:
+    contracts = {c["name"]: c for c in PROJECT["tool"]["importlinter"]["contracts"]}
+    layers = contracts["Layers point one way; formats do not know each other"]["layers"]
+    left = layers[layers.index("(spark)") + 1 :]
+    names = [f"trilake.{name.strip(' ()')}" for layer in left for name in layer.split("|")]
+    contract = contracts["Nothing left of spark imports pyspark"]
+    assert contract["source_modules"] == names
+    assert "ignore_imports" not in contract
+
+
 # --- rules for every file --------------------------------------------------------------------------------------------
 
 

@@ -141,7 +141,9 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     if type_.name in ("float", "double"):
         return [None if v is None else _float_text(v) for v in values.to_pylist()]
     if type_.name == "binary":
-        return [None if v is None else v.decode("utf-8") if _is_utf8(v) else _escape(v) for v in values.to_pylist()]
+        return [
+            None if v is None else v.decode("utf-8") if _is_plain_text(v) else _escape(v) for v in values.to_pylist()
+        ]
     if type_.name == "boolean":
         return [None if v is None else str(v).lower() for v in values.to_pylist()]
     texts = values.cast(pa.string()).to_pylist()
@@ -156,7 +158,7 @@ def _float_text(v: float) -> str:
     return repr(v)
 
 
-def _is_utf8(v: bytes) -> bool:
+def _is_plain_text(v: bytes) -> bool:
     try:
         return _ESCAPED_BYTES.fullmatch(v.decode("utf-8")) is None
     except UnicodeDecodeError:

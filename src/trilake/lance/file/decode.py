@@ -20,6 +20,7 @@ from trilake.lance.file.pages import PageTable, check_offsets
 from trilake.lance.file.pages_source import Source
 from trilake.lance.file.schema import Field
 from trilake.lance.file.types import PageKind
+from trilake.utf8 import is_utf8
 
 #: Values that take no bytes may number so many in one piece: a file of a few bytes must not fill the memory.
 MAX_UNBACKED = 1 << 25
@@ -227,27 +228,14 @@ def variable_array(
         narrow: Any = offsets.astype(np.int32)
     else:
         narrow = offsets
-    if types.is_text(arrow) and not is_utf8(offsets, data):
+    if types.is_text(arrow) and not is_utf8(
+        offsets, np.frombuffer(data, np.uint8) if data.size else np.empty(0, np.uint8)
+    ):
         raise CorruptFileError("a string is not UTF-8", file=file, column=field.name, batch=batch)
     validity = None
     if has_empty and field.nullable:
         validity = pa.py_buffer(np.packbits(offsets[1:] != offsets[:-1], bitorder="little"))
     return pa.Array.from_buffers(arrow, len(offsets) - 1, [validity, pa.py_buffer(narrow), data])
-
-
-def is_utf8(offsets: npt.NDArray[np.int64], data: pa.Buffer) -> bool:
-    """Whether each of the strings between ``offsets`` is UTF-8."""
-    raw = np.frombuffer(data, np.uint8) if data.size else np.empty(0, np.uint8)
-    if not len(raw) or raw.max() < 128:
-        return True
-    # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
-    ends = pa.py_buffer(np.array([0, len(raw)], np.int64))
-    try:
-        pa.Array.from_buffers(pa.large_string(), 1, [None, ends, data]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    starts = offsets[:-1]
-    return not ((raw[starts[starts < len(raw)]] & 0xC0) == 0x80).any()
 
 
 def flat_array(field: Field, buffer: pa.Buffer, count: int) -> pa.Array:

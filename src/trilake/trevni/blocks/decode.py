@@ -19,6 +19,7 @@ from trilake.trevni.blocks import kinds as k
 from trilake.trevni.blocks.codecs import Payload
 from trilake.trevni.blocks.kernel_loader import kernels
 from trilake.trevni.blocks.layout import ValueType
+from trilake.utf8 import is_utf8
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -230,9 +231,9 @@ class _BytesDecoder:
 
     def finish(self) -> Decoded:
         data = self._data[: self._end]
-        if self._type is ValueType.STRING and not _is_utf8(self._offsets, data):
+        if self._type is ValueType.STRING and not is_utf8(self._offsets, data):
             for at, block in self._blocks:
-                if not _is_utf8(self._offsets[at : at + block.slots + 1], data):
+                if not is_utf8(self._offsets[at : at + block.slots + 1], data):
                     raise self._where.fail("a string is not UTF-8", block.number, block.offset)
         return Decoded(None, _texts(self._type, self._offsets, data))
 
@@ -275,7 +276,7 @@ class _ArrayDecoder:
         elif kind == k.KIND_BOOLEAN:
             self._parts.append(_booleans(data[:end]))
         else:
-            if self._type is ValueType.STRING and not _is_utf8(offsets[: count + 1], data[:end]):
+            if self._type is ValueType.STRING and not is_utf8(offsets[: count + 1], data[:end]):
                 raise self._where.fail("a string is not UTF-8", block.number, block.offset)
             self._parts.append(_texts(self._type, offsets[: count + 1].copy(), data[:end].copy()))
 
@@ -305,21 +306,6 @@ def _booleans(bytes_: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
 def _fixed(type_: ValueType, data: np.ndarray[Any, np.dtype[np.uint8]], count: int) -> pa.Array:
     # The file is little-endian as every platform that Arrow supports.  Bits stay bits: NaN payloads survive.
     return pa.Array.from_buffers(type_.arrow, count, [None, pa.py_buffer(data)])
-
-
-def _is_utf8(offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
-    """Whether each of the strings between ``offsets`` is UTF-8."""
-    first, last = int(offsets[0]), int(offsets[-1])
-    data, starts = data[first:last], offsets[:-1] - offsets[0]
-    if not len(data) or data.max() < 128:
-        return True
-    # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
-    ends = pa.py_buffer(np.array([0, len(data)], np.int64))
-    try:
-        pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(data)]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return not ((data[starts[starts < len(data)]] & 0xC0) == 0x80).any()
 
 
 def _texts(type_: ValueType, offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:

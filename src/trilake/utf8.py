@@ -1,0 +1,29 @@
+"""Whether the bytes of a column of texts are UTF-8, as Arrow arrays of strings must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def is_utf8(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> bool:
+    """Whether each of the strings between ``offsets`` is UTF-8; offsets rise and lie within ``data``.
+
+    >>> data = np.frombuffer("aé".encode(), np.uint8)
+    >>> is_utf8(np.array([0, 1, 3]), data), is_utf8(np.array([0, 2, 3]), data)
+    (True, False)
+    """
+    first, last = int(offsets[0]), int(offsets[-1])
+    data, starts = data[first:last], offsets[:-1] - offsets[0]
+    if not len(data) or data.max() < 128:
+        return True
+    # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
+    ends = pa.py_buffer(np.array([0, len(data)], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(data)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return not ((data[starts[starts < len(data)]] & 0xC0) == 0x80).any()
