@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from trilake.spark.session.internals import jvm
@@ -16,12 +17,20 @@ from trilake.spark.session.internals import jvm
 
 def changed(value: Any, **changes: Any) -> Any:
     """A case class's value with some of its parts changed."""
-    names = value.productElementNames()
-    parts = []
-    while names.hasNext():
-        name = str(names.next())
-        parts.append(changes[name] if name in changes else getattr(value, name)())
+    parts = [changes[name] if name in changes else getattr(value, name)() for name in _names(value)]
     return value.copy(*parts)
+
+
+def _names(value: Any) -> list[str]:
+    """The names of a case class's parts, in order."""
+    try:
+        found = value.productElementNames()
+    except Py4JError:  # Scala 2.12, which Spark 3.5 has; there they are the first fields of the class
+        return [str(f.getName()) for f in value.getClass().getDeclaredFields()][: value.productArity()]
+    names = []
+    while found.hasNext():
+        names.append(str(found.next()))
+    return names
 
 
 def made(spark: SparkSession, name: str, *parts: Any) -> Any:
