@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from trilake.cli import changes, checks, look, read, upkeep, write
+from trilake.cli import changes, checks, look, read, report, upkeep, write
 from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import debugging, output
 from trilake.cli.text import printable, printable_lines
@@ -167,7 +167,7 @@ def application() -> typer.Typer:
     )
     made.callback(help=_HELP)(_whole)
     for panel, functions in {
-        LOOK: (look.info, look.schema, look.files, look.history, look.log),
+        LOOK: (look.info, look.schema, look.files, look.history, look.log, report.report),
         READ: (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
         CHANGE: (write.write, write.convert),
         KEEP: (checks.verify, checks.repair, upkeep.optimize, upkeep.vacuum, upkeep.restore),
