@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -166,12 +166,13 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback(help=_HELP)(_whole)
-    for panel, functions in {
+    panels: dict[str, tuple[Callable[..., None], ...]] = {
         LOOK: (look.info, look.schema, look.files, look.history, look.log, report.report),
         READ: (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
         CHANGE: (write.write, write.convert),
         KEEP: (checks.verify, checks.repair, upkeep.optimize, upkeep.vacuum, upkeep.restore),
-    }.items():
+    }
+    for panel, functions in panels.items():
         for function in functions:
             made.command(rich_help_panel=panel)(function)
     return made
