@@ -43,6 +43,8 @@ def error_classes() -> dict[str, list[type[Exception]]]:
 
     codes: dict[str, list[type[Exception]]] = {}
     for cls in below(TrilakeError):
+        if not cls.__module__.startswith("trilake."):
+            continue  # a class of whoever runs this
         of_code = codes.setdefault(cls.code, [])
         if not cls.__name__.startswith("_") and cls not in of_code:
             of_code.append(cls)

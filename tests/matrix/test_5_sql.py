@@ -64,7 +64,7 @@ def test_statements_of_delta(sql: Lake) -> None:
     spark.sql(f"VACUUM delta.`{place}`")
     spark.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF 0")
     history = [r["operation"] for r in spark.sql(f"DESCRIBE HISTORY delta.`{place}`").collect()]
-    assert history == ["RESTORE", "OPTIMIZE", "WRITE", "WRITE"]
+    assert history == ["RESTORE", "VACUUM END", "VACUUM START", "OPTIMIZE", "WRITE", "WRITE"]
     assert spark.sql(f"DESCRIBE DETAIL delta.`{place}`").collect()[0]["format"] == "delta"
     assert ("k", "v") in [tuple(r)[:2] for r in spark.sql(f"SHOW TBLPROPERTIES delta.`{place}`").collect()]
     assert spark.sql(f"SELECT count(*) FROM delta.`{place}`").collect()[0][0] == 50

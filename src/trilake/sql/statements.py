@@ -199,6 +199,15 @@ def _execute(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     return execute_immediate(session, cursor, args, run=run_text, concerns=concerns)
 
 
+def _script(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.script import run_script
+
+    if session.spark.version.startswith("3."):
+        return None  # this release has no scripts, and says so
+    _judged(session, text)
+    return run_script(session, text, args, run=run_text)
+
+
 def _other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.other import run_other
 
@@ -238,8 +247,9 @@ _HANDLERS: dict[str, Handler] = {
     "DESC": _show,
     "SHOW": _show,
     "EXECUTE": _execute,
+    "BEGIN": _script,
     **dict.fromkeys(
-        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "BEGIN", "MSCK", "LOAD"),
+        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "MSCK", "LOAD"),
         _other,
     ),
 }
