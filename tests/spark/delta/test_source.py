@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
+from trilake.errors import MissingFileError
 from trilake.spark.delta.readers import pack
 
 
@@ -57,8 +57,9 @@ def test_conditions_skip_files(session: SparkSession, table: str) -> None:
     for file in Path(table).glob("p=b/*.parquet"):
         file.unlink()
     assert numbers(load().where("p = 'a'")) == [1, 2, 5]
-    with pytest.raises((PySparkException, Py4JError), match="does not exist"):
+    with pytest.raises(MissingFileError, match="is not there") as missing:
         load().where("n > 0").collect()
+    assert isinstance(missing.value, PySparkException)
 
 
 def test_push_filters_is_refused_with_the_remedy(session: SparkSession, table: str) -> None:
