@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import trilake
+from tests.conftest import SOAK
 from tests.lance import corpus as lance_corpus
 from trilake.errors import TableNotFoundError
 from trilake.findings import Findings
@@ -41,8 +42,10 @@ def _verified(folder: Path) -> Findings | None:
 
 def test_every_delta_table(shared: Path) -> None:
     golden = shared / "corpus" / "delta" / "golden"
-    names = sorted(p.name for p in golden.iterdir())
-    assert len(names) >= 90
+    everything = sorted(p.name for p in golden.iterdir())
+    assert len(everything) >= 90
+    # A third of the good tables in CI, all of them when soaking.
+    names = [n for i, n in enumerate(everything) if SOAK or i % 3 == 0 or n in DAMAGED or n == NO_TABLE]
     with ThreadPoolExecutor(2) as pool:
         found = dict(zip(names, pool.map(lambda n: _verified(golden / n / "delta"), names), strict=True))
     assert [n for n, f in found.items() if f is None] == [NO_TABLE]
@@ -55,8 +58,9 @@ def test_every_delta_table(shared: Path) -> None:
 
 
 def test_every_lance_dataset_and_trevni_file(shared: Path) -> None:
-    datasets = [lance_corpus.folder(shared, n) for n in lance_corpus.names(shared)]
-    files = sorted((shared / "corpus" / "trevni").rglob("*.trv"))
+    step = 1 if SOAK else 3
+    datasets = [lance_corpus.folder(shared, n) for n in lance_corpus.names(shared)][::step]
+    files = sorted((shared / "corpus" / "trevni").rglob("*.trv"))[::step]
     assert len(datasets) > 3
     assert len(files) > 10
     found = [trilake.verify(str(p), format="lance") for p in datasets]
