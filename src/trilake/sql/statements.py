@@ -200,7 +200,7 @@ def _execute(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _script(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.script import run_script
+    from trilake.sql.rows.script import run_script
 
     if session.spark.version.startswith("3."):
         return None  # this release has no scripts, and says so

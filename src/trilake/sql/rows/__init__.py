@@ -1,4 +1,4 @@
-"""Statements that change rows: INSERT, DELETE, UPDATE, MERGE."""
+"""Statements that change rows: INSERT, DELETE, UPDATE, MERGE; and scripts of statements."""
 
 from trilake.extras import need
 
