@@ -24,7 +24,7 @@ NOT_RUN: dict[str, int] = {
     "docs/internals/optimize.md": 2,
     "docs/internals/convert.md": 1,
     "docs/internals/delta-dml.md": 2,
-    "docs/internals/sql.md": 1,
+    "docs/internals/sql.md": 2,
     "docs/internals/benchmarks.md": 1,
     "docs/internals/api.md": 1,
     "docs/internals/alter.md": 1,
