@@ -43,12 +43,6 @@ class Bar:
         if self.shown:
             self._draw()
 
-    def set_total(self, total: int) -> None:
-        """The number of units, where it was not known before."""
-        self.total = total
-        if self._bars is not None:
-            self._bars.update(self._bars.task_ids[0], total=total)
-
     def _draw(self) -> None:
         if self._lines is not None:
             self._lines.say(self.done, self.total)

@@ -10,12 +10,14 @@ _JOINERS = "\u200c\u200d"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
-def size_text(size: float) -> str:
-    """Bytes, in the unit that fits.
+def size_text(size: float | None) -> str:
+    """Bytes, in the unit that fits; a size that nobody knows is a question mark.
 
-    >>> size_text(999), size_text(1_234_567), size_text(0)
-    ('999 B', '1.23 MB', '0 B')
+    >>> size_text(999), size_text(1_234_567), size_text(0), size_text(None)
+    ('999 B', '1.23 MB', '0 B', '?')
     """
+    if size is None:
+        return "?"
     value, unit = float(size), 0
     while abs(value) >= 999.5 and unit + 1 < len(_UNITS):
         value, unit = value / 1000, unit + 1
@@ -86,13 +88,22 @@ def plain(text: object, limit: int = 120) -> str:
     if len(shown) > limit:
         head = (limit - 1) // 2
         shown = f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
-    return "".join(_visible(c) for c in shown)
+    return printable(shown)
 
 
-def _visible(c: str) -> str:
-    if unicodedata.category(c)[0] != "C" and c not in "\u2028\u2029":
-        return c
-    return c if c in _JOINERS else c.encode("unicode_escape").decode()
+def printable(text: str) -> str:
+    r"""A text of one line that hides nothing and that no terminal obeys: what cannot be seen, ends a line or turns it
+    around is spelt out.
+
+    >>> printable("a\x1b[31mb\nc\u202e")
+    'a\\x1b[31mb\\nc\\u202e'
+    """
+    return text if text.isprintable() else "".join(c.encode("unicode_escape").decode() if hides(c) else c for c in text)
+
+
+def hides(c: str) -> bool:
+    """Whether a character is not to be seen as it is: controls, marks of direction, tags, halves of surrogates."""
+    return (unicodedata.category(c)[0] == "C" and c not in _JOINERS) or c in "\u2028\u2029"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -61,8 +61,8 @@ def test_every_lance_dataset_and_trevni_file(shared: Path) -> None:
     step = 1 if SOAK else 3
     datasets = [lance_corpus.folder(shared, n) for n in lance_corpus.names(shared)][::step]
     files = sorted((shared / "corpus" / "trevni").rglob("*.trv"))[::step]
-    assert len(datasets) > 3
-    assert len(files) > 10
+    assert datasets
+    assert files
     found = [trilake.verify(str(p), format="lance") for p in datasets]
     found += [trilake.verify(str(p), format="trevni") for p in files]
     assert [str(f) for f in found if not f.ok or f.findings] == []

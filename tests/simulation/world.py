@@ -199,7 +199,9 @@ class World:
 
     def run(self) -> str | None:
         """Run the plan; what was broken, or ``None``."""
-        logging.getLogger("trilake").setLevel(logging.CRITICAL)
+        log = logging.getLogger("trilake")
+        level = log.level
+        log.setLevel(logging.CRITICAL)
         try:
             for actor in self.actors:
                 actor.start()
@@ -213,6 +215,7 @@ class World:
                 except TrilakeError as e:
                     self.fail(f"at the end, {type(e).__name__}: {e}", e)
         finally:
+            log.setLevel(level)
             self.stopping = True
             for actor in self.actors:
                 if actor.is_alive():

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from trilake.cli.tables import not_for
-from trilake.cli.text import printable, size_text
 from trilake.cli.values import cell
 from trilake.errors import CorruptLogError
 from trilake.table import Table
+from trilake.text import printable, size_text
 
 
 def log_entries(table: Table, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:

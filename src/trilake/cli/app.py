@@ -21,7 +21,8 @@ from typer.core import TyperGroup
 from trilake.cli import changes, checks, look, read, report, upkeep, write
 from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import debugging, output
-from trilake.cli.text import printable, printable_lines
+from trilake.cli.text import printable_lines
+from trilake.text import printable
 from trilake.version import __version__
 
 LOOK, READ, CHANGE, KEEP = "Look at a table", "Read rows", "Write rows", "Keep a table in shape"

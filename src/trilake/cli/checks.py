@@ -79,8 +79,9 @@ def repair(
     """
     from trilake.cli.asking import ask, must_be_able_to_ask
     from trilake.cli.tables import key_values
-    from trilake.cli.text import printable, printable_lines
+    from trilake.cli.text import printable_lines
     from trilake.inspection.repair import repair as run
+    from trilake.text import printable
 
     how: dict[str, Any] = {
         "only": only or None,

@@ -9,7 +9,7 @@ import typer
 
 from trilake.cli.options import Format, Json, StorageOptions, Timestamp, Uri, Version, Where
 from trilake.cli.output import output
-from trilake.cli.text import size_text
+from trilake.text import size_text
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Most to show; 0 for all.")]
 

@@ -9,7 +9,7 @@ import typer
 
 from trilake.cli.options import Format, Json, Spark, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
-from trilake.cli.text import size_text
+from trilake.text import size_text
 
 if TYPE_CHECKING:
     from trilake.table import Table
@@ -183,7 +183,7 @@ def _show(table: Table, files: Any, foreign: Any, size: int, *, deleted: bool, v
 def _ask(files: int, size: int, uri: str) -> None:
     """Ask whether to delete.  Ends the command where the answer is no."""
     from trilake.cli.asking import ask
-    from trilake.cli.text import printable
+    from trilake.text import printable
 
     if files:
         ask(f"Delete {files:,} files, {size_text(size)}, of {printable(uri)}?")

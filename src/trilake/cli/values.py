@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.cli.text import printable, printable_json
+from trilake.cli.text import printable_json
+from trilake.text import printable
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:

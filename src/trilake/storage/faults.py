@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 #: Names of the calls that change something; ``close`` is that of a file from ``open_output``.
 WRITES = frozenset({"put", "put_if_absent", "delete", "close"})
-READS = frozenset({"read", "read_range", "read_ranges", "read_many", "head", "list", "open_input"})
 
 
 class SimulatedCrash(BaseException):

@@ -153,11 +153,6 @@ class LogSegment:
     hint: CheckpointHint | None = None
     checksum: ObjectMeta | None = None
 
-    @property
-    def last_commit(self) -> ObjectMeta | None:
-        """The commit file of the version itself, where the log still has it."""
-        return self.commits[-1][2] if self.commits and self.commits[-1][0] == self.version else None
-
 
 def choose_segment(listing: LogListing, *, uri: str, version: int | None = None) -> LogSegment:
     """The segment of ``version``, or of the newest one.

@@ -79,7 +79,6 @@ class Translator:
         self.now = now
         self._read: dict[Path, Sql] = {}
         self._types: dict[str, str] = {}
-        self._constants: dict[int, Literal | None] = {}
 
     # --- columns and constants ---------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from trilake.delta.commands.optimize import zcubes
-from trilake.delta.commands.optimize.bins import Numbers, compaction_bins, has_vector, purge_bins, whole_partitions
+from trilake.delta.commands.optimize.bins import Numbers, compaction_bins, purge_bins, whole_partitions
 from trilake.delta.commands.optimize.checks import partition_filter, zorder_paths
 from trilake.delta.commands.optimize.curve_order import Curve
 from trilake.delta.commands.optimize.metrics import (
@@ -310,8 +310,3 @@ def _metrics(snapshot: Snapshot, done: Done, considered: int) -> OptimizeMetrics
         num_table_columns=columns,
         num_table_columns_with_stats=columns if indexed < 0 else min(indexed, columns),
     )
-
-
-def with_deleted_rows(snapshot: Snapshot) -> Numbers:
-    """The files with a deletion vector."""
-    return np.flatnonzero(has_vector(snapshot.adds))
