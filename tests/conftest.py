@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -72,6 +73,20 @@ def shared() -> Path:
     pytest.skip("the shared corpora are not here: put them beside the repository, or let TRILAKE_SHARED name them")
 
 
+def _put_one_at_a_time() -> None:
+    """Make conditional puts of the server atomic, as those of S3 are: moto 5.2 looks whether a key is there and then
+    writes it, and two threads may both find nothing."""
+    from moto.s3.responses import S3Response
+
+    put, lock = S3Response.put_object, threading.RLock()
+
+    def one_at_a_time(self: S3Response) -> Any:
+        with lock:
+            return put(self)
+
+    S3Response.put_object = one_at_a_time  # type: ignore[method-assign]
+
+
 @pytest.fixture(scope="session")
 def s3_options() -> Iterator[Mapping[str, str]]:
     """Options for a bucket ``lake`` on a server in this process, on the loopback interface."""
@@ -80,6 +95,7 @@ def s3_options() -> Iterator[Mapping[str, str]]:
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    _put_one_at_a_time()
     server.start()
     host, port = server.get_host_and_port()
     options = {

@@ -210,5 +210,6 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Take the reason why a block is not run out of its fence: it is meant for the tests."""
+    """Take out what is meant for the tests: the reason why a block is not run, and blocks that run unseen."""
+    markdown = re.sub(r"^<!-- (?:before|after)\n.*?^-->\n", "", markdown, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r'^(```\w+) notrun="[^"]*"$', r"\1", markdown, flags=re.MULTILINE)

@@ -16,11 +16,12 @@ Weight: TypeAlias = Literal["do", "consider"]
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, why (with numbers), and how."""
+    """What to do, why (with numbers), and how: ``command`` in Python, ``shell`` for a shell."""
 
     title: str
     estimate: str
     command: str
+    shell: str
     weight: Weight = "do"
 
 

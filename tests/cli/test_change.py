@@ -131,6 +131,16 @@ def test_convert_says_that_rows_were_compared(tmp_path: Path, inputs: dict[str, 
     assert run("convert", tmp_path / "t", tmp_path / "x", "--to", "lance", "-m", "ignore").code == 2
 
 
+def test_optimize_purges_deleted_rows(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    trilake.write({"id": list(range(100))}, place, properties={"delta.enableDeletionVectors": "true"})
+    trilake.open(place).delete("id = 7")
+    assert run("optimize", place, "--json").json["files_removed"] == 0
+    assert run("optimize", place, "--purge", "--json").json["files_removed"] == 1
+    assert trilake.open(place).count() == 99
+    assert run("optimize", place, "--purge", "--full").code == 2
+
+
 def test_optimize_joins_files_of_delta_and_lance_and_refuses_trevni(tmp_path: Path) -> None:
     for format in "delta", "lance", "trevni":
         for n in 1, 2:

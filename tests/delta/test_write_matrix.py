@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.conftest import SOAK
 from tests.delta.tables import rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
@@ -210,8 +211,17 @@ def _from_json_alone(uri: str, copy: Path) -> list[Row]:
     return rows(trilake.open(copy).to_arrow())
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-@pytest.mark.parametrize("partitioned", [False, True], ids=["flat", "partitioned"])
+def _tables() -> list[Any]:
+    """Each feature with partitions and without, in turn; a soak tries both of each."""
+    return [
+        pytest.param(feature, partitioned, id=f"{'partitioned' if partitioned else 'flat'}-{feature}")
+        for n, feature in enumerate(FEATURES)
+        for partitioned in (False, True)
+        if SOAK or n % 2 == partitioned
+    ]
+
+
+@pytest.mark.parametrize(("feature", "partitioned"), _tables())
 def test_every_operation_on_every_table(feature: str, partitioned: bool, tmp_path: Path) -> None:
     kind = FEATURES[feature]
     for state in STATES:

@@ -2,6 +2,8 @@
 
 A block of Python, SQL or shell runs as it stands, in the order of its page.  One that cannot run says why in its fence:
 ````` ```python notrun="needs a bucket" `````; such blocks are counted by a test.
+What the blocks of a page need and readers have already (a table, a session, a server) is made by a block in a comment,
+which no reader sees: ``<!-- before`` in front of it, ``<!-- after`` where something must be stopped.
 
 ``python -m tests.docs.blocks run FOLDER`` runs all pages in the folder, with one Spark session, and prints a line of
 JSON for each page.  ``... write FOLDER`` writes each page's Python into a module for mypy.

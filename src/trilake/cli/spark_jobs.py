@@ -59,6 +59,7 @@ def query_on_spark(
 
     from trilake.api import read
     from trilake.spark.session.compat import to_arrow
+    from trilake.spark.session.job_errors import short_cause
     from trilake.sql.install import install
 
     if sql.lstrip("( \t\n").partition(" ")[0].split("\n")[0].lower() not in ("select", "with", "from", "values"):
@@ -73,5 +74,5 @@ def query_on_spark(
         error: Any = e  # our errors may be Spark's as well
         if isinstance(error, TrilakeError):
             raise
-        raise QueryError(str(e).split("\n", 1)[0]) from e
+        raise QueryError(short_cause(e)) from e
     return rows.schema, iter(rows.to_batches())

@@ -31,6 +31,9 @@ def optimize(
         int | None, typer.Option("--target-rows", min=1, help="Of Lance: rows of a fragment that is large enough.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Cluster all files anew.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Write the files again that hold deleted rows or dropped columns.")
+    ] = False,
     format: Format = None,
     option: StorageOptions = None,
     spark: Spark = False,
@@ -44,12 +47,17 @@ def optimize(
 
     table = opened(uri, format, None, None, option)
     if table.format == "lance":
-        _refuse(table, {"--where": where, "--zorder-by": zorder_by, "--target-size": target_size}, full, spark)
+        given = {"--where": where, "--zorder-by": zorder_by, "--target-size": target_size}
+        _refuse(table, {**given, "--full": full, "--purge": purge, "--spark": spark})
         facts = _compact(table, target_rows)
     elif table.format == "delta":
         if target_rows is not None:
             raise not_for(table, "--target-rows", "pass --target-size, in bytes")
-        facts = _optimize_delta(table, where, tuple(zorder_by or ()), target_size, full, spark)
+        if purge:
+            _refuse(table, {"--zorder-by with --purge": zorder_by, "--full with --purge": full, "--spark": spark})
+            facts = _optimized(table, table.purge(where, target_size=target_size))
+        else:
+            facts = _optimize_delta(table, where, tuple(zorder_by or ()), target_size, full, spark)
         if not json:
             del facts["metrics"]
     else:
@@ -57,11 +65,10 @@ def optimize(
     output(json).facts(facts)
 
 
-def _refuse(table: Table, given: dict[str, Any], full: bool, spark: bool) -> None:
+def _refuse(table: Table, given: dict[str, Any]) -> None:
     from trilake.cli.tables import not_for
 
-    flags = {**given, "--full": full or None, "--spark": spark or None}
-    for name, value in flags.items():
+    for name, value in given.items():
         if value:
             raise not_for(table, name, "leave it out")
 
@@ -69,7 +76,6 @@ def _refuse(table: Table, given: dict[str, Any], full: bool, spark: bool) -> Non
 def _optimize_delta(
     table: Any, where: str | None, zorder_by: tuple[str, ...], target_size: int | None, full: bool, spark: bool
 ) -> dict[str, Any]:
-    from trilake.delta.commands.optimize.metrics import as_row
     from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 
     request = OptimizeRequest(where=where, zorder_by=zorder_by, target_size=target_size, full=full)
@@ -79,6 +85,12 @@ def _optimize_delta(
         done = optimize_on_spark(table.log, request)
     else:
         done = optimize(table.log, request)
+    return _optimized(table, done)
+
+
+def _optimized(table: Any, done: Any) -> dict[str, Any]:
+    from trilake.delta.commands.optimize.metrics import as_row
+
     return {
         "uri": table.uri,
         "version": done.version,
@@ -133,7 +145,7 @@ def vacuum(
     if delete and not yes:
         must_be_able_to_ask(json)
     if table.format == "lance":
-        _refuse(table, {"--lite": lite, "--no-retention-check": no_retention_check}, False, spark)
+        _refuse(table, {"--lite": lite, "--no-retention-check": no_retention_check, "--spark": spark})
         _clean_lance(table, retention_hours, delete, yes, json)
     elif table.format == "delta":
         how = {"retention_hours": retention_hours, "lite": lite, "enforce_retention": not no_retention_check}

@@ -1,11 +1,12 @@
 """Advice: what to do about a table, the command to type, and the estimate behind it; a function of the facts.
 
-A piece of advice is given only where the estimate says that it is worth it; ``command`` is Python that runs as it
-stands.
+A piece of advice is given only where the estimate says that it is worth it; its commands, in Python and for a shell,
+run as they stand.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import pyarrow.compute as pc
@@ -41,6 +42,10 @@ def _dataset(facts: Facts) -> str:
     return f"trilake.lance.dataset({facts.uri!r})"
 
 
+def _shell(command: str, facts: Facts, *options: str) -> str:
+    return shlex.join(["trilake", command, facts.uri, *options])
+
+
 def _compact(facts: Facts) -> Advice | None:
     plan, total = facts.compaction, facts.files.num_rows
     if plan is None:
@@ -57,7 +62,7 @@ def _compact(facts: Facts) -> Advice | None:
     if facts.clustering:
         estimate += f" Rows are clustered by {', '.join(plain(c, 40) for c in facts.clustering)} on the way."
     command = f"{_dataset(facts)}.optimize.compact_files()" if facts.format == "lance" else f"{_open(facts)}.optimize()"
-    return Advice(f"Put small {unit}s together", estimate, command)
+    return Advice(f"Put small {unit}s together", estimate, command, _shell("optimize", facts))
 
 
 def _deleted(facts: Facts) -> Advice | None:
@@ -75,7 +80,10 @@ def _deleted(facts: Facts) -> Advice | None:
         f" ({share_text(deleted / max(rows, deleted))} of their rows). Purging writes {size_text(size - waste)} once;"
         f" readers then skip about {size_text(waste)}, and a vacuum can free it."
     )
-    return Advice("Write files again without their deleted rows", estimate, f"{_open(facts)}.purge()")
+    command = f"{_open(facts)}.purge()"
+    return Advice(
+        "Write files again without their deleted rows", estimate, command, _shell("optimize", facts, "--purge")
+    )
 
 
 def _vacuum(facts: Facts) -> Advice | None:
@@ -85,9 +93,10 @@ def _vacuum(facts: Facts) -> Advice | None:
     estimate = (
         f"{plural(gone.expired_files, 'file')} ({size_text(gone.expired_size)}) were removed from the table more than"
         f" {gone.retention} ago. Those that are still in the folder can be deleted; versions that need them can then no"
-        " longer be read. vacuum(dry_run=True) lists them first."
+        " longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
     )
-    return Advice("Delete files that no version within the retention needs", estimate, f"{_open(facts)}.vacuum()")
+    title, command = "Delete files that no version within the retention needs", f"{_open(facts)}.vacuum()"
+    return Advice(title, estimate, command, _shell("vacuum", facts, "--delete"))
 
 
 def _versions(facts: Facts) -> Advice | None:
@@ -97,7 +106,8 @@ def _versions(facts: Facts) -> Advice | None:
         f"{facts.commits.kept:,} versions are kept, with all files that only old ones need. The clean-up deletes those"
         " older than two weeks; they can then no longer be read."
     )
-    return Advice("Clean up old versions", estimate, f"{_dataset(facts)}.cleanup_old_versions()", "consider")
+    command = f"{_dataset(facts)}.cleanup_old_versions()"
+    return Advice("Clean up old versions", estimate, command, _shell("vacuum", facts, "--delete"), "consider")
 
 
 def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
@@ -124,4 +134,5 @@ def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
         " of this column."
     )
     command = f"{_open(facts)}.optimize(zorder_by={worst.reference!r})"
-    return Advice("Order rows by a column that queries look for", estimate, command, "consider")
+    shell = _shell("optimize", facts, "--zorder-by", worst.reference)
+    return Advice("Order rows by a column that queries look for", estimate, command, shell, "consider")

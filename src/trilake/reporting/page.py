@@ -76,6 +76,7 @@ def _shown(advice: Advice) -> dict[str, Any]:
         "title": advice.title,
         "estimate": advice.estimate,
         "command": advice.command,
+        "shell": advice.shell,
         "weight": advice.weight,
     }
 

@@ -128,6 +128,27 @@ def test_write_to_a_table(session: SparkSession) -> None:
         session.sql("DROP TABLE IF EXISTS writer_v2")
 
 
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_write_to_a_table_of_another_format(session: SparkSession, format: str) -> None:
+    df, name = _frame(session), f"writer_v2_{format}"
+    try:
+        df.writeTo(name).using(format).create()
+        with pytest.raises(AnalysisException, match=f"{name} already exists"):
+            df.writeTo(name).using(format).create()
+        df.writeTo(name).append()
+        assert session.read.table(name).count() == 4
+        df.limit(1).writeTo(name).using(format).createOrReplace()
+        assert session.read.table(name).count() == 1
+        with pytest.raises(AnalysisException, match=f"{name} is a {format} table"):
+            df.writeTo(name).using("delta").replace()
+        with pytest.raises(AnalysisException, match="all rows or none"):
+            df.writeTo(name).overwritePartitions()
+        with pytest.raises(AnalysisException, match="no properties: owner"):
+            df.writeTo(name).using(format).tableProperty("owner", "me").replace()
+    finally:
+        session.sql(f"DROP TABLE IF EXISTS {name}")
+
+
 def test_replace_replaces_the_properties_too(session: SparkSession) -> None:
     df = _frame(session)
     try:

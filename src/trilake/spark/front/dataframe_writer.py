@@ -116,9 +116,10 @@ def _save_as_table(
 def _insert_into(own: Any, writer: Any, tableName: str, overwrite: bool | None = None) -> Action | None:
     record = record_of(writer)
     table = None if record is None else our_table(session_of(record), tableName)
-    if record is None or table is None:
+    format = None if table is None else registered(table.format)
+    if record is None or format is None:
         return None
-    request = _request(record, table.format, None, None, {})
+    request = _request(record, format, None, None, {})
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
     return lambda: translated(lambda: insert_into(request, session_of(record), tableName, mode))
@@ -182,6 +183,11 @@ def our_location(spark: SparkSession, name: str) -> str | None:
     return None if found is None or found.format != "delta" else found.location
 
 
+def registered(format: str) -> str | None:
+    """The name that a format is registered under, ``None`` where this session leaves it to others."""
+    return next((name for name in (format, f"trilake-{format}") if name in SAVERS), None)
+
+
 def save_as_table(request: SaveRequest, name: str) -> None:
     """Write a table of the catalogue, in the request's mode."""
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
@@ -191,23 +197,29 @@ def save_as_table(request: SaveRequest, name: str) -> None:
             raise TableExistsError(f"table {name} already exists", file=known.location)
         if request.mode == "ignore":
             return
-        if known.format != format:
-            raise InvalidArgumentError(
-                f"{name} is a {known.format} table, and the write says {format}",
-                help=f'write .format("{known.format}"), or drop the table first',
-                file=known.location,
-            )
-        _save_named(request, name, known.location, format)
+        must_be_of(known, name, format)
+        save_named(request, name, known.location)
         return
     schema, path = from_spark(request.df.schema), record_option(request.options, "path")
     with new_name(spark, name, schema, path=path, format=format) as place:
-        _save_named(request, name, place, format)
+        save_named(request, name, place)
 
 
-def _save_named(request: SaveRequest, name: str, place: str, format: str) -> None:
+def must_be_of(known: NamedTable, name: str, format: str) -> None:
+    """Raises ``InvalidArgumentError`` where a name stands for a table of another format."""
+    if known.format != format:
+        raise InvalidArgumentError(
+            f"{name} is a {known.format} table, and the write says {format}",
+            help=f"write the format {known.format}, or drop the table first",
+            file=known.location,
+        )
+
+
+def save_named(request: SaveRequest, name: str, place: str) -> None:
+    """Write the table at the place of a name, and let the catalogue know its columns."""
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
     SAVERS[request.format](replace(request, options=options), place)
-    if format == "delta":
+    if request.format in NAMED:
         rename(request.df.sparkSession, name, place, options)
     elif request.mode == "overwrite":
         change_columns(request.df.sparkSession, name, from_spark(request.df.schema))

@@ -1,7 +1,8 @@
 """``df.writeTo(name)``: the second interface for writing tables of the catalogue, for tables of ours.
 
 Spark plans such writes against its catalogue, which hands a Python source no place to write to.  After
-:func:`take_over_tables`, those that say ``using("delta")`` or name a table of ours go the way of :func:`trilake.write`.
+:func:`take_over_tables`, those that say ``using("delta")``, ``lance`` or ``trevni``, or name a table of ours, go the
+way of :func:`trilake.write`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from pyspark.sql import Column, DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import new_name
+from trilake.spark.delta.names.catalogue import NamedTable, new_name
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import (
     NAMED,
     SAVERS,
     SaveRequest,
-    our_location,
-    rename,
+    must_be_of,
+    our_table,
+    registered,
+    save_named,
     store_options,
     translated,
 )
@@ -43,11 +46,13 @@ def take_over_tables() -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a chain of calls asks for, and where a table of that name is, if there is one of ours."""
+    """What a chain of calls asks for; ``known`` is the table of that name, if there is one of ours, ``format`` the name
+    under which its format, or that of the table to be made, is registered."""
 
     df: DataFrame
     table: str
-    place: str | None
+    known: NamedTable | None
+    format: str
     record: Record
 
 
@@ -65,31 +70,33 @@ def _name(column: str | Column) -> str:
 def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
     def decide(own: Any, writer: Any, *args: Any) -> Action | None:
         record = record_of(writer)
-        if record is None or record.format not in (None, *NAMED):
+        if record is None or record.format not in (None, *SAVERS):
             return None
         df, table = frame_of(record), table_of(record)
-        place = our_location(df.sparkSession, table)
-        if place is None and record.format is None:
+        known = our_table(df.sparkSession, table)
+        format = record.format or (None if known is None else registered(known.format))
+        if format is None:
             return None
-        return lambda: translated(lambda: act(_Request(df, table, place, record), *args))
+        return lambda: translated(lambda: act(_Request(df, table, known, format, record), *args))
 
     return decide
 
 
 def _create(request: _Request) -> None:
-    if request.place is not None:
-        raise TableExistsError(f"table {request.table} already exists", file=request.place)
-    df = request.df
-    with new_name(df.sparkSession, request.table, from_spark(df.schema), path=request.record.option("path")) as place:
+    if request.known is not None:
+        raise TableExistsError(f"table {request.table} already exists", file=request.known.location)
+    df, path, format = request.df, request.record.option("path"), request.format.removeprefix("trilake-")
+    with new_name(df.sparkSession, request.table, from_spark(df.schema), path=path, format=format) as place:
         _save(request, place, "error")
 
 
 def _replace(request: _Request) -> None:
-    _save(request, _known(request), "overwrite", replaces=True, partitionOverwriteMode="static")
+    more = {"partitionOverwriteMode": "static"} if request.format in NAMED else {}
+    _save(request, _known(request), "overwrite", replaces=True, **more)
 
 
 def _create_or_replace(request: _Request) -> None:
-    if request.place is None:
+    if request.known is None:
         _create(request)
     else:
         _replace(request)
@@ -100,7 +107,7 @@ def _append(request: _Request) -> None:
 
 
 def _overwrite(request: _Request, condition: Any) -> None:
-    known = _known(request)
+    known = _delta_alone(request, "overwrite(condition)")
     store = session_store(request.df.sparkSession, known, store_options(request.record.options))
     schema = DeltaLog(store, spark_engine()).head().schema
     filter = read_condition(request.df.sparkSession, condition, schema).filter
@@ -112,7 +119,7 @@ def _overwrite(request: _Request, condition: Any) -> None:
 
 
 def _overwrite_partitions(request: _Request) -> None:
-    _save(request, _known(request), "overwrite", partitionOverwriteMode="dynamic")
+    _save(request, _delta_alone(request, "overwritePartitions()"), "overwrite", partitionOverwriteMode="dynamic")
 
 
 _DECIDERS: dict[str, Callable[..., Action | None]] = {
@@ -126,17 +133,34 @@ _DECIDERS: dict[str, Callable[..., Action | None]] = {
 
 
 def _known(request: _Request) -> str:
-    if request.place is None:
+    if request.known is None:
         raise TableNotFoundError(f"table {request.table} cannot be found", help="make it with create()")
-    return request.place
+    must_be_of(request.known, request.table, request.format.removeprefix("trilake-"))
+    return request.known.location
+
+
+def _delta_alone(request: _Request, call: str) -> str:
+    place = _known(request)
+    if request.format not in NAMED:
+        raise InvalidArgumentError(
+            f"{call} is not done for {request.format} tables: they replace all rows or none",
+            help="use replace(), or append()",
+            file=place,
+        )
+    return place
 
 
 def _save(request: _Request, place: str, mode: str, *, replaces: bool = False, **more: str) -> None:
     record = request.record
+    if record.properties and request.format not in NAMED:
+        raise InvalidArgumentError(
+            f"a {request.format} table has no properties: {', '.join(record.properties)}",
+            help="leave tableProperty out; option() says how its files are written",
+            file=place,
+        )
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
     options = {**record.options, **more}
     asked = SaveRequest(
-        request.df, "delta", mode, options, columns, record.properties, record.cluster_by, replaces=replaces
+        request.df, request.format, mode, options, columns, record.properties, record.cluster_by, replaces=replaces
     )
-    SAVERS["delta"](asked, place)
-    rename(request.df.sparkSession, request.table, place, record.options)
+    save_named(asked, request.table, place)

@@ -1,0 +1,26 @@
+"""The examples run as they stand; ``make demo`` runs that of the flights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_a_pipeline_of_spark_reads_and_writes_all_formats() -> None:
+    pytest.importorskip("pyspark.pipelines", reason="PySpark 4.1 and newer has pipelines")
+    done = subprocess.run(
+        [sys.executable, "examples/pipeline/run.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "1,000 orders are in the Lance dataset, 200 large ones" in " ".join(done.stdout.split())
