@@ -194,6 +194,9 @@ def test_the_environment_stands_in_for_options(s3_options: Mapping[str, str], mo
         if name.startswith("AWS_"):
             monkeypatch.setenv(name, value)
     open_store("s3://lake/environment", {"allow_http": "true"}).put("k", b"x")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert open_store("s3://lake/environment").read("k").to_pybytes() == b"x"
+    assert open_store("s3://lake/environment", {"aws_endpoint": s3_options["AWS_ENDPOINT_URL"]}).read("k")
     assert open_store("s3://lake", s3_options).read("environment/k").to_pybytes() == b"x"
 
 

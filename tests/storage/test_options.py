@@ -9,7 +9,7 @@ import pytest
 
 from trilake.errors import InvalidArgumentError, OtherStoreError, UnknownOptionError
 from trilake.storage import open_sibling, open_store
-from trilake.storage.options import is_storage_option, store_config
+from trilake.storage.options import from_hadoop, is_storage_option, store_config
 
 SKIP = {"s3": {"AWS_SKIP_SIGNATURE": "true"}, "az": {"azure_skip_signature": "true", "account_name": "a"}}
 
@@ -38,6 +38,12 @@ def test_names_are_sorted_by_who_reads_them_whatever_their_case() -> None:
         "retry_timeout": timedelta(minutes=2),
         "backoff": {"init_backoff": timedelta(milliseconds=50), "base": 3},
     }
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "endpoint", "endpoint_url", "aws_s3_endpoint"])
+def test_an_option_wins_over_hadoops_setting_however_it_is_spelt(name: str) -> None:
+    found = from_hadoop({"fs.s3a.endpoint": "https://theirs", name: "https://ours"})
+    assert found == {name: "https://ours"}
 
 
 def test_every_documented_option_of_the_client_is_known() -> None:

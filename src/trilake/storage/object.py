@@ -45,7 +45,7 @@ from trilake.errors import (
 )
 from trilake.storage.aws_profiles import profile_options
 from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
-from trilake.storage.options import from_hadoop, is_credential, store_config
+from trilake.storage.options import ALIASES, PREFIXES, from_hadoop, is_credential, setting, store_config
 from trilake.storage.reader import MIN_WINDOW, WindowReader, coalesce
 from trilake.storage.upload import UploadWriter
 from trilake.storage.uri import parse_location
@@ -100,6 +100,7 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
     """The store for the parts of a location; see :func:`trilake.storage.open_store`."""
     if scheme == "s3":
         options = _with_profile(options)
+    options = _with_environment(scheme, options)
     config = store_config(scheme, options, authority)
     provider = _static_keys(config.config) if scheme == "s3" else None
 
@@ -135,13 +136,21 @@ def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
     given = {name.lower(): str(value) for name, value in options.items()}
     named = given.get("aws_profile")
     found = profile_options(named, os.environ, credentials=any(is_credential(n) for n in given if n != "aws_profile"))
-    stated = {n.removeprefix("aws_") for n in from_hadoop(given)}
-    stated |= {"endpoint"} if "endpoint_url" in stated else set()
-    kept = {name: value for name, value in found.items() if name.removeprefix("aws_") not in stated}
+    stated = {setting(name) for name in from_hadoop(given)}
+    kept = {name: value for name, value in found.items() if setting(name) not in stated}
     plain = {name: value for name, value in options.items() if name.lower() != "aws_profile"}
     if kept.get("aws_endpoint", "").startswith("http://"):
         kept["allow_http"] = "true"
     return {**kept, **plain}
+
+
+def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options, and behind them whether the environment allows HTTP: obstore reads the store's variables alone."""
+    if any(setting(name) == "allow_http" for name in from_hadoop(options)):
+        return options
+    names = (n.upper() for n, means in ALIASES.items() if means == "allow_http" and n.startswith(PREFIXES[scheme]))
+    allowed = next((os.environ[n] for n in names if n in os.environ), None)
+    return options if allowed is None else {**options, "allow_http": allowed}
 
 
 def _static_keys(config: Mapping[str, str]) -> Callable[[], Any] | None:

@@ -12,7 +12,8 @@ all        ``allow_http``, ``timeout``, ``connect_timeout``, ``proxy_url``, ``ma
 
 Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are understood as well.  The prefix may be
 left out (``region``, ``endpoint_url``).  An environment variable with the long name stands in for an
-option that is not given.  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
+option that is not given (``AWS_ENDPOINT_URL``, ``AWS_ALLOW_HTTP``).
+Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
 
 Two options are of any store, local ones too, and are read by this library itself; both are ``"false"`` by default.
 ``allow_foreign_files``: a new table may be made in a folder that holds files which are not of a table.
@@ -45,6 +46,18 @@ ALIASES: Mapping[str, str] = {
     "azure_allow_http": "allow_http",
     "google_storage_allow_http": "allow_http",
     "aws_s3_endpoint": "aws_endpoint",
+}
+
+#: Spellings of one setting, without their prefix -> the one that counts.
+_SPELLINGS: Mapping[str, str] = {
+    "endpoint_url": "endpoint",
+    "token": "session_token",
+    "storage_account_name": "account_name",
+    "storage_account_key": "account_key",
+    "access_key": "account_key",
+    "storage_sas_token": "sas_token",
+    "storage_sas_key": "sas_token",
+    "sas_key": "sas_token",
 }
 
 #: Hadoop's names of what a store here can be told, as code written for Spark's file systems has them.  Any other option
@@ -148,6 +161,18 @@ def allowed(options: Mapping[str, str], permission: str) -> bool:
     return any(_boolean(name, str(value)) for name, value in options.items() if name.lower() == permission)
 
 
+def setting(name: str) -> str:
+    """What an option sets, by the one name that all its spellings share.
+
+    >>> [setting(n) for n in ("AWS_ENDPOINT_URL", "endpoint", "aws_endpoint", "AWS_ALLOW_HTTP")]
+    ['endpoint', 'endpoint', 'endpoint', 'allow_http']
+    """
+    key = name.lower()
+    key = ALIASES.get(key, key)
+    key = key.removeprefix(next((p for p in _ANY_PREFIX if key.startswith(p)), ""))
+    return _SPELLINGS.get(key, key)
+
+
 def is_credential(name: str) -> bool:
     """Whether an option says who asks: where one such is given, those of another source must not be mixed in.
 
@@ -216,8 +241,8 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
         found["allow_http"] = "true"
     if not endpoint:
         found.pop("aws_endpoint", None)
-    given = {name.lower() for name in ours}
-    return {**{name: value for name, value in found.items() if name not in given}, **ours}
+    given = {setting(name) for name in ours}
+    return {**{name: value for name, value in found.items() if setting(name) not in given}, **ours}
 
 
 def _is_hadoop(key: str) -> bool:
