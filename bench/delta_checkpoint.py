@@ -11,8 +11,8 @@ from bench.delta import million, scratch
 from bench.harness import Benchmark, Contender
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 
@@ -31,7 +31,7 @@ def _theirs() -> None:
 
 def _ours() -> None:
     log = DeltaLog(open_store(str(scratch("checkpoint-ours"))), standard_engine())
-    write_checkpoint(log, log.snapshot(), Runtime())
+    write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
 
 
 def benchmarks() -> Iterator[Benchmark]:

@@ -386,6 +386,24 @@ def test_no_circle_of_imports() -> None:
     assert circles(graph) == []
 
 
+#: Where the runtime of this machine may be taken: engines, and what opens a table or dataset without one.
+DOORS = {
+    "src/trilake/delta/engine.py",
+    "src/trilake/engine/standard.py",
+    "src/trilake/lance/commit.py",
+    "src/trilake/lance/fragment.py",
+    "src/trilake/lance/table.py",
+}
+
+
+def test_clock_and_randomness_are_passed_in_from_one_place() -> None:
+    home = PACKAGE / "runtime.py"
+    names = {p: {n.id for n in ast.walk(parsed(p)) if isinstance(n, ast.Name)} for p in SOURCES if p != home}
+    assert {ids(p) for p, used in names.items() if "SYSTEM_RUNTIME" in used} == DOORS
+    calls = [n for p in names for n in ast.walk(parsed(p)) if isinstance(n, ast.Call)]
+    assert [n.lineno for n in calls if getattr(n.func, "id", getattr(n.func, "attr", "")) == "Runtime"] == []
+
+
 def test_no_folder_has_more_files_than_a_newcomer_can_take_in() -> None:
     counts = {ids(f): len(list(f.glob("*.py"))) - 1 for f in {p.parent for p in SOURCES}}
     assert {f: n for f, n in counts.items() if n > 20} == {}

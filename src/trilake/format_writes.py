@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.delta.commands.write.write import WriteResult
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.expr.views import stream_without_views
 from trilake.frames import arrow_batches, is_dataframe
@@ -67,7 +68,9 @@ def write_lance(
         files, rows = len(fragments), sum(f.physical_rows for f in fragments)
     else:
         schema, batches = arrow_batches(data)
-        made, files, rows = lance.write_table(open_store(uri, options), schema, batches, mode=mode, options=how)
+        made, files, rows = lance.write_table(
+            open_store(uri, options), schema, batches, runtime=standard_engine().runtime, mode=mode, options=how
+        )
     if made is None:
         return WriteResult(None)
     store = made.store

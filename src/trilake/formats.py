@@ -57,7 +57,7 @@ def _is_lance(store: Store) -> bool:
 def _open_lance(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
     from trilake.lance.table import LanceTable  # late, as above
 
-    return LanceTable(store, version=version, timestamp=timestamp)
+    return LanceTable(store, version=version, timestamp=timestamp, runtime=standard_engine().runtime)
 
 
 #: How Trevni files are called, and how many files are looked at for one: a folder may hold millions of others.

@@ -13,12 +13,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.runtimes import runtime_in_ms
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
+from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.memory import MemoryStore
@@ -117,8 +118,8 @@ def table_of(
 def fixed_runtime(start_ms: int = 1_600_000_000_000) -> Runtime:
     """A clock that ticks by a second, and ids that count."""
     ticks, ids = count(), count()
-    return Runtime(
-        clock_ms=lambda: start_ms + 1000 * next(ticks),
+    return runtime_in_ms(
+        lambda: start_ms + 1000 * next(ticks),
         new_id=lambda: f"{next(ids):08d}-0000-4000-8000-000000000000",
         sleep=lambda _: None,
     )

@@ -19,8 +19,8 @@ import trilake
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 #: Types by name: the Arrow type, and what each may become.
@@ -231,7 +231,7 @@ class Game:
         self.alter.comment("said", path)
 
     def checkpoint(self) -> None:
-        write_checkpoint(self.log, self.log.snapshot(), Runtime())
+        write_checkpoint(self.log, self.log.snapshot(), SYSTEM_RUNTIME)
 
     def check(self) -> None:
         """Every version, as it was when it was made."""

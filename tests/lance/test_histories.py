@@ -21,6 +21,7 @@ from trilake.lance.commands import columns, compaction, delete, update
 from trilake.lance.commands.write import write
 from trilake.lance.commands.writing import WriteOptions
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
@@ -154,28 +155,28 @@ START = pa.table({"id": pa.array(range(40), pa.int64()), "t": [str(i) for i in r
 
 def begun() -> MemoryStore:
     store = MemoryStore()
-    write(store, START.schema, START.to_batches(), options=WriteOptions(10, 5))
+    write(store, START.schema, START.to_batches(), "create", SYSTEM_RUNTIME, WriteOptions(10, 5))
     return store
 
 
 def _append(store: Store) -> object:
-    return write(store, START.schema, START.slice(0, 5).to_batches(), "append", WriteOptions(5, 5))
+    return write(store, START.schema, START.slice(0, 5).to_batches(), "append", SYSTEM_RUNTIME, WriteOptions(5, 5))
 
 
 def _delete(store: Store) -> object:
-    return delete.delete(Snapshot.open(store), "id % 3 = 0")
+    return delete.delete(Snapshot.open(store, SYSTEM_RUNTIME), "id % 3 = 0")
 
 
 def _update(store: Store) -> object:
-    return update.update(Snapshot.open(store), {"t": "'x'"}, "id < 15")
+    return update.update(Snapshot.open(store, SYSTEM_RUNTIME), {"t": "'x'"}, "id < 15")
 
 
 def _add(store: Store) -> object:
-    return columns.add(Snapshot.open(store), {"n": "id + 1"})
+    return columns.add(Snapshot.open(store, SYSTEM_RUNTIME), {"n": "id + 1"})
 
 
 def _compact(store: Store) -> object:
-    return compaction.compact(Snapshot.open(store))
+    return compaction.compact(Snapshot.open(store, SYSTEM_RUNTIME))
 
 
 COMMANDS: dict[str, Callable[[Store], object]] = {
@@ -188,7 +189,7 @@ COMMANDS: dict[str, Callable[[Store], object]] = {
 
 
 def content(store: Store) -> list[str]:
-    found = Snapshot.open(store)
+    found = Snapshot.open(store, SYSTEM_RUNTIME)
     return sorted(map(str, pa.Table.from_batches(found.scan(found.plan()), schema=found.schema).to_pylist()))
 
 
@@ -210,7 +211,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(name: str) -> None:
         found = content(inner)
         assert found in (before, after)
         seen.append(found == after)
-        cleanup.cleanup(inner, 0, delete_unverified=True)
+        cleanup.cleanup(inner, 0, SYSTEM_RUNTIME, delete_unverified=True)
         assert content(inner) == found
     assert seen == sorted(seen)
     assert True in seen

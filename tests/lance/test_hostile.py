@@ -35,6 +35,7 @@ from trilake.lance.versions.manifest import (
     parse_manifest,
     serialise_manifest,
 )
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
 #: Damaged files for each kind.
@@ -226,7 +227,7 @@ def test_rows_that_no_file_has() -> None:
         from trilake.lance.scan.snapshot import Snapshot
 
         with pytest.raises((CorruptFileError, CorruptLogError), match="claims"):
-            list(Snapshot.open(store).readers[0].read_batches(schema))
+            list(Snapshot.open(store, SYSTEM_RUNTIME).readers[0].read_batches(schema))
 
 
 def test_ids_of_fragments_end() -> None:

@@ -212,6 +212,21 @@ def test_a_lock_is_held_for_each_commit(tmp_path: Path) -> None:
         lance.write_dataset(TABLE, tmp_path / "b", commit_lock=3)
 
 
+def test_a_lock_is_held_for_commits_on_a_version_that_was_checked_out(tmp_path: Path) -> None:
+    held: list[int] = []
+
+    @contextlib.contextmanager
+    def lock(version: int) -> Iterator[None]:
+        held.append(version)
+        yield
+
+    made = lance.write_dataset(TABLE, tmp_path / "a")
+    made.delete("a < 3")
+    lance.dataset(made.uri, commit_lock=lock).checkout_version(1).restore()
+    lance.dataset(made.uri, commit_lock=lock, asof="9999-01-01").delete("a < 4")
+    assert held == [3, 4]
+
+
 def test_locks_that_fail(tmp_path: Path) -> None:
     @contextlib.contextmanager
     def at_the_end(version: int) -> Iterator[None]:

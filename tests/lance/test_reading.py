@@ -30,6 +30,7 @@ from trilake.errors import (
 )
 from trilake.lance import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
@@ -219,8 +220,8 @@ def test_statistics_spare_row_groups() -> None:
     from trilake.lance.commands.write import write
     from trilake.lance.commands.writing import WriteOptions
 
-    write(store, ROWS.schema, ROWS.to_batches(), options=WriteOptions(512, 64))
-    snapshot = Snapshot.open(store)
+    write(store, ROWS.schema, ROWS.to_batches(), "create", SYSTEM_RUNTIME, WriteOptions(512, 64))
+    snapshot = Snapshot.open(store, SYSTEM_RUNTIME)
     plan = lambda text: snapshot.plan(["id"], text)  # noqa: E731
     from trilake.lance.scan.scan import chunks
 
@@ -240,9 +241,9 @@ def test_a_take_reads_few_bytes() -> None:
     from trilake.lance.commands.write import write
 
     rows = pa.table({"id": range(200_000), "t": [f"text {i}" for i in range(200_000)]})
-    write(inner, rows.schema, rows.to_batches())
+    write(inner, rows.schema, rows.to_batches(), "create", SYSTEM_RUNTIME)
     store = FaultStore(inner)
-    snapshot = Snapshot.open(store)
+    snapshot = Snapshot.open(store, SYSTEM_RUNTIME)
     snapshot.take([5], snapshot.view.columns(None))
     store.forget()
     found = snapshot.take([7, 150_000, 199_999], snapshot.view.columns(None))

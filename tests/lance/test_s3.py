@@ -10,6 +10,7 @@ import pyarrow as pa
 from trilake import lance
 from trilake.errors import TrilakeError
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 
@@ -40,7 +41,7 @@ def test_requests_are_few(s3_options: Mapping[str, str]) -> None:
     uri = "s3://lake/lance/few"
     lance.write_dataset(ROWS, uri, storage_options=s3_options)
     store = FaultStore(open_store(uri, dict(s3_options)))
-    snapshot = Snapshot.open(store)
+    snapshot = Snapshot.open(store, SYSTEM_RUNTIME)
     assert store.counts() == {"list": 1, "read": 1}
     columns = snapshot.view.columns(None)
     found = snapshot.take([19_999, 3, 12_000], columns)

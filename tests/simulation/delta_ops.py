@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tests.runtimes import runtime_in_ms
 from tests.simulation.delta_history import WEEK_MS, DeltaHistory
 from tests.simulation.model import Rows, difference, new_rows, source_rows
 from tests.simulation.plan import Op
@@ -20,7 +21,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask
 from trilake.delta.stream.errors import StreamDataLossError, StreamSchemaChangedError
@@ -42,6 +42,7 @@ from trilake.errors import (
     TrilakeError,
     VersionNotFoundError,
 )
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def model(table: pa.Table) -> Rows:
 
 def runtime_of(actor: Actor) -> Runtime:
     """What the process of an actor takes from the world."""
-    return Runtime(actor.clock_ms, actor.new_id, actor.sleep)
+    return Runtime(actor.clock_ns, actor.new_id, actor.sleep)
 
 
 def begin(world: World) -> None:
@@ -84,7 +85,7 @@ def begin(world: World) -> None:
         partition_by=("p",) if "partitioned" in world.plan.options else None,
         properties=options,
     )
-    runtime = Runtime(lambda: world.now, lambda: f"00000000-0000-4000-8000-{world.rng.getrandbits(48):012x}")
+    runtime = runtime_in_ms(lambda: world.now, lambda: f"00000000-0000-4000-8000-{world.rng.getrandbits(48):012x}")
     store = Watched(world)
     log = DeltaLog(store, standard_engine(runtime=runtime))
     write_arrow(log, SCHEMA, arrow({1: (0, "v0"), 2: (1, "v0"), 3: (2, "v0")}).to_batches(), request)

@@ -18,8 +18,8 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.engine import Engine
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.log.segment import commit_key
-from trilake.delta.runtime import Runtime
 from trilake.errors import ConflictError, StorageError, UnknownOutcomeError
+from trilake.runtime import Runtime
 
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z")
 _FIRST = [
@@ -89,7 +89,7 @@ def _execute(actor: Actor, op: Op) -> int:
     add = {"path": f"f{op.number}", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
     read = ReadSet(whole_table=op.kind == "change")
     plan = CommitPlan(operation="TEST", parameters={"writer": str(op.number)}, file_actions=[{"add": add}], read=read)
-    return commit(log, base, plan, Runtime(actor.clock_ms, actor.new_id, actor.sleep)).version
+    return commit(log, base, plan, Runtime(actor.clock_ns, actor.new_id, actor.sleep)).version
 
 
 class _Scripted(World):

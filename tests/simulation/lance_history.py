@@ -17,6 +17,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.versions import list_versions
+from trilake.runtime import SYSTEM_RUNTIME
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -72,7 +73,7 @@ class LanceHistory:
             there = any(True for _ in store.list(key)) if key.endswith("/") else _has(store, key)
             if not there:
                 raise Violation(f"version {number} names {key}, which is not in the store")
-        found = Version(read(Snapshot(store, manifest)), manifest, self.world.now, op)
+        found = Version(read(Snapshot(store, manifest, SYSTEM_RUNTIME)), manifest, self.world.now, op)
         before = self.versions[number - 1].rows if number > 1 else {}
         expected = before
         if op is not None and op.kind in CHANGES and isinstance(done, _ROWS):
@@ -134,13 +135,13 @@ class LanceHistory:
                 raise Violation(
                     f"#{outcome.op.number} {outcome.op.kind} failed with {outcome.value!r} and landed later"
                 )
-        snapshot = Snapshot.open(self.world.place("t"))
+        snapshot = Snapshot.open(self.world.place("t"), SYSTEM_RUNTIME)
         if snapshot.version != self.newest:
             raise Violation(f"the newest version is {self.newest}, and {snapshot.version} is shown")
         self.check(snapshot)
         self.check(snapshot, key=1)
         for number in list_versions(snapshot.store).versions[-3:-1]:
-            self.check(Snapshot.open(self.world.place("t"), number))
+            self.check(Snapshot.open(self.world.place("t"), SYSTEM_RUNTIME, number))
 
     def check(self, snapshot: Snapshot, key: int | None = None) -> None:
         """What a version shows, all of it or the rows of one key, is what it holds."""

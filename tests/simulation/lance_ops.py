@@ -28,9 +28,9 @@ from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
 from trilake.lance.commands.update import update
 from trilake.lance.commands.write import plan_write, write
 from trilake.lance.commands.writing import WriteOptions, write_fragments
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
+from trilake.runtime import Runtime
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("k", pa.int64(), False), pa.field("v", pa.string())])
 
@@ -45,7 +45,7 @@ def begin(world: World) -> None:
     """Make the dataset of a plan, before anybody is at work."""
     runtime = Runtime(lambda: world.now * 10**6, lambda: f"{world.rng.getrandbits(32):08x}-0000-4000-8000-000000000000")
     rows: Rows = {i: (i % 4, "v0") for i in range(1, 5)}
-    write(Watched(world), SCHEMA, arrow(rows).to_batches(), options=WriteOptions(2, 2), runtime=runtime)
+    write(Watched(world), SCHEMA, arrow(rows).to_batches(), "create", runtime, WriteOptions(2, 2))
 
 
 class LanceOps:
@@ -95,7 +95,7 @@ class Job:
         old = self.actor.memory.get("dataset")
         if version is None and old is not None and self.op.args[1] % 2:
             return old
-        found = Snapshot.open(self.store, version)
+        found = Snapshot.open(self.store, self.runtime, version)
         if version is None:
             self.actor.memory["dataset"] = found
         return found
@@ -104,7 +104,7 @@ class Job:
 
     def _write(self, mode: Any) -> int:
         rows = arrow(new_rows(self.op)).to_batches()
-        return write(self.store, SCHEMA, rows, mode, WriteOptions(2, 2), runtime=self.runtime).version
+        return write(self.store, SCHEMA, rows, mode, self.runtime, WriteOptions(2, 2)).version
 
     def _append(self) -> int:
         return self._write("append")
@@ -113,16 +113,16 @@ class Job:
         return self._write("overwrite")
 
     def _delete(self) -> int:
-        return delete(self.snapshot(), f"k = {self.op.args[0]}", self.runtime).version
+        return delete(self.snapshot(), f"k = {self.op.args[0]}").version
 
     def _update(self) -> int | None:
         where = f"k = {self.op.args[0]}"
-        done = update(self.snapshot(), {"v": f"'u{self.op.number}'"}, where, runtime=self.runtime)
+        done = update(self.snapshot(), {"v": f"'u{self.op.number}'"}, where)
         return done.snapshot.version if done.num_rows_updated else None
 
     def _upsert(self) -> int:
         what = MergeInsert(("id",), update=True, insert=True)
-        done, _ = merge_insert(self.snapshot(), what, arrow(upserted(self.op)), runtime=self.runtime)
+        done, _ = merge_insert(self.snapshot(), what, arrow(upserted(self.op)))
         return done.version
 
     def _batch(self) -> int | None:
@@ -131,11 +131,11 @@ class Job:
         version = None
         for attempt in range(2):
             try:
-                plan = plan_write(self.store, "append")
+                plan = plan_write(self.store, "append", self.runtime)
                 target = plan.target(SCHEMA)
                 rows = arrow(new_rows(self.op)).to_batches()
                 fragments = write_fragments(self.store, rows, target, plan.options, self.runtime)
-                version = commit_batch(self.store, plan, target, batch, fragments, self.runtime)
+                version = commit_batch(self.store, plan, target, batch, fragments)
             except TrilakeError:
                 if attempt:
                     raise
@@ -150,14 +150,14 @@ class Job:
     # --- files ---
 
     def _optimize(self) -> None:
-        compaction.compact(self.snapshot(), compaction.CompactionOptions(target_rows_per_fragment=4), self.runtime)
+        compaction.compact(self.snapshot(), compaction.CompactionOptions(target_rows_per_fragment=4))
 
     def _index(self) -> None:
         column = "k" if self.op.args[1] % 3 else "v"
-        indices.create_scalar_index(self.snapshot(), column, runtime=self.runtime)
+        indices.create_scalar_index(self.snapshot(), column)
 
     def _cleanup(self) -> None:
-        cleanup(self.store, WEEK_MS, runtime=self.runtime)
+        cleanup(self.store, WEEK_MS, self.runtime)
 
     # --- readers ---
 

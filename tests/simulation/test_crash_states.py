@@ -12,17 +12,18 @@ import pytest
 
 import trilake
 from tests.conftest import SOAK
+from tests.runtimes import runtime_in_ms
 from tests.simulation.crash_states import Recorder, states, store_of
 from trilake import lance
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.lance.cleanup import cleanup
 from trilake.lance.table import LanceTable
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import memory, open_store
 from trilake.storage.memory import MemoryStore
 
@@ -51,7 +52,7 @@ def delta_steps(uri: str) -> list[Callable[[], Any]]:
         merged.when_matched_update({"v": "'merged'"}).when_not_matched_insert({"id": "s.id", "v": "s.v"}).execute()
 
     log = DeltaLog(open_store(uri), standard_engine())
-    later = Runtime(lambda: 4_000_000_000_000)
+    later = runtime_in_ms(lambda: 4_000_000_000_000)
     properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "4"}
     return [
         lambda: trilake.write(rows(1, 2, 3), uri, properties=properties),
@@ -65,7 +66,7 @@ def delta_steps(uri: str) -> list[Callable[[], Any]]:
         lambda: table().vacuum(0, enforce_retention=False),
         lambda: trilake.write(rows(9), uri, mode="overwrite"),
         lambda: table().restore(table().version - 1),
-        lambda: cleanup_log(log, Runtime(), retention_ms=0),
+        lambda: cleanup_log(log, SYSTEM_RUNTIME, retention_ms=0),
         lambda: later and trilake.write(rows(10), uri, mode="append"),
     ]
 
@@ -84,7 +85,7 @@ def lance_steps(uri: str) -> list[Callable[[], Any]]:
             dataset().merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(1, 7))
         ),
         lambda: compacted(uri),
-        lambda: cleanup(open_store(uri), -1),
+        lambda: cleanup(open_store(uri), -1, SYSTEM_RUNTIME),
         lambda: lance.write_dataset(rows(8), uri, mode="overwrite"),
     ]
 

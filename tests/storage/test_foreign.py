@@ -18,9 +18,9 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import ForeignFilesError, TableExistsError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 ROWS = pa.table({"n": [1, 2]})
@@ -50,7 +50,7 @@ def _convert_elsewhere(place: Path) -> None:
 
 def _commit(place: Path) -> None:
     protocol, metadata = new_table(
-        from_arrow(ROWS.schema), partition_by=(), properties=None, provider="parquet", runtime=Runtime()
+        from_arrow(ROWS.schema), partition_by=(), properties=None, provider="parquet", runtime=SYSTEM_RUNTIME
     )
     commit(
         DeltaLog(open_store(place), standard_engine()),

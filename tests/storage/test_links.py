@@ -18,10 +18,10 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.symlink_manifest import generate_manifests
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import TrilakeError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.trevni.tables import jobs
 
@@ -62,11 +62,11 @@ def _delta(place: Path, link: Callable[[], None]) -> None:
     for _ in range(3):
         trilake.write(ROWS, place, mode="overwrite")
     log = DeltaLog(open_store(place), standard_engine())
-    write_checkpoint(log, log.snapshot(), Runtime())
+    write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
     _old(place)
     for step in (
         lambda: generate_manifests(log),
-        lambda: cleanup_log(log, Runtime(), retention_ms=0),
+        lambda: cleanup_log(log, SYSTEM_RUNTIME, retention_ms=0),
         lambda: vacuum(log, lite=True, retention_hours=0, enforce_retention=False),
         lambda: vacuum(log, retention_hours=0, enforce_retention=False),
         lambda: ArrowDeltaTable(log.store, standard_engine()).restore(2),

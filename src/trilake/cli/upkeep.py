@@ -208,14 +208,14 @@ def _clean_lance(table: Any, retention_hours: float | None, delete: bool, yes: b
 
     age = int((14 * 24 if retention_hours is None else retention_hours) * 3_600_000)
     store = table.snapshot.store
-    found = plan_cleanup(store, age, error_if_tagged=False)
+    found = plan_cleanup(store, age, table.snapshot.runtime, error_if_tagged=False)
     gone = [*found.files, *found.unfinished, *found.manifests]
     files = pa.table({"path": pa.array([m.key for m in gone], pa.string()), "size": [m.size for m in gone]})
     size = sum(m.size for m in gone)
     if delete:
         if not yes:
             _ask(len(gone), size, table.uri)
-        cleanup(store, age, error_if_tagged=False)
+        cleanup(store, age, table.snapshot.runtime, error_if_tagged=False)
     _show(table, files, files.slice(0, 0), size, deleted=delete, version=None, json=json)
 
 

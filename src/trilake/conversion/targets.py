@@ -27,6 +27,7 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, discard
 
@@ -198,6 +199,7 @@ class LanceRows:
     #: Whether the fragments' dictionaries may grow: they are the dataset's, so only one task may do that.
     extend: bool
     names: tuple[str, ...]
+    runtime: Runtime
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
         from trilake.lance.commands.writing import Target as Stored
@@ -207,7 +209,7 @@ class LanceRows:
         exact = self.options.nulls != "zero"
         plain = (columns.plain(batch, self.given) for batch in batches)
         checked = (self._checked(target, batch) if exact else batch for batch in plain)
-        fragments = write_fragments(self.store, checked, target, self.options)
+        fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
         return fragments, target.schema
 
     def _checked(self, target: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -270,7 +272,8 @@ class LanceTarget:
         from trilake.lance.commands.write import plan_write as plan_dataset
 
         self.store = store
-        self.plan = plan_dataset(store, {"error": "create"}.get(mode, mode), options)  # type: ignore[arg-type]
+        kind: Any = {"error": "create"}.get(mode, mode)
+        self.plan = plan_dataset(store, kind, standard_engine().runtime, options)
         target = self.plan.target(schema)
         have = set(target.view.schema.names)
         if set(schema.names) != have:
@@ -282,7 +285,7 @@ class LanceTarget:
         self.exact = options.nulls != "zero"
         self.options = options
         extend = target.extend and not distributed
-        self.rows = LanceRows(store, target.schema, schema, options, extend, tuple(schema.names))
+        self.rows = LanceRows(store, target.schema, schema, options, extend, tuple(schema.names), self.plan.runtime)
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
         from trilake.lance.commands.write import commit_write

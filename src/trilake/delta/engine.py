@@ -7,13 +7,13 @@ tasks that a cluster runs.  Nothing about a table depends on what else was impor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from trilake.delta.runtime import Runtime
 from trilake.errors import InvalidArgumentError
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 
 #: ``(index of the first row in the file, rows)``
@@ -71,7 +71,7 @@ class Engine:
 
     formats: tuple[FileFormat, ...] = ()
     hooks: tuple[CommitHook, ...] | None = None
-    runtime: Runtime = field(default_factory=Runtime)
+    runtime: Runtime = SYSTEM_RUNTIME
 
     def format(self, name: str) -> FileFormat | None:
         """The format of that name, where this engine has it."""

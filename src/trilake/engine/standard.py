@@ -10,9 +10,9 @@ from trilake.delta.commit.after_commit import maintain_log, update_manifests
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.engine import Engine
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.runtime import Runtime
 from trilake.engine.lance_files import LANCE
 from trilake.engine.trevni_files import TREVNI
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction
@@ -49,4 +49,4 @@ def standard_engine(
     ['lance', 'trevni']
     """
     hooks = (maintain_log, CompactAfterCommit(compaction), update_manifests)
-    return Engine((LANCE, TREVNI), hooks, runtime or Runtime())
+    return Engine((LANCE, TREVNI), hooks, runtime or SYSTEM_RUNTIME)

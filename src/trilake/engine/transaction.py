@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trilake.delta.commands.write.optimistic import OptimisticTransaction
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.runtime import Runtime
 from trilake.engine.standard import standard_engine
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 

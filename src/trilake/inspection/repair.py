@@ -102,4 +102,4 @@ def _plan(format: str, store: Store, code: str, findings: Sequence[Finding]) -> 
         return plan_delta(store, standard_engine(), code, findings)
     from trilake.lance.verify.repair import plan_lance
 
-    return plan_lance(store, code, findings)
+    return plan_lance(store, standard_engine().runtime, code, findings)

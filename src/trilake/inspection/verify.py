@@ -83,7 +83,7 @@ def _verify(store: Store, format: str, version: int | None, deep: Depth, sample:
     if format == "lance":
         from trilake.lance.verify.run import verify_lance
 
-        return verify_lance(store, version, deep, sample, limit)
+        return verify_lance(store, standard_engine().runtime, version, deep, sample, limit)
     if version is not None:
         raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)
     from trilake.trevni.verify.run import verify_trevni

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.versions.manifest import Manifest, parse_manifest
 from trilake.lance.versions.versions import list_versions, read_tags
+from trilake.runtime import Runtime
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import agreed_time, old_temporaries, own_keys
@@ -68,10 +68,10 @@ def files_of(manifest: Manifest) -> set[str]:
 def cleanup(
     store: Store,
     older_than_ms: int,
+    runtime: Runtime,
     *,
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
-    runtime: Runtime | None = None,
 ) -> CleanupStats:
     """Remove versions that are older, and files that no version left needs.
 
@@ -88,9 +88,9 @@ def cleanup(
     found = plan_cleanup(
         store,
         older_than_ms,
+        runtime,
         delete_unverified=delete_unverified,
         error_if_tagged=error_if_tagged,
-        runtime=runtime,
     )
     _delete(store, [*found.files, *found.unfinished])
     _delete(store, found.manifests)
@@ -100,17 +100,16 @@ def cleanup(
 def plan_cleanup(
     store: Store,
     older_than_ms: int,
+    runtime: Runtime,
     *,
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
-    runtime: Runtime | None = None,
 ) -> Removal:
     """What :func:`cleanup` would remove; parameters and errors are those of it."""
-    runtime = runtime or Runtime()
     listing = list_versions(store)
     if not listing.versions:
         return Removal()
-    now_ms = agreed_time(store, runtime.clock_ns() // 10**6)
+    now_ms = agreed_time(store, runtime.clock_ms())
     tagged = {tag.version: name for name, tag in read_tags(store).items()}
     keep: set[str] = set()
     old_files: set[str] = set()

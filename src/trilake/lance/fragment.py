@@ -25,7 +25,6 @@ from trilake.lance.commands.rows_in import stream
 from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions
 from trilake.lance.commands.writing import write_fragments as write_files
 from trilake.lance.file.errors import NothingToWriteError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
 from trilake.lance.pylance.scanner import LanceScanner
@@ -34,6 +33,7 @@ from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
 from trilake.lance.versions.manifest import DataFile, Fragment
 from trilake.lance.versions.versions import list_versions
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -219,7 +219,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
         if not len(rows):
             return self.metadata
-        made = mark(self._fragment, rows, read_version=snapshot.version, runtime=Runtime())
+        made = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
         return None if made is None else FragmentMetadata.of(made)
 
     def add_columns(
@@ -248,7 +248,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
             return made.pop() if made else value_func(batch)
 
-        return FragmentMetadata.of(commands.widen(self._fragment, snapshot, target, read, values, Runtime()))
+        return FragmentMetadata.of(commands.widen(self._fragment, snapshot, target, read, values))
 
     def merge(
         self, data: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
@@ -259,7 +259,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         values, new = commands.join_values(self._ds.snapshot, rows, left_on, right_on)
         target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
         read = self._ds.snapshot.view.columns([left_on])
-        made = commands.widen(self._fragment, self._ds.snapshot, target, read, values, Runtime())
+        made = commands.widen(self._fragment, self._ds.snapshot, target, read, values)
         return FragmentMetadata.of(made), pa.schema([*self.schema, *new], self.schema.metadata)
 
 
@@ -279,10 +279,10 @@ def _create(
         raise NothingToWriteError("the rows have no columns")
     target = Target.new(found, nulls=options.nulls)
     if list_versions(store).versions:
-        known = Snapshot.open(store).manifest.schema
+        known = Snapshot.open(store, SYSTEM_RUNTIME).manifest.schema
         if sorted(known.names) == sorted(target.view.whole.names):
             target = Target(known, nulls=options.nulls)
-    return write_files(store, batches, target, options, Runtime(), progress)
+    return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress)
 
 
 def write_fragments(

@@ -40,7 +40,7 @@ class DatasetOptimizer:
             materialize_deletions_threshold,
             num_threads,
         )
-        done, metrics = compaction.compact(self._dataset.snapshot, options, self._dataset.runtime)
+        done, metrics = compaction.compact(self._dataset.snapshot, options)
         self._dataset.moved(done)
         return metrics
 
@@ -50,7 +50,7 @@ class DatasetOptimizer:
         ``options`` of other implementations are accepted and change nothing.
         """
         del options
-        self._dataset.moved(indices.optimize(self._dataset.snapshot, self._dataset.runtime))
+        self._dataset.moved(indices.optimize(self._dataset.snapshot))
 
 
 @dataclass(frozen=True)
@@ -179,14 +179,14 @@ class Compaction:
     @staticmethod
     def commit(dataset: OpenDataset, rewrites: Sequence[RewriteResult]) -> CompactionMetrics:
         """Make the results of tasks a version."""
-        done, metrics = compaction.commit_compaction(dataset.snapshot, [r.done for r in rewrites], dataset.runtime)
+        done, metrics = compaction.commit_compaction(dataset.snapshot, [r.done for r in rewrites])
         dataset.moved(done)
         return metrics
 
     @staticmethod
     def execute(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
         """All of it, here."""
-        done, metrics = compaction.compact(dataset.snapshot, _options(options), dataset.runtime)
+        done, metrics = compaction.compact(dataset.snapshot, _options(options))
         dataset.moved(done)
         return metrics
 

@@ -21,6 +21,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Manifest, parse_manifest
 from trilake.lance.versions.versions import Listing, list_versions
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
 
@@ -50,19 +51,27 @@ class LanceTable(Table):
     store: rooted at the dataset.
     version: the version to show; the newest by default.
     timestamp: show the version that was newest at that time instead.
+    runtime: what commits on the version take from the world.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
     """
 
     format = "lance"
 
-    def __init__(self, store: Store, *, version: int | None = None, timestamp: TimestampLike | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        version: int | None = None,
+        timestamp: TimestampLike | None = None,
+        runtime: Runtime = SYSTEM_RUNTIME,
+    ) -> None:
         if version is not None and timestamp is not None:
             raise InvalidArgumentError("a version and a timestamp are given", help="pass one of them")
         self.uri = store.uri
         if timestamp is not None:
             version = version_at(store, timestamp)
-        self.snapshot = Snapshot.open(store, version)
+        self.snapshot = Snapshot.open(store, runtime, version)
 
     @property
     def version(self) -> int:
@@ -237,6 +246,7 @@ def write_table(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
+    runtime: Runtime,
     mode: str = "error",
     options: WriteOptions | None = None,
 ) -> tuple[Snapshot | None, int, int]:
@@ -255,8 +265,8 @@ def write_table(
     if mode == "ignore" and list_versions(store).versions:
         return None, 0, 0
     schema, batches = rows_in.plain(schema, batches)
-    plan = writing.plan_write(store, modes[mode], options)
+    plan = writing.plan_write(store, modes[mode], runtime, options)
     target = plan.target(schema)
-    fragments = write_fragments(store, batches, target, plan.options)
+    fragments = write_fragments(store, batches, target, plan.options, runtime)
     done = writing.commit_write(store, plan, target, fragments)
     return done, len(fragments), sum(f.physical_rows for f in fragments)

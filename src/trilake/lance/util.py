@@ -36,6 +36,12 @@ def sanitize_ts(ts: Any) -> dt.datetime:
     return ts if ts.tzinfo is None else ts.astimezone().replace(tzinfo=None)
 
 
+def local_time(ns: int) -> dt.datetime:
+    """A time in ns since the Unix epoch in the local zone, without it, to the microsecond."""
+    seconds, rest = divmod(ns, 10**9)
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone().replace(tzinfo=None, microsecond=rest // 1000)
+
+
 def td_to_micros(td: dt.timedelta) -> int:
     """The microseconds of a duration.
 

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from tests.delta.tables import add, clocked, fixed_runtime, log_of, metadata, protocol, rows
+from tests.runtimes import runtime_in_ms
 from trilake.delta.commit.after_commit import CHECKSUMS, COMPACTION_INTERVAL, maintain_log
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.checkpoint_writer import PART_SIZE
 from trilake.delta.log.checksum import differences, read_checksum
 from trilake.delta.log.log import DeltaLog, Head
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
+from trilake.runtime import Runtime
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
@@ -88,7 +89,7 @@ def test_log_cleanup_follows_a_checkpoint_unless_it_is_off() -> None:
     for enabled, oldest in (("true", 10), ("false", 0)):
         conf: dict[str, Any] = {"delta.enableExpiredLogCleanup": enabled}
         log = _log(11, clock=DAY_MS, **conf)
-        _upkeep(clocked(log, lambda: 100 * DAY_MS), Runtime(clock_ms=lambda: 100 * DAY_MS))
+        _upkeep(clocked(log, lambda: 100 * DAY_MS), runtime_in_ms(lambda: 100 * DAY_MS))
         assert min(log.listing().commits) == oldest
 
 
@@ -111,7 +112,7 @@ def test_a_property_that_makes_no_sense_is_a_warning(conf: dict[str, Any], caplo
     ids=["classic", "parts", "v2", "compaction"],
 )
 def test_death_at_any_call_leaves_the_table_as_it_is(first: Any, conf: dict[str, Any], kind: Any, when: Any) -> None:
-    runtime = Runtime(clock_ms=lambda: 100 * DAY_MS, new_id=fixed_runtime().new_id)
+    runtime = runtime_in_ms(lambda: 100 * DAY_MS, new_id=fixed_runtime().new_id)
     expected = rows(_log(11, first=first, clock=DAY_MS, **conf).snapshot().adds.drop_columns(["dataChange"]))
     seen = _upkeep(_log(11, first=first, clock=DAY_MS, **conf), runtime)
     total = seen.count()  # calls that name an object: those can be hit

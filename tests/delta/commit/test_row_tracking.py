@@ -11,6 +11,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
+from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.write.write import WriteRequest, write_arrow
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
@@ -20,9 +21,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import State, empty_state
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, WriteFailedError
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
@@ -135,9 +136,9 @@ def test_times_never_decrease() -> None:
         last[0] = next(ticks, last[0])
         return last[0]
 
-    _append(store, 1, Runtime(clock_ms=clock), properties=TIMED)
+    _append(store, 1, runtime_in_ms(clock), properties=TIMED)
     for _ in range(3):
-        _append(store, 1, Runtime(clock_ms=clock))
+        _append(store, 1, runtime_in_ms(clock))
     times = _times(store)
     assert len(times) == 4
     assert all(a < b for a, b in pairwise(times))
@@ -147,15 +148,15 @@ def test_times_never_decrease() -> None:
 
 def test_a_winner_between_is_older() -> None:
     inner = MemoryStore()
-    _append(inner, 1, Runtime(clock_ms=lambda: 1000), properties=TIMED)
+    _append(inner, 1, runtime_in_ms(lambda: 1000), properties=TIMED)
     done: list[int] = []
 
     def before(op: str, key: str) -> None:
         if op == "put_if_absent" and not done:
             done.append(1)
-            _append(inner, 1, Runtime(clock_ms=lambda: 9000))
+            _append(inner, 1, runtime_in_ms(lambda: 9000))
 
-    _append(FaultStore(inner, before=before), 1, Runtime(clock_ms=lambda: 3000))
+    _append(FaultStore(inner, before=before), 1, runtime_in_ms(lambda: 3000))
     assert _times(inner) == [1000, 9000, 9001]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import parse_commits
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
@@ -36,6 +36,7 @@ from trilake.errors import (
     TableExistsError,
     UnknownOutcomeError,
 )
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
@@ -46,7 +47,9 @@ ONE = pa.table({"a": [1]})
 
 def _write(store: Store, data: pa.Table = ONE, *, runtime: Runtime | None = None, **request: Any) -> WriteResult:
     asked = WriteRequest(**{"mode": "append", "schema": from_arrow(data.schema), **request})
-    return write_arrow(DeltaLog(store, standard_engine()), data.schema, data.to_batches(), asked, runtime or Runtime())
+    return write_arrow(
+        DeltaLog(store, standard_engine()), data.schema, data.to_batches(), asked, runtime or SYSTEM_RUNTIME
+    )
 
 
 def _rows(store: Store) -> int:
@@ -186,7 +189,7 @@ def test_many_winners_in_a_row_are_passed() -> None:
             inner.put_if_absent(key, lines([{"commitInfo": {"isBlindAppend": True}}]))
 
     waits: list[float] = []
-    runtime = Runtime(sleep=waits.append)
+    runtime = replace(SYSTEM_RUNTIME, sleep=waits.append)
     assert _write(FaultStore(inner, before=before), runtime=runtime).version == 9
     assert waits
     assert max(waits) <= 0.5

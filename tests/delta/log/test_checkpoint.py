@@ -15,13 +15,14 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, parquet, protocol, remove, rows
+from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.statistics import record_counts
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
@@ -38,7 +39,7 @@ HISTORY: list[list[dict[str, Any]]] = [
     [remove("b"), add("p=1/c%20d", partitionValues={"p": "1", "q": None}, baseRowId=2, defaultRowCommitVersion=2)],
     [{"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}}, add("e", size=2**62)],
 ]
-KEEP_ALL = Runtime(clock_ms=lambda: 0)
+KEEP_ALL = runtime_in_ms(lambda: 0)
 
 
 def _log() -> DeltaLog:
@@ -89,14 +90,14 @@ def test_old_tombstones_are_left_out() -> None:
     day = 86_400_000
     meta = metadata(delta__deletedFileRetentionDuration="interval 2 days")
     log = log_of([protocol(), meta], [remove("old", deletionTimestamp=day), remove("new", deletionTimestamp=3 * day)])
-    write_checkpoint(log, log.snapshot(), Runtime(clock_ms=lambda: 4 * day))
+    write_checkpoint(log, log.snapshot(), runtime_in_ms(lambda: 4 * day))
     assert log.tombstones(log.snapshot())["path"].to_pylist() == ["new"]
 
 
 def test_a_retention_that_is_none_keeps_all_tombstones() -> None:
     meta = metadata(delta__deletedFileRetentionDuration="6 months 1 day")
     log = log_of([protocol(), meta], [remove("old", deletionTimestamp=1)])
-    write_checkpoint(log, log.snapshot(), Runtime(clock_ms=lambda: 10**15))
+    write_checkpoint(log, log.snapshot(), runtime_in_ms(lambda: 10**15))
     assert log.tombstones(log.snapshot())["path"].to_pylist() == ["old"]
 
 
@@ -329,7 +330,7 @@ def test_deltalake_and_polars_read_a_log_that_starts_at_our_checkpoint(tmp_path:
     expected = rows(trilake.open(path).to_arrow())
     for checkpoint in (10, 12):
         if checkpoint == 12:
-            write_checkpoint(log, log.snapshot(), Runtime())
+            write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
         log.store.delete([commit_key(v) for v in range(checkpoint)])
         table = deltalake.DeltaTable(path)
         assert table.version() == 12

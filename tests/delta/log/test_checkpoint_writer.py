@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.delta.tables import add, fixed_runtime, log_of, metadata, protocol, remove, rows
+from tests.runtimes import runtime_in_ms
 from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint_parts import Piece, split
 from trilake.delta.log.checkpoint_v2 import TOP_LEVEL_FORMAT
@@ -24,13 +25,13 @@ from trilake.delta.log.last_checkpoint import checksum
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import empty_state
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
-KEEP_ALL = Runtime(clock_ms=lambda: 0)
+KEEP_ALL = runtime_in_ms(lambda: 0)
 V2_PROTOCOL = protocol(3, 7, readerFeatures=["v2Checkpoint"], writerFeatures=["v2Checkpoint", "domainMetadata"])
 VECTOR = {
     "storageType": "u",
@@ -281,7 +282,7 @@ def test_deltalake_and_polars_read_them(tmp_path: Path, conf: dict[str, str]) ->
         )
     _reconfigure(tmp_path / "t", conf)
     log = DeltaLog(open_store(path), standard_engine())
-    write_checkpoint(log, log.snapshot(), Runtime())
+    write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
     log.store.delete([commit_key(v) for v in range(3)])
     expected = rows(trilake.open(path).to_arrow())
     assert len(expected) == 6

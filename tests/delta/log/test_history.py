@@ -9,7 +9,7 @@ from tests.delta.tables import add, log_of
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.history import HISTORY, history
 from trilake.delta.log.segment import commit_key
-from trilake.delta.runtime import Runtime
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
 
@@ -50,7 +50,7 @@ def test_limits() -> None:
 
 def test_only_what_the_log_still_holds() -> None:
     log = log_of(*([add(f"f{i}")] for i in range(4)))
-    write_checkpoint(log, log.snapshot(2), Runtime())
+    write_checkpoint(log, log.snapshot(2), SYSTEM_RUNTIME)
     log.store.delete([commit_key(v) for v in range(3)])
     assert history(log, log.snapshot())["version"].to_pylist() == [3]
     log.store.delete([commit_key(3)])

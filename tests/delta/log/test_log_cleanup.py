@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
+from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_v2 import TOP_LEVEL_FORMAT
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log, cutoff_time, expired, monotonic
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.faults import FaultStore, SimulatedCrash
@@ -38,8 +38,8 @@ class _World:
     def __post_init__(self) -> None:
         self.store = MemoryStore(clock=lambda: self.now)
         self.log = DeltaLog(self.store, standard_engine())
-        self.runtime = Runtime(
-            clock_ms=lambda: self.now, new_id=lambda: f"{next(self.ids):08d}-0000-4000-8000-000000000000"
+        self.runtime = runtime_in_ms(
+            lambda: self.now, new_id=lambda: f"{next(self.ids):08d}-0000-4000-8000-000000000000"
         )
 
     def commit(self, version: int, *actions: Any, at: int | None = None) -> None:
@@ -196,7 +196,7 @@ def test_times_in_the_commits_count_where_they_are_on() -> None:
         if v in (5, 10, 15):
             world.checkpoint(v)
     world.now = 1_019 * DAY_MS + 13 * HOUR_MS
-    assert expired(world.log, world.log.head(), Runtime(clock_ms=lambda: world.now + 30 * DAY_MS))
+    assert expired(world.log, world.log.head(), runtime_in_ms(lambda: world.now + 30 * DAY_MS))
     assert cleanup_log(world.log, world.runtime, retention_ms=6 * DAY_MS).oldest_version == 10
 
 

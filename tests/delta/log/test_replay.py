@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, lines, log_of, remove
+from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import decoded_paths, file_keys
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol import actions
-from trilake.delta.runtime import Runtime
 from trilake.errors import TrilakeError
 from trilake.storage.memory import MemoryStore
 
@@ -112,7 +112,7 @@ def _assert_state(log: DeltaLog, snapshot: Snapshot, expected: tuple[Files, File
     assert _files(log.tombstones(snapshot)) == expected[1]
 
 
-_KEEP_ALL = Runtime(clock_ms=lambda: 0)
+_KEEP_ALL = runtime_in_ms(lambda: 0)
 
 
 @settings(max_examples=40)

@@ -10,9 +10,9 @@ from tests.delta.tables import add, lines, log_of, metadata, protocol, remove
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, LogListing, choose_segment, commit_key, sort_listing
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, LogGapError, TableNotFoundError, VersionNotFoundError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.base import ObjectMeta
 from trilake.storage.memory import MemoryStore
 
@@ -186,7 +186,7 @@ def test_a_segment_covers_each_version_once(ranges: list[tuple[int, int]], check
 
 def _log_with_checkpoint() -> DeltaLog:
     log = log_of([add("a")], [add("b")], [remove("a")], [add("c")])
-    write_checkpoint(log, log.snapshot(2), Runtime())
+    write_checkpoint(log, log.snapshot(2), SYSTEM_RUNTIME)
     return log
 
 
@@ -243,7 +243,7 @@ def test_a_good_hint_spares_the_listing_of_old_commits() -> None:
 def test_a_newer_checkpoint_than_the_hint_says() -> None:
     log = _log_with_checkpoint()
     hint = log.store.read(LAST_CHECKPOINT)
-    write_checkpoint(log, log.snapshot(3), Runtime())
+    write_checkpoint(log, log.snapshot(3), SYSTEM_RUNTIME)
     log.store.put(LAST_CHECKPOINT, hint)
     assert log.snapshot().segment.checkpoint_version == 3
 

@@ -24,7 +24,6 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import (
     ConstraintViolatedError,
@@ -35,6 +34,7 @@ from trilake.errors import (
     UnknownOptionError,
     UnsupportedExpressionError,
 )
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import open_store
 
 ROWS = [
@@ -477,7 +477,7 @@ def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:
                 t.append(*rows)
         return str(uuid4())
 
-    return replace(Runtime(), new_id=new_id)
+    return replace(SYSTEM_RUNTIME, new_id=new_id)
 
 
 def test_an_append_meanwhile_is_no_conflict() -> None:

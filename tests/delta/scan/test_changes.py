@@ -17,10 +17,10 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.deletion_vectors import serialize, z85_encode
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import ChangeFeedError, InvalidArgumentError, MissingFileError, VersionNotFoundError
+from trilake.runtime import SYSTEM_RUNTIME
 
 ON = {"delta__enableChangeDataFeed": "true"}
 
@@ -122,7 +122,7 @@ def test_ranges_that_are_none() -> None:
 
 def test_commits_that_were_cleaned_up() -> None:
     log = _log([add("f0")], [add("f1")])
-    write_checkpoint(log, log.snapshot(1), Runtime())
+    write_checkpoint(log, log.snapshot(1), SYSTEM_RUNTIME)
     log.store.delete([commit_key(0)])
     with pytest.raises(VersionNotFoundError, match="no longer all"):
         _changes(log, 0)

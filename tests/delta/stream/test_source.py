@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.delta.tables import Action, add, lines, log_of, metadata, protocol, remove
+from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.changes import ChangeTask
 from trilake.delta.scan.scan import FileTask
 from trilake.delta.stream.errors import (
@@ -31,6 +31,7 @@ from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.errors import ChangeFeedError, InvalidArgumentError, UnsupportedProtocolError, VersionNotFoundError
+from trilake.runtime import SYSTEM_RUNTIME
 
 LONG_AB = json.dumps(
     {
@@ -391,7 +392,7 @@ def test_a_protocol_that_is_not_known_stops_the_stream() -> None:
 
 def _overtaken() -> DeltaLog:
     log = log_of(*([add(f"f{i}")] for i in range(6)))
-    write_checkpoint(log, log.snapshot(3), Runtime())
+    write_checkpoint(log, log.snapshot(3), SYSTEM_RUNTIME)
     log.store.delete([commit_key(v) for v in range(4)])
     return log
 
@@ -419,7 +420,7 @@ def test_commits_without_rows_move_the_stream_on_before_they_are_cleaned_up() ->
     for v in range(1, 4):
         log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))
     assert found.latest(start) == start
-    late = Runtime(clock_ms=lambda: 10**13)
+    late = runtime_in_ms(lambda: 10**13)
     assert DeltaStream(log, reading(log), ALL, late).latest(start) == start.at(4)
     for v in range(4, 12):
         log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))

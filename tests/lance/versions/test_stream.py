@@ -20,6 +20,7 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.versions import transaction
 from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamError, LanceStreamGapError, parse_options
 from trilake.lance.versions.versions import list_versions
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
@@ -32,7 +33,7 @@ def rows(*ids: int) -> pa.Table:
 
 
 def append(store: Store, *ids: int) -> None:
-    write(store, SCHEMA, rows(*ids).to_batches(), "append")
+    write(store, SCHEMA, rows(*ids).to_batches(), "append", SYSTEM_RUNTIME)
 
 
 def stream(store: Store, **options: str) -> LanceStream:
@@ -120,7 +121,7 @@ def test_versions_that_were_cleaned_up_are_missed() -> None:
     store = MemoryStore()
     for i in range(5):
         append(store, i)
-    cleanup(store, -1)
+    cleanup(store, -1, SYSTEM_RUNTIME)
     with pytest.raises(LanceStreamGapError):
         everything(stream(store), LanceOffset(2))
     assert everything(stream(store, failOnDataLoss="false"), LanceOffset(2)) == [4]
@@ -144,9 +145,11 @@ def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
 
 
 def write_batch(store: Store, batch: LanceBatch, table: pa.Table, mode: Any = "append") -> int | None:
-    plan = plan_write(store, mode)
+    plan = plan_write(store, mode, SYSTEM_RUNTIME)
     target = plan.target(SCHEMA)
-    return commit_batch(store, plan, target, batch, write_fragments(store, table.to_batches(), target, plan.options))
+    return commit_batch(
+        store, plan, target, batch, write_fragments(store, table.to_batches(), target, plan.options, plan.runtime)
+    )
 
 
 def test_a_batch_that_comes_again_is_not_written_again() -> None:
@@ -166,10 +169,10 @@ def test_a_batch_that_comes_again_is_not_written_again() -> None:
 
 def test_two_queries_make_one_dataset_and_two_runs_race() -> None:
     store = MemoryStore()
-    plans = [plan_write(store, "append") for _ in range(2)]
+    plans = [plan_write(store, "append", SYSTEM_RUNTIME) for _ in range(2)]
     for number, plan in enumerate(plans):
         target = plan.target(SCHEMA)
-        fragments = write_fragments(store, rows(number).to_batches(), target, plan.options)
+        fragments = write_fragments(store, rows(number).to_batches(), target, plan.options, plan.runtime)
         commit_batch(store, plan, target, LanceBatch(f"q{number}", 0), fragments)
     assert ids(store) == [0, 1]
     done: list[int] = []
@@ -189,7 +192,7 @@ def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
     append(store, 0)
     write_batch(store, LanceBatch("q", 0), rows(1))
     write_batch(store, LanceBatch("x", 0), rows(8), "overwrite")
-    cleanup(store, -1)
+    cleanup(store, -1, SYSTEM_RUNTIME)
     with pytest.raises(LanceStreamError, match="cannot be said"):
         write_batch(store, LanceBatch("q", 0), rows(1))
 

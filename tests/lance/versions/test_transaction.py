@@ -19,12 +19,12 @@ from trilake.errors import (
     UnknownOutcomeError,
     UnsupportedProtocolError,
 )
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import DataFile, Fragment, Manifest, serialise_manifest
 from trilake.lance.versions.versions import LATEST, list_versions, manifest_key
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
@@ -48,7 +48,7 @@ def commit(store: Store, read_version: int, operation: op.Operation, **more: obj
     runtime = Fixed()
     return transaction.commit(
         store,
-        transaction.begin(read_version, operation, Runtime()),
+        transaction.begin(read_version, operation, SYSTEM_RUNTIME),
         runtime,
         **more,  # type: ignore[arg-type]
     )

@@ -23,8 +23,8 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.log_cleanup import cleanup_log, expired
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key
-from trilake.delta.runtime import Runtime
 from trilake.errors import TrilakeError
+from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.runtime import Runtime
+from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

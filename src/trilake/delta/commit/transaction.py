@@ -35,7 +35,6 @@ from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.runtime import Runtime
 from trilake.errors import (
     ConcurrentWriteError,
     ObjectExistsError,
@@ -44,6 +43,7 @@ from trilake.errors import (
     TableExistsError,
     UnknownOutcomeError,
 )
+from trilake.runtime import Runtime
 from trilake.version import __version__
 
 #: Attempts before a transaction gives up against ever new winners.

@@ -21,10 +21,10 @@ from trilake.delta.protocol.column_mapping import to_physical
 from trilake.delta.protocol.partitions import format_values, hive_directory
 from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.rules.store_assignment import assign_batch
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 

@@ -16,8 +16,8 @@ from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
 from trilake.delta.log.checkpoint_parts import FileColumns, Piece, file_schema, slices, split, write_parquet
 from trilake.delta.log.log import Snapshot
 from trilake.delta.log.segment import SIDECARS, v2_checkpoint_key
-from trilake.delta.runtime import Runtime
 from trilake.errors import InvalidArgumentError
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 #: Table property: ``parquet`` or ``json``, the format of the top-level file.

@@ -27,8 +27,8 @@ from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.errors import InvalidArgumentError
+from trilake.runtime import Runtime
 
 #: Table property: actions of one file of a checkpoint, above which there are several.
 PART_SIZE = "trilake.checkpoint.partSize"

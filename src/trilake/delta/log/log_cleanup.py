@@ -35,7 +35,6 @@ from trilake.delta.log.segment import (
 from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_features
 from trilake.delta.protocol.in_commit_timestamps import FIELD
 from trilake.delta.protocol.property_values import duration_ms
-from trilake.delta.runtime import Runtime
 from trilake.display import Displayed
 from trilake.errors import (
     CorruptLogError,
@@ -45,6 +44,7 @@ from trilake.errors import (
     UnsupportedProtocolError,
     VersionNotFoundError,
 )
+from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta
 from trilake.storage.ownership import agreed_time, old_temporaries, own_keys
 

@@ -15,8 +15,8 @@ from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType, check_partition_columns
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
-from trilake.delta.runtime import Runtime
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.runtime import Runtime
 
 
 def new_table(

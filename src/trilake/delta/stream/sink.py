@@ -30,9 +30,9 @@ from trilake.delta.commands.write.write import (
 )
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.runtime import Runtime
 from trilake.delta.stream.errors import StreamError
 from trilake.errors import ConcurrentTransactionError, MetadataChangedError, ObjectNotFoundError, TableExistsError
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 OPERATION = "STREAMING UPDATE"

@@ -23,7 +23,6 @@ import pyarrow as pa
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeTask, version_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.delta.stream.errors import StreamDataLossError, StreamOffsetError, StreamSchemaChangedError
@@ -41,6 +40,7 @@ from trilake.delta.stream.tail import (
     tail_of,
 )
 from trilake.errors import ObjectNotFoundError, VersionNotFoundError
+from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")

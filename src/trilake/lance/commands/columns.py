@@ -20,7 +20,6 @@ from trilake.lance.commands import rows_in
 from trilake.lance.commands.delete import REPLANS, replanned
 from trilake.lance.commands.writing import NullPolicy, Target, discard, write_columns
 from trilake.lance.file.errors import UnknownColumnError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array
@@ -38,9 +37,7 @@ def next_field_id(manifest: Manifest) -> int:
     return max([manifest.schema.max_field_id, *used]) + 1
 
 
-def widen(
-    reader: FragmentReader, snapshot: Snapshot, target: Target, read: LanceSchema, values: Values, runtime: Runtime
-) -> Fragment:
+def widen(reader: FragmentReader, snapshot: Snapshot, target: Target, read: LanceSchema, values: Values) -> Fragment:
     """The fragment with one more data file, which holds what ``values`` makes of the columns ``read``."""
     stored = snapshot.view.stored(read)
     position = 0
@@ -71,7 +68,7 @@ def widen(
         if rows != reader.physical_rows:
             raise SchemaMismatchError(f"{reader.physical_rows} rows got {rows} new values")
 
-    entry = write_columns(reader.store, batches(), target, runtime, check)
+    entry = write_columns(reader.store, batches(), target, snapshot.runtime, check)
     return replace(reader.fragment, files=(*reader.fragment.files, entry), physical_rows=reader.physical_rows)
 
 
@@ -91,7 +88,6 @@ def _merged(snapshot: Snapshot, added: LanceSchema) -> LanceSchema:
 def _commit(
     snapshot: Snapshot,
     make: Callable[[Snapshot, list[Fragment]], op.Operation],
-    runtime: Runtime,
     replans: int = REPLANS,
 ) -> Snapshot:
     """Commit an operation that ``make`` writes new files for, which it lists; they go where the commit fails."""
@@ -103,7 +99,7 @@ def _commit(
         return make(current, written)
 
     try:
-        return replanned(snapshot, plan, runtime, replans=replans)
+        return replanned(snapshot, plan, replans=replans)
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TrilakeError:
@@ -118,7 +114,6 @@ def add_columns(
     values: Callable[[], Values],
     *,
     nulls: NullPolicy = "error",
-    runtime: Runtime | None = None,
     repeatable: bool = True,
 ) -> Snapshot:
     """Add columns that are computed from others.
@@ -132,7 +127,6 @@ def add_columns(
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
-    runtime = runtime or Runtime()
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
         target = Target.new(schema, nulls=nulls, first_id=next_field_id(current.manifest))
@@ -141,17 +135,15 @@ def add_columns(
         compute = values()
         fragments = []
         for reader in current.readers:
-            fragment = widen(reader, current, target, columns, compute, runtime)
+            fragment = widen(reader, current, target, columns, compute)
             written.append(replace(fragment, files=fragment.files[-1:]))
             fragments.append(fragment)
         return op.Merge(tuple(fragments), _merged(current, target.schema))
 
-    return _commit(snapshot, make, runtime, REPLANS if repeatable else 0)
+    return _commit(snapshot, make, REPLANS if repeatable else 0)
 
 
-def add_expressions(
-    snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error", runtime: Runtime | None = None
-) -> Snapshot:
+def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error") -> Snapshot:
     """Add columns that are SQL expressions of others."""
     bound = {name: parse_expression(text, snapshot.schema) for name, text in expressions.items()}
     schema = pa.schema([pa.field(name, e.type) for name, e in bound.items()])
@@ -161,10 +153,10 @@ def add_expressions(
         found = evaluate_all(list(bound.values()), batch)
         return pa.RecordBatch.from_arrays([one_array(v) for v in found], schema=schema)
 
-    return add_columns(snapshot, schema, read, lambda: values, nulls=nulls, runtime=runtime)
+    return add_columns(snapshot, schema, read, lambda: values, nulls=nulls)
 
 
-def add_null_columns(snapshot: Snapshot, schema: pa.Schema, *, runtime: Runtime | None = None) -> Snapshot:
+def add_null_columns(snapshot: Snapshot, schema: pa.Schema) -> Snapshot:
     """Add columns without any value: no file is written, their rows are null because no file has them."""
 
     def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
@@ -173,7 +165,7 @@ def add_null_columns(snapshot: Snapshot, schema: pa.Schema, *, runtime: Runtime 
         added = LanceSchema.from_arrow(schema, next_field_id(current.manifest))
         return op.Merge(current.manifest.fragments, _merged(current, added))
 
-    return _commit(snapshot, make, runtime or Runtime())
+    return _commit(snapshot, make)
 
 
 def add_rows(
@@ -182,13 +174,10 @@ def add_rows(
     batches: Iterable[pa.RecordBatch],
     *,
     nulls: NullPolicy = "error",
-    runtime: Runtime | None = None,
 ) -> Snapshot:
     """Add columns whose values come in the order of the rows."""
     source = _Feed(schema, iter(batches))
-    return add_columns(
-        snapshot, schema, snapshot.schema.names[:1], lambda: source, nulls=nulls, runtime=runtime, repeatable=False
-    )
+    return add_columns(snapshot, schema, snapshot.schema.names[:1], lambda: source, nulls=nulls, repeatable=False)
 
 
 class _Feed:
@@ -215,7 +204,6 @@ def merge(
     right_on: str | None = None,
     *,
     nulls: NullPolicy = "error",
-    runtime: Runtime | None = None,
 ) -> Snapshot:
     """Add the columns of ``data`` to the rows that have the same key; the others get nulls.
 
@@ -225,7 +213,7 @@ def merge(
     or a null would be lost.
     """
     values, schema = join_values(snapshot, data, left_on, right_on)
-    return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls, runtime=runtime)
+    return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls)
 
 
 def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
@@ -257,7 +245,7 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
 # --- without new values ----------------------------------------------------------------------------------------------
 
 
-def drop_columns(snapshot: Snapshot, columns: Sequence[str], *, runtime: Runtime | None = None) -> Snapshot:
+def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
     """Drop columns, or fields of structs.  Files keep them until they are compacted.
 
     Raises ``InvalidArgumentError`` for one that is not there, and where none would be left.
@@ -277,7 +265,7 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str], *, runtime: Runtime
 
     if not columns:
         raise InvalidArgumentError("there is no column to drop")
-    return _commit(snapshot, make, runtime or Runtime())
+    return _commit(snapshot, make)
 
 
 def _with_values(snapshot: Snapshot, schema: LanceSchema) -> LanceSchema:
@@ -310,14 +298,12 @@ def alter_columns(
     alterations: Sequence[Mapping[str, object]],
     *,
     nulls: NullPolicy = "error",
-    runtime: Runtime | None = None,
 ) -> Snapshot:
     """Rename columns, change whether they are nullable, or cast them.
 
     Each alteration has a ``path`` and any of ``name``, ``nullable`` and ``data_type``.  A column that is cast is
     written again, and loses its indices.  Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
     """
-    runtime = runtime or Runtime()
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
         fields = {f.id: f for f in current.manifest.schema.fields}
@@ -341,7 +327,7 @@ def alter_columns(
             first = column.view.whole.max_field_id + 1
             read = LanceSchema((top,), {})
             for i, reader in enumerate(readers):
-                wide = widen(reader, current, column, read, _caster(new), runtime)
+                wide = widen(reader, current, column, read, _caster(new))
                 written.append(replace(wide, files=wide.files[-1:]))
                 fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))
             added[id] = column.view.whole.fields[0]
@@ -351,7 +337,7 @@ def alter_columns(
             raise InvalidArgumentError("two columns would have the same name")
         return op.Merge(_needed(fragments, schema), _with_values(current, schema))
 
-    return _commit(snapshot, make, runtime)
+    return _commit(snapshot, make)
 
 
 def _caster(schema: pa.Schema) -> Values:
@@ -404,7 +390,6 @@ def add(
     schema: pa.Schema | None = None,
     *,
     nulls: NullPolicy = "error",
-    runtime: Runtime | None = None,
 ) -> Snapshot:
     """Add columns in the way that ``transforms`` asks for.
 
@@ -414,13 +399,13 @@ def add(
     if isinstance(transforms, Mapping):
         if not transforms:
             raise InvalidArgumentError("there is no column to add")
-        return add_expressions(snapshot, transforms, nulls=nulls, runtime=runtime)
+        return add_expressions(snapshot, transforms, nulls=nulls)
     if isinstance(transforms, pa.Field):
         transforms = [transforms]
     if isinstance(transforms, list) and transforms and all(isinstance(f, pa.Field) for f in transforms):
         transforms = pa.schema(transforms)
     if isinstance(transforms, pa.Schema):
-        return add_null_columns(snapshot, transforms, runtime=runtime)
+        return add_null_columns(snapshot, transforms)
     if callable(transforms):
         made = getattr(transforms, "output_schema", None) or schema
         if made is None:
@@ -432,6 +417,6 @@ def add(
             if not isinstance(result, pa.RecordBatch):
                 raise InvalidArgumentError(f"the function must return a RecordBatch, not a {type(result).__name__}")
             made = result.schema
-        return add_columns(snapshot, made, read, lambda: transforms, nulls=nulls, runtime=runtime)
+        return add_columns(snapshot, made, read, lambda: transforms, nulls=nulls)
     found, batches = rows_in.stream(transforms, schema)
-    return add_rows(snapshot, found, batches, nulls=nulls, runtime=runtime)
+    return add_rows(snapshot, found, batches, nulls=nulls)

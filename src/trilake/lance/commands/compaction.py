@@ -17,7 +17,6 @@ from trilake.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, UnknownOutcomeError
 from trilake.lance.commands import indices
 from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.proto import DecodeError
@@ -77,8 +76,8 @@ class CompactionTask:
         """Write the new files; nothing is committed."""
         snapshot = dataset.snapshot
         if snapshot.version != self.read_version:
-            snapshot = Snapshot.open(snapshot.store, self.read_version)
-        return rewrite(snapshot, self, Runtime())
+            snapshot = Snapshot.open(snapshot.store, snapshot.runtime, self.read_version)
+        return rewrite(snapshot, self)
 
     def json(self) -> str:
         """The task as text, for another process."""
@@ -234,7 +233,7 @@ def _has_many_deleted(reader: FragmentReader, options: CompactionOptions) -> boo
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-def rewrite(snapshot: Snapshot, task: CompactionTask, runtime: Runtime) -> RewriteResult:
+def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     """Write the live rows of a task's fragments into new files."""
     readers = [snapshot.reader(f) for f in task.fragments]
     schema = present(snapshot, readers[0])
@@ -243,7 +242,9 @@ def rewrite(snapshot: Snapshot, task: CompactionTask, runtime: Runtime) -> Rewri
     options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
     target = Target(schema, folded=False)
     return RewriteResult(
-        task.fragments, tuple(write_fragments(snapshot.store, rows, target, options, runtime)), task.read_version
+        task.fragments,
+        tuple(write_fragments(snapshot.store, rows, target, options, snapshot.runtime)),
+        task.read_version,
     )
 
 
@@ -254,9 +255,7 @@ def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
     return LanceSchema(tuple(f for f in whole.fields if f.id not in missing), whole.metadata, whole.dictionaries)
 
 
-def _moved_indices(
-    snapshot: Snapshot, groups: Sequence[op.RewriteGroup], runtime: Runtime
-) -> tuple[op.RewrittenIndex, ...]:
+def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tuple[op.RewrittenIndex, ...]:
     """Write the indices anew for the row ids that live rows get: new files hold them in the order of the old ones."""
     if not snapshot.manifest.indices:
         return ()
@@ -268,17 +267,14 @@ def _moved_indices(
             before.append(row_ids(fragment.id, live))
         after += [row_ids(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new]
     rewritten = {f.id for group in groups for f in group.old}
-    return indices.remap(snapshot, np.concatenate(before), np.concatenate(after), rewritten, runtime)
+    return indices.remap(snapshot, np.concatenate(before), np.concatenate(after), rewritten)
 
 
-def commit_compaction(
-    snapshot: Snapshot, results: Sequence[RewriteResult], runtime: Runtime | None = None
-) -> tuple[Snapshot, CompactionMetrics]:
+def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> tuple[Snapshot, CompactionMetrics]:
     """Put the new fragments of tasks that have run in the place of the old ones.
 
     Raises ``ConflictError`` where somebody changed the old fragments meanwhile.
     """
-    runtime = runtime or Runtime()
     metrics = CompactionMetrics()
     results = [r for r in results if r.original_fragments]
     if not results:
@@ -290,18 +286,21 @@ def commit_compaction(
     count = sum(len(r.new_fragments) for r in results)
     written = [f for r in results for f in r.new_fragments]
     try:
-        reserve = transaction.begin(read_version, op.ReserveFragments(count), runtime)
-        reserved = transaction.commit(snapshot.store, reserve, runtime)
+        reserve = transaction.begin(read_version, op.ReserveFragments(count), snapshot.runtime)
+        reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime)
         next_id = reserved.max_fragment_id - count + 1
-        base = snapshot if snapshot.version == read_version else Snapshot.open(snapshot.store, read_version)
+        base = (
+            snapshot
+            if snapshot.version == read_version
+            else Snapshot.open(snapshot.store, snapshot.runtime, read_version)
+        )
         groups = []
         for r in results:
             new = tuple(replace(f, id=next_id + i) for i, f in enumerate(r.new_fragments))
             next_id += len(new)
             groups.append(op.RewriteGroup(r.original_fragments, new))
-        moved = _moved_indices(base, groups, runtime)
-        begun = transaction.begin(read_version, op.Rewrite(tuple(groups), moved), runtime)
-        return snapshot.at(transaction.commit(snapshot.store, begun, runtime)), metrics
+        moved = _moved_indices(base, groups)
+        return snapshot.commit(op.Rewrite(tuple(groups), moved), read_version), metrics
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TrilakeError:
@@ -309,18 +308,15 @@ def commit_compaction(
         raise
 
 
-def compact(
-    snapshot: Snapshot, options: CompactionOptions | None = None, runtime: Runtime | None = None
-) -> tuple[Snapshot, CompactionMetrics]:
+def compact(snapshot: Snapshot, options: CompactionOptions | None = None) -> tuple[Snapshot, CompactionMetrics]:
     """Plan, run and commit a compaction; nothing is committed where nothing is worth it."""
-    runtime = runtime or Runtime()
     snapshot.manifest.check_writable(snapshot.store.uri)
     plan = plan_compaction(snapshot, options)
     results: list[RewriteResult] = []
     try:
         for task in plan.tasks:
-            results.append(rewrite(snapshot, task, runtime))  # noqa: PERF401 - those before a failure are removed
+            results.append(rewrite(snapshot, task))  # noqa: PERF401 - those before a failure are removed
     except BaseException:
         discard(snapshot.store, [f for r in results for f in r.new_fragments])
         raise
-    return commit_compaction(snapshot, results, runtime)
+    return commit_compaction(snapshot, results)

@@ -13,12 +13,12 @@ from pyroaring import BitMap
 from trilake.errors import ConflictError, FilterError
 from trilake.expr import Filter
 from trilake.lance.file.errors import DeletePredicateError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import deletions, transaction
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
+from trilake.runtime import Runtime
 from trilake.table import FilterLike
 
 #: Times that a change is planned anew after others have changed the same rows.
@@ -36,9 +36,7 @@ def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runt
     return replace(reader.fragment, deletion_file=entry, physical_rows=reader.physical_rows)
 
 
-def mark_all(
-    snapshot: Snapshot, found: dict[int, Rows], runtime: Runtime
-) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
+def mark_all(snapshot: Snapshot, found: dict[int, Rows]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
     """Mark rows of several fragments, by id: the fragments that are left, and the ids of those that are not."""
     updated: list[Fragment] = []
     removed: list[int] = []
@@ -47,7 +45,7 @@ def mark_all(
         assert reader is not None
         if not len(rows):
             continue
-        fragment = mark(reader, rows, read_version=snapshot.version, runtime=runtime)
+        fragment = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)
         if fragment is None:
             removed.append(fragment_id)
         else:
@@ -73,34 +71,28 @@ def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
         raise DeletePredicateError(e.message, help=e.help, **e.context) from e
 
 
-def delete(snapshot: Snapshot, predicate: FilterLike, runtime: Runtime | None = None) -> Snapshot:
+def delete(snapshot: Snapshot, predicate: FilterLike) -> Snapshot:
     """Delete the rows for which ``predicate`` is true, and return the version after that.
 
     A version is committed even where no row matches, as other writers of the format do.
 
     Raises ``FilterError``, ``ConflictError``, ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
     """
-    runtime = runtime or Runtime()
 
     def plan(current: Snapshot) -> op.Operation:
-        updated, removed = mark_all(current, matching(current, condition_of(current, predicate)), runtime)
+        updated, removed = mark_all(current, matching(current, condition_of(current, predicate)))
         return op.Delete(updated, removed, str(predicate))
 
-    return replanned(snapshot, plan, runtime)
+    return replanned(snapshot, plan)
 
 
-def replanned(
-    snapshot: Snapshot, plan: Callable[[Snapshot], op.Operation], runtime: Runtime, *, replans: int = REPLANS
-) -> Snapshot:
+def replanned(snapshot: Snapshot, plan: Callable[[Snapshot], op.Operation], *, replans: int = REPLANS) -> Snapshot:
     """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one."""
     snapshot.manifest.check_writable(snapshot.store.uri)
     for attempt in range(replans + 1):
         operation = plan(snapshot)
         try:
-            manifest = transaction.commit(
-                snapshot.store, transaction.begin(snapshot.version, operation, runtime), runtime
-            )
-            return snapshot.at(manifest)
+            return snapshot.commit(operation)
         except ConflictError:
             if attempt == replans:
                 raise

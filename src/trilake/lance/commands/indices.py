@@ -23,7 +23,6 @@ from trilake.lance.file.errors import (
     UnsupportedIndexError,
     WrongTypeError,
 )
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import NO_PARENT, Field
 from trilake.lance.index.btree import train
 from trilake.lance.index.ivf_pq import RowIds
@@ -92,14 +91,12 @@ def create_scalar_index(
     name: str | None = None,
     *,
     replace: bool = True,
-    runtime: Runtime | None = None,
 ) -> Snapshot:
     """Index the live rows of a column of numbers, booleans or texts, and return the version that has the index.
 
     Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
     replaced.
     """
-    runtime = runtime or Runtime()
     if index_type.upper() != "BTREE":
         raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
     called = name or f"{column}_idx"
@@ -108,16 +105,16 @@ def create_scalar_index(
     def plan(current: Snapshot) -> op.Operation:
         if not replace and any(i.name == called for i in current.manifest.indices):
             raise IndexExistsError(f"there is an index {called!r} already", help="pass replace=True")
-        return op.CreateIndex((_trained(current, column, called, runtime),))
+        return op.CreateIndex((_trained(current, column, called),))
 
-    return replanned(snapshot, plan, runtime)
+    return replanned(snapshot, plan)
 
 
-def _trained(snapshot: Snapshot, column: str, name: str, runtime: Runtime) -> IndexMetadata:
+def _trained(snapshot: Snapshot, column: str, name: str) -> IndexMetadata:
     field = _indexable(snapshot, column)
     kind = field.arrow_type
     rows = pa.Table.from_batches(snapshot.scan(snapshot.plan([column], with_row_id=True))) if snapshot.count() else None
-    uuid = UUID(runtime.new_id())
+    uuid = UUID(snapshot.runtime.new_id())
     empty = pa.table({column: pa.array([], kind), ROW_ID: pa.array([], pa.uint64())})
     train(snapshot.store, f"_indices/{uuid}", empty if rows is None else rows)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
@@ -138,14 +135,13 @@ def _indexable(snapshot: Snapshot, column: str) -> Field:
     return field
 
 
-def optimize(snapshot: Snapshot, runtime: Runtime | None = None) -> Snapshot:
+def optimize(snapshot: Snapshot) -> Snapshot:
     """Bring indices up to date that do not cover all fragments, as one commit.
 
     Scalar indices are made anew.  Into those of vectors the new rows are put with the partitions and words that there
     are, which is quick, and less exact the more the new vectors differ from those it was learned from.  Nothing is
     committed where all are complete; kinds that are not known stay as they are.
     """
-    runtime = runtime or Runtime()
 
     def stale(current: Snapshot) -> list[tuple[str, IndexMetadata]]:
         ids = {f.id for f in current.manifest.fragments}
@@ -160,17 +156,17 @@ def optimize(snapshot: Snapshot, runtime: Runtime | None = None) -> Snapshot:
 
     def plan(current: Snapshot) -> op.Operation:
         old = stale(current)
-        new = tuple(_renewed(current, column, index, runtime) for column, index in old)
+        new = tuple(_renewed(current, column, index) for column, index in old)
         return op.CreateIndex(new, tuple(index for _, index in old))
 
-    return replanned(snapshot, plan, runtime) if stale(snapshot) else snapshot
+    return replanned(snapshot, plan) if stale(snapshot) else snapshot
 
 
-def _renewed(snapshot: Snapshot, column: str, index: IndexMetadata, runtime: Runtime) -> IndexMetadata:
+def _renewed(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata:
     opened = snapshot.indices.vector(index)
     if opened is None:
-        return _trained(snapshot, column, index.name, runtime)
-    return vector_indices.extended(snapshot, column, index, opened, runtime)
+        return _trained(snapshot, column, index.name)
+    return vector_indices.extended(snapshot, column, index, opened)
 
 
 def _is_of_vectors(snapshot: Snapshot, index: IndexMetadata) -> bool:
@@ -184,9 +180,7 @@ def _is_of_vectors(snapshot: Snapshot, index: IndexMetadata) -> bool:
 # --- moving ----------------------------------------------------------------------------------------------------------
 
 
-def remap(
-    snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int], runtime: Runtime
-) -> tuple[op.RewrittenIndex, ...]:
+def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]) -> tuple[op.RewrittenIndex, ...]:
     """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
 
     Rows of the fragments ``rewritten`` that are not among them are gone.  Returns what a transaction says of each index
@@ -207,7 +201,7 @@ def remap(
     for index in snapshot.manifest.indices:
         if index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
             continue
-        uuid = UUID(runtime.new_id())
+        uuid = UUID(snapshot.runtime.new_id())
         new = f"_indices/{uuid}"
         scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
         if scalar is not None:

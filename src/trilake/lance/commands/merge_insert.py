@@ -22,7 +22,6 @@ from trilake.lance.commands import rows_in
 from trilake.lance.commands.delete import REPLANS, mark_all, replanned
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions, discard, write_fragments
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.scan.fragment_reader import ROW_ID, Rows
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -78,7 +77,6 @@ def merge_insert(
     source: pa.Table,
     *,
     nulls: NullPolicy = "error",
-    runtime: Runtime | None = None,
     replans: int = REPLANS,
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
@@ -87,7 +85,6 @@ def merge_insert(
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
-    runtime = runtime or Runtime()
     stats = MergeStats()
     written: list[Fragment] = []
 
@@ -102,14 +99,14 @@ def merge_insert(
         target = Target(current.manifest.schema, nulls=nulls)
         parts = [rows.take(pa.array(part)) for part in (changed, new) if len(part)]
         batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
-        written.extend(write_fragments(current.store, batches, target, WriteOptions(nulls=nulls), runtime))
-        updated, removed = mark_all(current, found.deleted, runtime)
+        written.extend(write_fragments(current.store, batches, target, WriteOptions(nulls=nulls), current.runtime))
+        updated, removed = mark_all(current, found.deleted)
         deleted = sum(map(len, found.deleted.values())) - len(changed)
         stats = MergeStats(len(new), len(changed), deleted)
         return op.Update(removed, updated, tuple(written))
 
     try:
-        return replanned(snapshot, plan, runtime, replans=replans), stats
+        return replanned(snapshot, plan, replans=replans), stats
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TrilakeError:
@@ -265,9 +262,9 @@ class MergeInsertBuilder:
         if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
             raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
         source = rows_in.table(data_obj, schema)
-        how: dict[str, Any] = {"nulls": self._dataset.nulls, "runtime": self._dataset.runtime}
-        done, stats = merge_insert(self._dataset.snapshot, w, source, replans=self._replans, **how)
-        self._dataset.moved(done)
+        dataset = self._dataset
+        done, stats = merge_insert(dataset.snapshot, w, source, nulls=dataset.nulls, replans=self._replans)
+        dataset.moved(done)
         return {
             "num_inserted_rows": stats.num_inserted_rows,
             "num_updated_rows": stats.num_updated_rows,

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from trilake.lance.commands.writing import NullPolicy
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.scan.snapshot import Snapshot
 
 
@@ -24,10 +23,6 @@ class OpenDataset(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """The schema of its rows."""
-
-    @property
-    def runtime(self) -> Runtime:
-        """What commits take from the world."""
 
     def moved(self, snapshot: Snapshot) -> None:
         """Show another version from now on."""

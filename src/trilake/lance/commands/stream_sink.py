@@ -20,7 +20,6 @@ from trilake.errors import ObjectExistsError, SchemaMismatchError
 from trilake.lance.commands.write import WritePlan
 from trilake.lance.commands.writing import Target
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
@@ -57,7 +56,6 @@ def commit_batch(
     target: Target,
     batch: LanceBatch,
     fragments: Iterable[Fragment],
-    runtime: Runtime | None = None,
 ) -> int | None:
     """Make the fragments of a batch a version, unless the batch is one; the version that has it, ``None`` where an
     append had no rows.
@@ -65,13 +63,13 @@ def commit_batch(
     Raises ``ConflictError``, ``UnknownOutcomeError``, or ``LanceStreamError`` where clean-up removed the versions that
     would say whether the batch is committed.
     """
-    runtime, fragments = runtime or Runtime(), tuple(fragments)
+    fragments = tuple(fragments)
     operation: op.Operation = op.Overwrite(fragments, target.schema)
     if plan.mode == "append" and plan.base is not None:
         if not fragments:
             return None
         operation = op.Append(fragments)
-    begun = transaction.begin(0 if plan.base is None else plan.base.version, operation, runtime)
+    begun = transaction.begin(0 if plan.base is None else plan.base.version, operation, plan.runtime)
     claimed = _claim(store, batch, begun)
     if batch.batch >= _KEPT:
         store.delete([LanceBatch(batch.query_id, batch.batch - _KEPT).key])
@@ -86,7 +84,7 @@ def commit_batch(
     create = claimed.read_version == 0 and not replaces
     try:
         return transaction.commit(
-            store, claimed, runtime, create=create, check=lambda newest: _check(store, claimed, newest)
+            store, claimed, plan.runtime, create=create, check=lambda newest: _check(store, claimed, newest)
         ).version
     except _DoneError:
         return _committed(store, list_versions(store), claimed)

@@ -15,7 +15,6 @@ from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance.commands.delete import mark_all, replanned
 from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
@@ -39,7 +38,6 @@ def update(
     where: FilterLike | None = None,
     *,
     options: WriteOptions | None = None,
-    runtime: Runtime | None = None,
 ) -> UpdateResult:
     """Set columns to SQL expressions in the rows for which ``where`` is true.
 
@@ -49,8 +47,7 @@ def update(
     Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``, ``ConflictError`` or
     ``WriteFailedError``.
     """
-    runtime = runtime or Runtime()
-    expressions = bind(snapshot.schema, updates)
+    expressions, how = bind(snapshot.schema, updates), options or WriteOptions()
     written: list[Fragment] = []
     count = 0
 
@@ -58,18 +55,18 @@ def update(
         nonlocal written, count
         discard(snapshot.store, written)
         found: dict[int, list[Rows]] = {}
-        target = Target(current.manifest.schema, nulls=(options or WriteOptions()).nulls)
+        target = Target(current.manifest.schema, nulls=how.nulls)
         rows = changed_rows(current, updates, where, found)
-        written = write_fragments(current.store, rows, target, options, runtime)
+        written = write_fragments(current.store, rows, target, how, current.runtime)
         offsets = {id: np.concatenate(parts) for id, parts in found.items()}
         count = sum(map(len, offsets.values()))
-        updated, removed = mark_all(current, offsets, runtime)
+        updated, removed = mark_all(current, offsets)
         return op.Update(removed, updated, tuple(written))
 
     if not expressions:
         raise InvalidArgumentError("there is no column to update", help='pass {"column": "expression"}')
     try:
-        return UpdateResult(replanned(snapshot, plan, runtime), count)
+        return UpdateResult(replanned(snapshot, plan), count)
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TrilakeError:

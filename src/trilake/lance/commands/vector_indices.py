@@ -16,7 +16,6 @@ from pyroaring import FrozenBitMap
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.delete import replanned
 from trilake.lance.file.errors import IndexExistsError, UnsupportedIndexError, WrongTypeError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
@@ -142,7 +141,6 @@ def create_vector_index(
     ivf_centroids: Any = None,
     pq_codebook: Any = None,
     seed: int = 0,
-    runtime: Runtime | None = None,
 ) -> Snapshot:
     """Index the live rows of a column of vectors, and return the version that has the index.
 
@@ -159,7 +157,6 @@ def create_vector_index(
     Vectors with NaN or infinity are left out.  Raises ``InvalidArgumentError``; its subclasses ``UnknownColumnError``,
     ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError`` say what is wrong.
     """
-    runtime = runtime or Runtime()
     what = plan_index(
         snapshot,
         column,
@@ -179,10 +176,10 @@ def create_vector_index(
         rng = np.random.default_rng(what.seed)
         model = learned(what, sample(current, what, rng), rng)
         return op.CreateIndex(
-            (write_index(current, what.column, what.name, model, encoded(current, what.column, model), runtime),)
+            (write_index(current, what.column, what.name, model, encoded(current, what.column, model)),)
         )
 
-    return replanned(snapshot, plan, runtime)
+    return replanned(snapshot, plan)
 
 
 def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator) -> ivf_pq.Model:
@@ -261,11 +258,9 @@ def encoded_rows(
     return *ivf_pq.encode(model, vectors if keep.all() else vectors[keep]), ids
 
 
-def write_index(
-    snapshot: Snapshot, column: str, name: str, model: ivf_pq.Model, rows: Encoded, runtime: Runtime
-) -> IndexMetadata:
+def write_index(snapshot: Snapshot, column: str, name: str, model: ivf_pq.Model, rows: Encoded) -> IndexMetadata:
     """Write an index of all rows of a version; the entry that makes it count."""
-    uuid = UUID(runtime.new_id())
+    uuid = UUID(snapshot.runtime.new_id())
     version = snapshot.version
     folder = f"_indices/{uuid}"
     ivf_pq.write(snapshot.store, folder, model, *rows, name=name, column=column, dataset_version=version)
@@ -279,11 +274,9 @@ def index_entry(snapshot: Snapshot, uuid: UUID, column: str, name: str) -> Index
     return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
 
 
-def extended(
-    snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex, runtime: Runtime
-) -> IndexMetadata:
+def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex) -> IndexMetadata:
     """Write an index anew with the rows of fragments that it does not cover, and without those that are gone."""
-    uuid = UUID(runtime.new_id())
+    uuid = UUID(snapshot.runtime.new_id())
     new = [r for r in snapshot.readers if r.fragment.id not in (index.fragment_bitmap or ())]
     opened.write_with(
         snapshot.store,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -11,12 +11,12 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError, UnknownOutcomeError
 from trilake.lance.commands.writing import Progress, Target, WriteOptions, discard, write_fragments
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.versions import check_place, list_versions
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 Mode = Literal["create", "append", "overwrite"]
@@ -26,12 +26,14 @@ Mode = Literal["create", "append", "overwrite"]
 class WritePlan:
     """A write that was begun: what rows become, and what they are committed on.
 
-    ``base`` is the version that is appended to or replaced, ``None`` where the write begins a dataset.
+    ``base`` is the version that is appended to or replaced, ``None`` where the write begins a dataset;
+    ``runtime`` is what the write takes from the world.
     """
 
     mode: Mode
     base: Manifest | None
     options: WriteOptions
+    runtime: Runtime
 
     def target(self, schema: pa.Schema) -> Target:
         """Where rows of a schema go."""
@@ -40,9 +42,7 @@ class WritePlan:
         return Target.new(schema, nulls=self.options.nulls)
 
 
-def plan_write(
-    store: Store, mode: Mode, options: WriteOptions | None = None, runtime: Runtime | None = None
-) -> WritePlan:
+def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions | None = None) -> WritePlan:
     """Look at the dataset that is written to.
 
     An append, or an overwrite, of a dataset that is not there begins it.
@@ -62,21 +62,18 @@ def plan_write(
         )
     base = None
     if not listing.versions:
-        check_place(store, now_ms=(runtime or Runtime()).clock_ns() // 10**6)
+        check_place(store, now_ms=runtime.clock_ms())
     if listing.versions:
         base = transaction.load(store, listing.latest, listing)
         base.check_writable(store.uri)
-    return WritePlan(mode, base, options or WriteOptions())
+    return WritePlan(mode, base, options or WriteOptions(), runtime)
 
 
-def commit_write(
-    store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment], runtime: Runtime | None = None
-) -> Snapshot:
+def commit_write(store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment]) -> Snapshot:
     """Make the fragments of a write a version of the dataset.
 
     Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``.
     """
-    runtime = runtime or Runtime()
     fragments = tuple(fragments)
     read_version = 0 if plan.base is None else plan.base.version
     operation: op.Operation
@@ -84,11 +81,10 @@ def commit_write(
         operation = op.Append(fragments)
     else:
         operation = op.Overwrite(fragments, target.schema)
-    begun = transaction.begin(read_version, operation, runtime)
+    begun = transaction.begin(read_version, operation, plan.runtime)
+    create = plan.mode != "overwrite" and not plan.base
     try:
-        return Snapshot(
-            store, transaction.commit(store, begun, runtime, create=plan.mode != "overwrite" and not plan.base)
-        )
+        return Snapshot(store, transaction.commit(store, begun, plan.runtime, create=create), plan.runtime)
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TableExistsError as e:
@@ -107,10 +103,10 @@ def write(
     store: Store,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
-    mode: Mode = "create",
+    mode: Mode,
+    runtime: Runtime,
     options: WriteOptions | None = None,
     *,
-    runtime: Runtime | None = None,
     progress: Progress | None = None,
 ) -> Snapshot:
     """Write rows into the dataset at the root of ``store``, and return the version that has them.
@@ -118,12 +114,7 @@ def write(
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or
     ``UnknownOutcomeError``.  Of a write that fails nothing is ever visible.
     """
-    plan = plan_write(store, mode, options, runtime)
+    plan = plan_write(store, mode, runtime, options)
     target = plan.target(schema)
     fragments = write_fragments(store, batches, target, plan.options, runtime, progress)
-    return commit_write(store, plan, target, fragments, runtime)
-
-
-def unassigned(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:
-    """Fragments without their ids, as new ones are committed."""
-    return tuple(replace(f, id=0) for f in fragments)
+    return commit_write(store, plan, target, fragments)

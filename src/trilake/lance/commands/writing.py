@@ -18,11 +18,11 @@ from trilake.lance.file import null_masks
 from trilake.lance.file.data_file_writer import DataFileWriter
 from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.extensions import storage_array
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.scan import one_batch
 from trilake.lance.versions.manifest import DataFile, Fragment
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 NullPolicy = Literal["error", "mask", "zero"]
@@ -213,8 +213,8 @@ def write_fragments(
     store: Store,
     batches: Iterable[pa.RecordBatch],
     target: Target,
-    options: WriteOptions | None = None,
-    runtime: Runtime | None = None,
+    options: WriteOptions,
+    runtime: Runtime,
     progress: Progress | None = None,
 ) -> list[Fragment]:
     """Write rows into new data files, and return a fragment for each; no rows, no fragment.
@@ -223,7 +223,6 @@ def write_fragments(
 
     Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
     """
-    options, runtime = options or WriteOptions(), runtime or Runtime()
     done: list[Fragment] = []
     stored = (target.stored(b) for b in batches if b.num_rows)
 

@@ -13,10 +13,11 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import rows_in
 from trilake.lance.commands.write import Mode, write
 from trilake.lance.commands.writing import NullPolicy, WriteOptions
+from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import DatasetVersionNotFoundError
-from trilake.lance.file.runtime import runtime_with
 from trilake.lance.progress import Reporter
 from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import sanitize_ts
 from trilake.storage import open_store
 
@@ -105,8 +106,8 @@ def write_dataset(
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
     _check_metadata(found)
     reporter = None if progress is None else Reporter(progress)
-    made = write(store, found, batches, mode, options, runtime=runtime, progress=reporter)
-    return LanceDataset.of(made, where, nulls)
+    made = write(store, found, batches, mode, runtime, options, progress=reporter)
+    return LanceDataset.of(Snapshot(store, made.manifest, runtime_with(None)), where, nulls)
 
 
 def _check_metadata(schema: pa.Schema) -> None:

@@ -24,8 +24,8 @@ from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands import columns, delete, indices, rows_in, update, vector_indices
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commands.writing import NullPolicy, WriteOptions
+from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError
-from trilake.lance.file.runtime import Runtime, local_time, runtime_with
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
@@ -36,6 +36,7 @@ from trilake.lance.pylance.tags import Tags
 from trilake.lance.scan import validate
 from trilake.lance.scan.skipping import kept_groups
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import parse_manifest
 from trilake.lance.versions.operations import Restore
@@ -82,8 +83,7 @@ class LanceDataset(ArrowDataset):
         nulls: NullPolicy = "error",
     ) -> None:
         del block_size, metadata_cache_size
-        self._lock = commit_lock
-        self._open(uri, version, dict(storage_options or {}), nulls, index_cache_size)
+        self._open(uri, version, dict(storage_options or {}), nulls, index_cache_size, commit_lock)
 
     def _open(
         self,
@@ -92,18 +92,18 @@ class LanceDataset(ArrowDataset):
         options: dict[str, str],
         nulls: NullPolicy,
         index_cache_size: int | None = None,
+        commit_lock: Any = None,
     ) -> None:
         self._uri, self._options, self.nulls = os.fspath(uri), options, nulls
         store = open_store(uri, options)
         number = read_tag(store, version).version if isinstance(version, str) else version
-        self.snapshot = Snapshot.open(store, number, index_cache_size)
+        self.snapshot = Snapshot.open(store, runtime_with(commit_lock), number, index_cache_size)
 
     @classmethod
     def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> LanceDataset:
         """A dataset that is open already."""
         made = cls.__new__(cls)
         made._uri, made._options, made.nulls = os.fspath(uri), dict(snapshot.store.options), nulls
-        made._lock = None
         made.snapshot = snapshot
         return made
 
@@ -118,13 +118,7 @@ class LanceDataset(ArrowDataset):
         return self._uri, self.version, self._options, self.nulls
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._lock = None
         self._open(*state)
-
-    @property
-    def runtime(self) -> Runtime:
-        """What commits through this object take from the world: the lock, among others."""
-        return runtime_with(self._lock)
 
     def __len__(self) -> int:
         return self.count_rows()
@@ -345,15 +339,14 @@ class LanceDataset(ArrowDataset):
 
     def delete(self, predicate: FilterLike) -> None:
         """Delete the rows for which a condition is true."""
-        self.moved(delete.delete(self.snapshot, predicate, self.runtime))
+        self.moved(delete.delete(self.snapshot, predicate))
 
     def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> None:
         """Set columns to SQL expressions where a condition is true.
 
         :func:`trilake.lance.commands.update.update` does the same and says how many rows were changed.
         """
-        options = WriteOptions(nulls=self.nulls)
-        self.moved(update.update(self.snapshot, updates, where, options=options, runtime=self.runtime).snapshot)
+        self.moved(update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls)).snapshot)
 
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsertBuilder:
         """Match rows of a source by key columns; the builder says what becomes of which."""
@@ -364,7 +357,7 @@ class LanceDataset(ArrowDataset):
     def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
         """Add the columns of other data to the rows with the same key; rows without a match get nulls."""
         data = rows_in.table(data_obj, schema)
-        self.moved(columns.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls, runtime=self.runtime))
+        self.moved(columns.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
 
     def add_columns(
         self,
@@ -385,16 +378,15 @@ class LanceDataset(ArrowDataset):
         batch_size: a hint; batches are the row groups of the files.
         """
         del batch_size
-        how: dict[str, Any] = {"nulls": self.nulls, "runtime": self.runtime}
-        self.moved(columns.add(self.snapshot, transforms, read_columns, reader_schema, **how))
+        self.moved(columns.add(self.snapshot, transforms, read_columns, reader_schema, nulls=self.nulls))
 
     def drop_columns(self, columns_: Sequence[str]) -> None:
         """Drop columns, or fields of structs; no file is written."""
-        self.moved(columns.drop_columns(self.snapshot, columns_, runtime=self.runtime))
+        self.moved(columns.drop_columns(self.snapshot, columns_))
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
         """Rename columns (``name``), make them ``nullable`` or not, or cast them (``data_type``), by ``path``."""
-        self.moved(columns.alter_columns(self.snapshot, alterations, nulls=self.nulls, runtime=self.runtime))
+        self.moved(columns.alter_columns(self.snapshot, alterations, nulls=self.nulls))
 
     # --- indices -----------------------------------------------------------------------------------------------------
 
@@ -405,8 +397,7 @@ class LanceDataset(ArrowDataset):
         names = [column] if isinstance(column, str) else list(column)
         if len(names) != 1:
             raise UnsupportedIndexError(f"a scalar index of {len(names)} columns cannot be made", help="name one")
-        how: dict[str, Any] = {"replace": replace, "runtime": self.runtime}
-        self.moved(indices.create_scalar_index(self.snapshot, names[0], index_type, name, **how))
+        self.moved(indices.create_scalar_index(self.snapshot, names[0], index_type, name, replace=replace))
 
     def create_index(
         self,
@@ -439,11 +430,10 @@ class LanceDataset(ArrowDataset):
             num_partitions=num_partitions,
             num_sub_vectors=num_sub_vectors,
             ivf_centroids=ivf_centroids,
-            runtime=self.runtime,
             **how,
         )
         self.moved(made)
-        indexed = Snapshot(made.store, made.manifest, index_cache_size)
+        indexed = Snapshot(made.store, made.manifest, made.runtime, index_cache_size)
         return LanceDataset.of(indexed, self._uri, self.nulls)
 
     def list_indices(self) -> list[dict[str, Any]]:
@@ -474,9 +464,7 @@ class LanceDataset(ArrowDataset):
 
     def restore(self) -> None:
         """Make the version that is shown the newest, as a commit."""
-        runtime = self.runtime
-        begun = transaction.begin(self.version, Restore(self.version), runtime)
-        self.moved(self.snapshot.at(transaction.commit(self.snapshot.store, begun, runtime)))
+        self.moved(self.snapshot.commit(Restore(self.version)))
 
     def cleanup_old_versions(
         self,
@@ -490,6 +478,7 @@ class LanceDataset(ArrowDataset):
         return cleanup.cleanup(
             self.snapshot.store,
             int(age.total_seconds() * 1000),
+            self.snapshot.runtime,
             delete_unverified=delete_unverified,
             error_if_tagged=error_if_tagged_old_versions,
         )
@@ -531,7 +520,8 @@ class LanceDataset(ArrowDataset):
             read_version = listing.latest
         base = transaction.load(store, read_version, listing) if listing.versions and read_version else None
         begun = transaction.begin(read_version, operation.resolve(base), runtime)
-        return LanceDataset.of(Snapshot(store, transaction.commit(store, begun, runtime)), base_uri)
+        manifest = transaction.commit(store, begun, runtime)
+        return LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), base_uri)
 
     @staticmethod
     def _commit(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from trilake.lance.commands.open_dataset import OpenDataset
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.versions import versions
 
 
@@ -13,7 +12,7 @@ class Tags:
     """The tags of a dataset, as they are in its store now."""
 
     def __init__(self, dataset: OpenDataset) -> None:
-        self._store = dataset.snapshot.store
+        self._store, self._runtime = dataset.snapshot.store, dataset.snapshot.runtime
 
     def list(self) -> dict[str, dict[str, Any]]:
         """All tags by name: ``version`` and ``manifest_size`` in bytes."""
@@ -40,4 +39,4 @@ class Tags:
         listing = versions.list_versions(self._store)
         number = versions.choose_version(self._store, listing, version)
         size = self._store.head(listing.key(number)).size
-        versions.write_tag(self._store, tag, number, size=size, now_ns=Runtime().clock_ns(), update=update)
+        versions.write_tag(self._store, tag, number, size=size, now_ns=self._runtime.clock_ns(), update=update)

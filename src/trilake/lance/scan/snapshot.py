@@ -28,6 +28,8 @@ from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.operations import Operation
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.table import FilterLike
 
@@ -35,7 +37,9 @@ from trilake.table import FilterLike
 class Snapshot:
     """The rows of one version.  May be used by several threads."""
 
-    def __init__(self, store: Store, manifest: Manifest, index_cache_size: int | None = None) -> None:
+    def __init__(self, store: Store, manifest: Manifest, runtime: Runtime, index_cache_size: int | None = None) -> None:
+        #: What commits on this version take from the world.
+        self.runtime = runtime
         self.store, self.manifest = store, manifest
         self.view = View(manifest.schema)
         #: Indices that are open, of this and other versions.
@@ -43,17 +47,19 @@ class Snapshot:
         self._answered: tuple[Filter, dict[int, Rows] | None] | None = None
 
     @classmethod
-    def open(cls, store: Store, version: int | None = None, index_cache_size: int | None = None) -> Snapshot:
+    def open(
+        cls, store: Store, runtime: Runtime, version: int | None = None, index_cache_size: int | None = None
+    ) -> Snapshot:
         """A version of the dataset at the root of ``store``, or its newest.
 
         ``index_cache_size`` is that of :class:`~trilake.lance.scan.open_indices.OpenIndices`.
         Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
         """
-        return cls(store, transaction.load(store, version), index_cache_size)
+        return cls(store, transaction.load(store, version), runtime, index_cache_size)
 
     def at(self, manifest: Manifest) -> Snapshot:
         """Another version, which keeps open what both have."""
-        found = Snapshot(self.store, manifest)
+        found = Snapshot(self.store, manifest, self.runtime)
         found.indices = self.indices
         if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
             found.view = self.view
@@ -229,6 +235,14 @@ class Snapshot:
         if not found:
             return np.array([], np.int64)
         return (np.concatenate(found) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+    def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
+        """The version that an operation makes, which was made for this version or ``read_version``.
+
+        Raises as :func:`trilake.lance.versions.transaction.commit` does.
+        """
+        begun = transaction.begin(self.version if read_version is None else read_version, operation, self.runtime)
+        return self.at(transaction.commit(self.store, begun, self.runtime))
 
 
 __all__ = ["Snapshot", "row_ids"]

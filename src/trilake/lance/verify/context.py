@@ -17,6 +17,7 @@ from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, choose_version, list_versions
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 
@@ -37,12 +38,13 @@ class LanceContext:
 
     Parameters
     ----------
-    store: where it is.
+    store, runtime: where it is, and what its snapshot carries.
     wanted: the version that was asked for; the newest by default.
     depth, sample: how deep, and of how many data files the rows are read.
     """
 
     store: Store
+    runtime: Runtime
     wanted: int | None
     depth: Depth
     sample: int | None = None
@@ -88,7 +90,7 @@ class LanceContext:
     @cached_property
     def snapshot(self) -> Snapshot:
         """The version.  Raises ``NotCheckedError``."""
-        return Snapshot(self.store, self.manifest)
+        return Snapshot(self.store, self.manifest, self.runtime)
 
     @cached_property
     def files(self) -> list[OpenFile]:

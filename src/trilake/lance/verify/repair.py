@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trilake.findings import Finding, PlannedStep, RepairStep
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.verify.indices import DROP
 from trilake.lance.verify.manifests import COPY_LATEST
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.transaction import begin, commit, load
 from trilake.lance.versions.versions import LATEST, list_versions
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own
 
 
-def copy_latest(store: Store, findings: Sequence[Finding]) -> list[PlannedStep]:
+def copy_latest(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> list[PlannedStep]:
     """Copy the newest manifest to where readers of old look for it."""
 
     def apply() -> None:
@@ -28,7 +28,7 @@ def copy_latest(store: Store, findings: Sequence[Finding]) -> list[PlannedStep]:
     return [PlannedStep(RepairStep(COPY_LATEST, message, ("lance.latest-differs",), (LATEST,)), apply)]
 
 
-def drop_indices(store: Store, findings: Sequence[Finding]) -> list[PlannedStep]:
+def drop_indices(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> list[PlannedStep]:
     """Take indices that are broken out of the dataset, as a version: no row depends on one."""
     names = tuple(dict.fromkeys(str(f.details["index"]) for f in findings))
     files = tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
@@ -36,7 +36,6 @@ def drop_indices(store: Store, findings: Sequence[Finding]) -> list[PlannedStep]
     def apply() -> int:
         manifest = load(store)
         removed = tuple(i for i in manifest.indices if f"_indices/{i.uuid}" in files)
-        runtime = Runtime()
         return commit(store, begin(manifest.version, op.CreateIndex((), removed), runtime), runtime).version
 
     message = f"take the indices {', '.join(names)} out of the dataset; rows do not depend on them"
@@ -45,12 +44,12 @@ def drop_indices(store: Store, findings: Sequence[Finding]) -> list[PlannedStep]
 
 
 #: Code of the step -> what plans it.
-STEPS: dict[str, Callable[[Store, Sequence[Finding]], list[PlannedStep]]] = {
+STEPS: dict[str, Callable[[Store, Runtime, Sequence[Finding]], list[PlannedStep]]] = {
     COPY_LATEST: copy_latest,
     DROP: drop_indices,
 }
 
 
-def plan_lance(store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
+def plan_lance(store: Store, runtime: Runtime, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
     """The steps of one kind that answer some findings."""
-    return STEPS[code](store, findings)
+    return STEPS[code](store, runtime, findings)

@@ -6,6 +6,7 @@ from trilake.errors import CorruptLogError
 from trilake.findings import MAX_LISTED, Check, CheckRun, Depth, Findings, run_checks, unreadable
 from trilake.lance.verify import files, indices, manifests, pages
 from trilake.lance.verify.context import LanceContext
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 CHECKS: tuple[Check[LanceContext], ...] = (
@@ -31,13 +32,13 @@ CHECKS: tuple[Check[LanceContext], ...] = (
 
 
 def verify_lance(
-    store: Store, version: int | None, depth: Depth, sample: int | None, limit: int = MAX_LISTED
+    store: Store, runtime: Runtime, version: int | None, depth: Depth, sample: int | None, limit: int = MAX_LISTED
 ) -> Findings:
     """All checks of a dataset up to a depth; see :func:`trilake.verify`.
 
     Raises ``TableNotFoundError`` or ``VersionNotFoundError``.
     """
-    context = LanceContext(store, version, depth, sample)
+    context = LanceContext(store, runtime, version, depth, sample)
     try:
         at = context.version
     except CorruptLogError as e:  # which version is newest cannot be told

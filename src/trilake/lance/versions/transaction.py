@@ -33,7 +33,6 @@ from trilake.errors import (
     UnknownOutcomeError,
 )
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.proto import DecodeError, UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
@@ -61,6 +60,7 @@ from trilake.lance.versions.versions import (
     list_versions,
     manifest_key,
 )
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.lance")
@@ -261,7 +261,7 @@ def begin(read_version: int, operation: op.Operation, runtime: Runtime) -> Trans
 def commit(
     store: Store,
     transaction: Transaction,
-    runtime: Runtime | None = None,
+    runtime: Runtime,
     *,
     create: bool = False,
     scheme: Scheme = "v1",
@@ -278,7 +278,6 @@ def commit(
     Raises ``ConflictError`` where another commit and this one exclude each other, ``TableExistsError`` with
     ``create``, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
     """
-    runtime = runtime or Runtime()
     key = f"{TRANSACTIONS}/{transaction.file}"
     _put_transaction(store, key, serialise(transaction))
     checked = transaction.read_version

@@ -30,12 +30,12 @@ def delete_rows(
     """
     snapshot = table.snapshot
     if condition is None:
-        command = Deletion(table.log, snapshot, "true", None)
+        command = Deletion(table.log, snapshot, "true", None, table.log.engine.runtime)
         command.check()
         return command.finish(every_row(snapshot), SparkRunner(spark))
     frames = frames or FrameColumns()
     read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
-    command = Deletion(table.log, snapshot, read.text, read.filter)
+    command = Deletion(table.log, snapshot, read.text, read.filter, table.log.engine.runtime)
     command.check()
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:

@@ -71,7 +71,7 @@ def update_rows(
     if condition is not None:
         read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
     text = "true" if read is None else read.text
-    command = Update(table.log, snapshot, text, None if read is None else read.filter)
+    command = Update(table.log, snapshot, text, None if read is None else read.filter, table.log.engine.runtime)
     command.check()
     values = without_qualifier(set, alias)
     assigned = targets(values, snapshot.schema, uri=snapshot.uri)

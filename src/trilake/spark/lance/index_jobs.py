@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import SparkSession
 
+from trilake.engine import standard_engine
 from trilake.lance.commands.delete import replanned
 from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,
@@ -30,7 +31,6 @@ from trilake.lance.commands.vector_indices import (
     sample_part,
     sample_ranks,
 )
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.snapshot import Snapshot
@@ -69,7 +69,7 @@ def create_index(
     Parameters and errors are those of :func:`trilake.lance.commands.vector_indices.create_vector_index`; with the same
     seed the index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
     """
-    start = Snapshot.open(session_store(spark, uri, storage_options))
+    start = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     what = plan_index(
         start,
         column,
@@ -83,16 +83,15 @@ def create_index(
         pq_codebook=pq_codebook,
         seed=seed,
     )
-    runtime = Runtime()
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
         model = _learned(spark, current, what)
-        uuid = UUID(runtime.new_id())
+        uuid = UUID(current.runtime.new_id())
         _encode(spark, current, what, model, f"_indices/{uuid}")
         return op.CreateIndex((index_entry(current, uuid, what.column, what.name),))
 
-    return replanned(start, plan, runtime)
+    return replanned(start, plan)
 
 
 def _learned(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan) -> ivf_pq.Model:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from trilake.engine import standard_engine
 from trilake.errors import TrilakeError, UnknownOutcomeError
 from trilake.lance.commands import update as updating
 from trilake.lance.commands.compaction import (
@@ -27,11 +28,11 @@ from trilake.lance.commands.compaction import (
 )
 from trilake.lance.commands.delete import mark, replanned
 from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
+from trilake.runtime import Runtime
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
@@ -77,15 +78,16 @@ class Place:
     uri: str
     options: Mapping[str, str] = field(repr=False)
     version: int
+    runtime: Runtime
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Place:
         """Where a snapshot is of."""
-        return cls(snapshot.store.uri, dict(snapshot.store.options), snapshot.version)
+        return cls(snapshot.store.uri, dict(snapshot.store.options), snapshot.version, snapshot.runtime)
 
     def open(self) -> Snapshot:
         """The version."""
-        return Snapshot.open(open_store(self.uri, dict(self.options)), self.version)
+        return Snapshot.open(open_store(self.uri, dict(self.options)), self.runtime, self.version)
 
 
 def text_of(fragment: Fragment) -> str:
@@ -112,12 +114,12 @@ def compact(
 
     Raises ``ConflictError`` where somebody changed these fragments meanwhile, and ``WriteFailedError``.
     """
-    snapshot = Snapshot.open(session_store(spark, uri, storage_options))
+    snapshot = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     snapshot.manifest.check_writable(snapshot.store.uri)
     place = Place.of(snapshot)
 
     def job(text: str) -> str:
-        return rewrite(place.open(), CompactionTask.from_json(text), Runtime()).json()
+        return rewrite(place.open(), CompactionTask.from_json(text)).json()
 
     plan = plan_compaction(snapshot, options)
     done = run_tasks(spark, [task.json() for task in plan.tasks], job)
@@ -162,7 +164,7 @@ def _changed(
     updates: dict[str, str] | None,
     options: WriteOptions,
 ) -> tuple[Snapshot, int]:
-    start = Snapshot.open(session_store(spark, uri, storage_options))
+    start = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     written: list[Fragment] = []
     count = 0
 
@@ -189,7 +191,7 @@ def _changed(
         return op.Update(gone, left, tuple(written))
 
     try:
-        return replanned(start, plan, Runtime()), count
+        return replanned(start, plan), count
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TrilakeError:
@@ -210,11 +212,11 @@ def _change_fragment(
         found: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
         target = Target(snapshot.manifest.schema, nulls=options.nulls)
         changed = updating.changed_rows(snapshot, updates, where, found, [reader])
-        new = write_fragments(snapshot.store, changed, target, options)
+        new = write_fragments(snapshot.store, changed, target, options, snapshot.runtime)
         rows = np.concatenate([*found.get(id, []), np.array([], np.int64)])
     left: Fragment | None = reader.fragment
     if len(rows):
-        left = mark(reader, rows, read_version=snapshot.version, runtime=Runtime())
+        left = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)
     return json.dumps(
         {"id": id, "rows": len(rows), "left": None if left is None else text_of(left), "new": [text_of(f) for f in new]}
     )

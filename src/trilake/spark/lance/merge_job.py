@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
 from trilake.expr import parse_filter
 from trilake.lance.commands.delete import mark, replanned
 from trilake.lance.commands.merge_insert import MergeInsert, MergeStats, pair_schema
 from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
-from trilake.lance.file.runtime import Runtime
 from trilake.lance.scan.fragment_reader import ROW_ID
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -61,7 +61,7 @@ def merge_insert(
     keys = (on,) if isinstance(on, str) else tuple(on)
     what = what or MergeInsert(keys, update=True, insert=True)
     store = session_options(spark, uri, storage_options)
-    start = Snapshot.open(open_store(uri, store))
+    start = Snapshot.open(open_store(uri, store), standard_engine().runtime)
     _check(start, source, what, keys)
     register_sources(spark, [TrilakeLanceDataSource])
     _, vectors = ml_vectors.plain(source.schema)
@@ -84,7 +84,7 @@ def merge_insert(
         return op.Update(gone, left, tuple(written))
 
     try:
-        replanned(start, plan, Runtime())
+        replanned(start, plan)
         return stats
     except UnknownOutcomeError:
         raise  # the files may be those of a version
@@ -174,7 +174,7 @@ def _marked(
             reader = current.reader_of(id)
             assert reader is not None
             rows = (unique[of == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-            left = mark(reader, rows, read_version=current.version, runtime=Runtime())
+            left = mark(reader, rows, read_version=current.version, runtime=current.runtime)
             done.append(json.dumps({"id": id, "rows": len(rows), "left": None if left is None else text_of(left)}))
         yield pa.RecordBatch.from_arrays([pa.array(done, pa.string())], ["done"])
 
@@ -201,7 +201,7 @@ def _written(
 ) -> tuple[int, int]:
     """Write the rows that come; how many were inserted and updated.  What was written goes into ``written``."""
     schema, store = snapshot.manifest.schema, dict(snapshot.store.options)
-    uri = snapshot.store.uri
+    uri, runtime = snapshot.store.uri, snapshot.runtime
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = [0, 0]
@@ -214,7 +214,7 @@ def _written(
                 columns = pa.RecordBatch.from_arrays(source.flatten(), names=[f.name for f in source.type])
                 yield ml_vectors.lists_in(columns, vectors)
 
-        done = write_fragments(open_store(uri, store), rows(), Target(schema, nulls=options.nulls), options)
+        done = write_fragments(open_store(uri, store), rows(), Target(schema, nulls=options.nulls), options, runtime)
         text = json.dumps({"counts": counts, "new": [text_of(f) for f in done]})
         yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], ["done"])
 

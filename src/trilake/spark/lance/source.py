@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from trilake.engine import standard_engine
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
@@ -28,6 +29,7 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import parse_options
 from trilake.lance.versions.versions import read_tag
+from trilake.runtime import Runtime
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
 from trilake.spark.lance.vectors import Vectors, with_vectors
@@ -118,7 +120,7 @@ class LanceDataSource(DataSource):
             version = read_tag(store, tag).version
         elif timestamp is not None:
             version = version_at(store, timestamp)
-        return Snapshot.open(store, version), options
+        return Snapshot.open(store, standard_engine().runtime, version), options
 
 
 class TrilakeLanceDataSource(LanceDataSource):
@@ -226,6 +228,7 @@ class LanceWriter(DataSourceArrowWriter):
     schema: as it is stored; ``None`` where sizes of vectors are still to be found.
     arrow: the columns of a dataset that is new.
     vectors: how columns become vectors.
+    runtime: what writes and the commit take from the world.
     """
 
     def __init__(
@@ -238,9 +241,11 @@ class LanceWriter(DataSourceArrowWriter):
         options: WriteOptions,
         arrow: pa.Schema,
         vectors: Vectors,
+        runtime: Runtime,
     ) -> None:
         self.path, self.store, self.mode, self.read_version = path, dict(store), mode, read_version
         self.schema, self.options, self.arrow, self.vectors = schema, options, arrow, vectors
+        self.runtime = runtime
 
     @classmethod
     def begin(
@@ -256,7 +261,7 @@ class LanceWriter(DataSourceArrowWriter):
 
         Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``.
         """
-        plan = plan_write(open_store(path, dict(store)), mode, options)
+        plan = plan_write(open_store(path, dict(store)), mode, standard_engine().runtime, options)
         arrays, ml = ml_vectors.plain(schema)
         arrow = from_spark(arrays).to_arrow_schema()
         vectors = (vectors or Vectors()).and_ml(ml, arrow)
@@ -274,7 +279,7 @@ class LanceWriter(DataSourceArrowWriter):
         elif not vectors.unsized:
             made = plan.target(with_vectors(arrow, vectors, {})).view.whole
         version = 0 if plan.base is None else plan.base.version
-        return cls(path, store, mode, version, made, options, arrow, vectors)
+        return cls(path, store, mode, version, made, options, arrow, vectors, plan.runtime)
 
     def target(self, sizes: Mapping[str, int]) -> Target:
         """Where rows of a task go.  Dictionaries of a new dataset cannot be, because tasks would not agree on one."""
@@ -291,7 +296,7 @@ class LanceWriter(DataSourceArrowWriter):
             if len(sizes) < len(self.vectors.unsized):
                 return WrittenFragments([], {})  # there are no rows
         store = open_store(self.path, self.store)
-        return WrittenFragments(write_fragments(store, batches, self.target(sizes), self.options), sizes)
+        return WrittenFragments(write_fragments(store, batches, self.target(sizes), self.options, self.runtime), sizes)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self.finish([m for m in messages if isinstance(m, WrittenFragments)])
@@ -304,7 +309,7 @@ class LanceWriter(DataSourceArrowWriter):
         store = open_store(self.path, self.store)
         fragments, target = self.gathered(written)
         base = transaction.load(store, self.read_version) if self.read_version else None
-        return commit_write(store, WritePlan(self.mode, base, self.options), target, fragments)
+        return commit_write(store, WritePlan(self.mode, base, self.options, self.runtime), target, fragments)
 
     def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
         """What all tasks have written, and where it goes.  Raises ``SchemaMismatchError`` as :meth:`finish` does."""

@@ -21,6 +21,7 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamOptions
+from trilake.runtime import Runtime
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
@@ -134,6 +135,7 @@ class JobWriter(Protocol):
     mode: Mode
     read_version: int
     options: WriteOptions
+    runtime: Runtime
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
@@ -157,7 +159,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         batch = LanceBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
         fragments, target = job.gathered(messages)
         base = transaction.load(store, job.read_version) if job.read_version else None
-        commit_batch(store, WritePlan(job.mode, base, job.options), target, batch, fragments)
+        commit_batch(store, WritePlan(job.mode, base, job.options, job.runtime), target, batch, fragments)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted: a clean-up does that.

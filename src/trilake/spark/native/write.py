@@ -28,7 +28,7 @@ from trilake.delta.files.file_writer import file_action
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, nested_fields
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
 from trilake.delta.rules.store_assignment import assign_batch
-from trilake.delta.runtime import Runtime
+from trilake.runtime import Runtime
 from trilake.spark.native.refusal import native_refusal
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.spark.session.settings import held

@@ -13,6 +13,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import clocked, rows
+from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.alter.feature_removal import history_trace, oldest_version
 from trilake.delta.commands.rows.row_changes import run_here
@@ -27,7 +28,6 @@ from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace, metadata_in_past, property_is_on
 from trilake.delta.protocol.features import REGISTRY, has_feature
 from trilake.delta.protocol.property_values import Property, boolean
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import (
     FeatureInUseError,
@@ -36,6 +36,7 @@ from trilake.errors import (
     UnknownOptionError,
     UnsupportedProtocolError,
 )
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 
@@ -48,9 +49,9 @@ class Case:
         data = pa.table({"id": [1, 2], "p": ["u", "v"]}) if data is None else data
         trilake.write(data, self.uri, properties={f"delta.{k.replace('__', '.')}": v for k, v in properties.items()})
         self.alter = Alter(self.log)
-        now = Runtime().clock_ms()
+        now = SYSTEM_RUNTIME.clock_ms()
         later = clocked(self.log, lambda: now + 3 * DAY_MS)
-        self.later = Alter(later, runtime=replace(Runtime(), clock_ms=lambda: now + 3 * DAY_MS))
+        self.later = Alter(later, runtime=runtime_in_ms(lambda: now + 3 * DAY_MS))
 
     @property
     def protocol(self) -> Protocol:
@@ -260,7 +261,7 @@ def test_column_mapping_goes_where_names_are_what_they_were() -> None:
     t.alter.set_properties({"delta.columnMapping.mode": "name"})
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         t.alter.drop_feature("columnMapping")
-    write_checkpoint(t.log, t.log.snapshot(), Runtime())
+    write_checkpoint(t.log, t.log.snapshot(), SYSTEM_RUNTIME)
     t.later.drop_feature("columnMapping", truncate_history=True)
     head = t.log.head()
     assert (head.protocol, dict(head.metadata.configuration)) == (Protocol(1, 2), {})
@@ -339,7 +340,7 @@ def test_a_rename_meanwhile_is_seen() -> None:
 
     # The names were the same when it began, and nothing had to be written again; now it has.
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
-        Alter(t.log, runtime=replace(Runtime(), new_id=new_id)).drop_feature("columnMapping")
+        Alter(t.log, runtime=replace(SYSTEM_RUNTIME, new_id=new_id)).drop_feature("columnMapping")
     assert t.last()["operation"] == "REMOVE COLUMN MAPPING"
     assert sorted(trilake.open(t.uri).to_arrow().column("q").to_pylist()) == ["u", "v"]
 
@@ -354,7 +355,7 @@ def test_rows_that_arrive_while_row_ids_are_given_get_theirs() -> None:
             trilake.write(pa.table({"id": [3]}), t.uri, mode="append")
         return str(uuid4())
 
-    Alter(t.log, runtime=replace(Runtime(), new_id=new_id)).set_properties({"delta.enableRowTracking": "true"})
+    Alter(t.log, runtime=replace(SYSTEM_RUNTIME, new_id=new_id)).set_properties({"delta.enableRowTracking": "true"})
     ids = t.log.snapshot().adds["baseRowId"].to_pylist()
     assert None not in ids
     assert len(set(ids)) == len(ids) == 2
@@ -379,7 +380,7 @@ def test_type_widening_goes_with_the_narrow_files() -> None:
 
 def test_checkpoints_of_version_two_must_be_gone() -> None:
     t = Case(checkpointPolicy="v2")
-    write_checkpoint(t.log, t.log.snapshot(), Runtime())
+    write_checkpoint(t.log, t.log.snapshot(), SYSTEM_RUNTIME)
     with pytest.raises(FeatureInUseError, match="checkpoints of version 2"):
         t.alter.drop_feature("v2Checkpoint")
     t.later.drop_feature("v2Checkpoint", truncate_history=True)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, clocked, log_of, rows
+from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import CloneResult, clone
 from trilake.delta.commands.maintenance.restore import restore
@@ -24,7 +25,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import (
@@ -97,7 +97,7 @@ def test_a_shallow_clone_names_the_files_where_they_are(properties: dict[str, st
     assert read(into) == [2, 3, 5, 7]
     assert read(log) == [2, 3, 4, 5]
     before = files(log)
-    now = Runtime(clock_ms=lambda: 10**14)
+    now = runtime_in_ms(lambda: 10**14)
     vacuum(clocked(into, now.clock_ms), retention_hours=0, enforce_retention=False, runtime=now)
     assert files(log) == before, "files of the source are none of the clone's"
     assert read(into) == [2, 3, 5, 7]

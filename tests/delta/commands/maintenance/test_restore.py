@@ -28,7 +28,6 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.identity import identity_columns
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import (
@@ -38,6 +37,7 @@ from trilake.errors import (
     UnsupportedProtocolError,
     VersionNotFoundError,
 )
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
@@ -325,7 +325,7 @@ def test_a_file_under_two_spellings_is_one_file() -> None:
     )
     base, old = log.snapshot(2), log.snapshot(0)
     assert (base.adds.num_rows, old.adds.num_rows) == (2, 2)
-    done = restore(log, version=0, ignore_missing=True, runtime=Runtime())
+    done = restore(log, version=0, ignore_missing=True, runtime=SYSTEM_RUNTIME)
     assert (done.num_restored_files, done.num_removed_files) == (0, 0)
 
 
@@ -352,7 +352,7 @@ def test_histories_with_restores_equal_an_oracle(steps: list[tuple[str, int]], v
             write(log, numbers(), "overwrite", replace_where=f"n % 3 = {n % 3}")
             oracle.append([v for v in now if v % 3 != n % 3])
         elif kind == "checkpoint":
-            write_checkpoint(log, log.snapshot(), Runtime())
+            write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
         elif len(oracle) > 1:
             version = n % (len(oracle) - 1)
             restore(log, version=version)

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows
+from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, VacuumResult, vacuum
 from trilake.delta.commands.maintenance.vacuum_files import hidden, references, vector_files
@@ -27,7 +28,6 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z85_encode
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.runtime import Runtime
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import (
@@ -45,7 +45,7 @@ from trilake.storage.staging import staging
 
 HOUR = 3_600_000
 WEEK = 168
-LATER = Runtime(clock_ms=lambda: 1000 * HOUR)
+LATER = runtime_in_ms(lambda: 1000 * HOUR)
 SCHEMA = pa.schema([("p", pa.int64()), ("n", pa.int64())])
 
 
@@ -62,8 +62,8 @@ class _World:
     def __post_init__(self) -> None:
         self.store = MemoryStore(clock=lambda: self.now)
         self.log = DeltaLog(self.store, standard_engine())
-        self.runtime = Runtime(
-            clock_ms=lambda: self.now, new_id=lambda: str(uuid.UUID(int=next(self.ids))), sleep=lambda _: None
+        self.runtime = runtime_in_ms(
+            lambda: self.now, new_id=lambda: str(uuid.UUID(int=next(self.ids))), sleep=lambda _: None
         )
 
     def write(self, values: list[tuple[int, int]], mode: Any = "append", **request: Any) -> None:
@@ -111,7 +111,7 @@ def test_files_stay_that_a_writer_whose_clock_is_behind_has_just_removed(stated:
     world = _World(configuration={"delta.enableInCommitTimestamps": stated})
     world.write([(1, 1)])
     world.now += 3 * WEEK * HOUR
-    behind = Runtime(clock_ms=lambda: world.now - 2 * WEEK * HOUR, new_id=world.runtime.new_id)
+    behind = runtime_in_ms(lambda: world.now - 2 * WEEK * HOUR, new_id=world.runtime.new_id)
     request = WriteRequest("overwrite", from_arrow(SCHEMA))
     write_arrow(world.log, SCHEMA, pa.table({"p": [2], "n": [2]}, schema=SCHEMA).to_batches(), request, behind)
     world.now += HOUR
@@ -248,7 +248,7 @@ def test_the_time_of_the_commit_counts_not_that_of_its_preparation() -> None:
     store.put("f0", b"x")
     store.put(commit_key(1), lines([add("f1"), remove("f0", deletionTimestamp=5 * HOUR)]))
     # The commit that removed f0 took a long time to land: readers of version 0 may be at work since then.
-    runtime = Runtime(clock_ms=lambda: (1000 + WEEK) * HOUR)
+    runtime = runtime_in_ms(lambda: (1000 + WEEK) * HOUR)
     assert vacuum(clocked(log, runtime.clock_ms), runtime=runtime).paths == []
 
 
@@ -277,7 +277,7 @@ def test_a_table_that_cannot_be_written_is_not_vacuumed() -> None:
     log = log_of([unknown, metadata()])
     log.store.put("x", b"x")
     with pytest.raises(UnsupportedProtocolError, match="new"):
-        vacuum(log, runtime=Runtime(clock_ms=lambda: 10**15))
+        vacuum(log, runtime=runtime_in_ms(lambda: 10**15))
     assert bytes(log.store.read("x")) == b"x"
 
 
@@ -309,7 +309,7 @@ def test_deletion_vectors_of_live_and_lately_removed_files_stay() -> None:
     )
     for key in ("f", "g", "h", "i", live_file, f"a/b c/{prefixed_file}", late_file, f"zz/{gone_file}"):
         store.put(key, b"x")
-    done = vacuum(clocked(log, lambda: now), runtime=Runtime(clock_ms=lambda: now))
+    done = vacuum(clocked(log, lambda: now), runtime=runtime_in_ms(lambda: now))
     assert sorted(done.paths) == ["i", f"zz/{gone_file}"]
 
 
@@ -457,7 +457,7 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     _age(outside / "precious", 400)
     (root / "linked").symlink_to(outside)
     (root / "a link").symlink_to(outside / "precious")
-    runtime = Runtime(clock_ms=lambda: 1_000_000 * HOUR)
+    runtime = runtime_in_ms(lambda: 1_000_000 * HOUR)
     done = vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime)
     assert {"old/deep/er/x", "odd %2F +ü\n'\"/x", "half/x"} <= set(done.paths)
     assert set(done.folders) == {"old/deep/er", "old/deep", "old", "odd %2F +ü\n'\"", "empty/er", "empty"}
@@ -483,10 +483,10 @@ def test_what_a_dead_job_staged_goes_when_it_is_old(tmp_path: Path) -> None:
         (deep / "part-0.parquet").write_bytes(b"half")
     (staged,) = tmp_path.glob(".trilake-*")
     now = next(iter(store.unfinished())).modified_ms
-    runtime = Runtime(clock_ms=lambda: now + (WEEK - 1) * HOUR)
+    runtime = runtime_in_ms(lambda: now + (WEEK - 1) * HOUR)
     assert vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime).paths == []
     assert staged.exists()
-    runtime = Runtime(clock_ms=lambda: now + (WEEK + 1) * HOUR)
+    runtime = runtime_in_ms(lambda: now + (WEEK + 1) * HOUR)
     assert vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime).paths == [
         f"{staged.name}/files/_temporary/0/part-0.parquet"
     ]
@@ -502,11 +502,11 @@ def test_what_a_dead_writer_left_goes_when_it_is_old(tmp_path: Path) -> None:
     (left,) = store.unfinished()
     (log_file,) = [*store.list("_delta_log")]
     now = left.modified_ms
-    runtime = Runtime(clock_ms=lambda: now + (WEEK - 1) * HOUR)
+    runtime = runtime_in_ms(lambda: now + (WEEK - 1) * HOUR)
     assert (
         vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), dry_run=True, runtime=runtime).paths == []
     )
-    runtime = Runtime(clock_ms=lambda: now + (WEEK + 1) * HOUR)
+    runtime = runtime_in_ms(lambda: now + (WEEK + 1) * HOUR)
     assert log_file.size
     assert vacuum(
         clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), record=False, runtime=runtime
@@ -673,7 +673,7 @@ def test_no_live_file_of_a_real_table_goes(shared: Path, tmp_path: Path, name: s
         expected = rows(ArrowDeltaTable(log.store, standard_engine()).to_arrow())
     except MissingFileError:
         expected = []
-    everything = Runtime(clock_ms=lambda: 10**14)
+    everything = runtime_in_ms(lambda: 10**14)
     log = clocked(log, everything.clock_ms)
     assert vacuum(log, runtime=everything, dry_run=True, lite="only" not in name).paths is not None
     done = vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything)
@@ -693,7 +693,7 @@ def test_an_object_store(s3_options: Mapping[str, str]) -> None:
         request = WriteRequest(mode, from_arrow(SCHEMA), partition_by=("p",))
         write_arrow(log, SCHEMA, iter(table.to_batches()), request)
     store.put("p=9/stray", b"x")
-    later = Runtime(clock_ms=lambda: 10**14)
+    later = runtime_in_ms(lambda: 10**14)
     done = vacuum(clocked(log, later.clock_ms), runtime=later)
     assert (len(done.paths), done.folders) == (3, ())
     assert [o.key for o in store.list("p=9")] == []
@@ -734,7 +734,7 @@ def test_nothing_behind_a_link_goes(tmp_path: Path, lite: bool) -> None:
     (root / "own" / "g").write_text("ours")
     for link in ("p=1", "vv"):
         (root / link).symlink_to(outside)
-    year = Runtime(clock_ms=lambda: 10**13)
+    year = runtime_in_ms(lambda: 10**13)
     done = vacuum(clocked(log, year.clock_ms), lite=lite, runtime=year)
     assert done.paths == ["own/g"]
     assert sorted(p.name for p in outside.rglob("*") if p.is_file()) == sorted(["f", "h", vector_file, "stray"])
@@ -750,7 +750,7 @@ def test_nothing_of_a_table_inside_goes(tmp_path: Path, lite: bool, place: str) 
     log = log_of([add("g")], removes, store=store)
     for key in [*marks, *inner, "b/f", "g"]:
         store.put(key, b"x")
-    year = Runtime(clock_ms=lambda: 10**13)
+    year = runtime_in_ms(lambda: 10**13)
     assert vacuum(clocked(log, year.clock_ms), lite=lite, runtime=year).paths == ["b/f", "g"]
     assert {o.key for o in store.list()} >= {*marks, *inner}
 
@@ -788,7 +788,7 @@ def test_files_of_a_converted_table_go_when_commits_removed_them() -> None:
     store.put("original.parquet", b"x")
     store.put("never.parquet", b"x")
     log = log_of([created, add("original.parquet")], [old, add("new.parquet")], store=store)
-    late = Runtime(clock_ms=lambda: 1000 * HOUR)
+    late = runtime_in_ms(lambda: 1000 * HOUR)
     store.delete([commit_key(0)])
     store.put(commit_key(0), lines([protocol(), created, add("original.parquet")]))
     done = vacuum(clocked(log, late.clock_ms), runtime=late)
@@ -800,13 +800,13 @@ def test_a_clock_ahead_of_the_stores_deletes_nothing() -> None:
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
     world.put("young")
-    ahead = Runtime(clock_ms=lambda: world.now + 40 * 24 * HOUR)
+    ahead = runtime_in_ms(lambda: world.now + 40 * 24 * HOUR)
     for how in ({}, {"dry_run": True}, {"lite": True}, {"retention_hours": 0, "enforce_retention": False}):
         before = [o.key for o in world.store.list()]
         with pytest.raises(ClockError, match="ahead of the store's"):
             vacuum(world.log, runtime=ahead, **how)
         assert [o.key for o in world.store.list()] == before
-    behind = Runtime(clock_ms=lambda: world.now - 40 * 24 * HOUR)
+    behind = runtime_in_ms(lambda: world.now - 40 * 24 * HOUR)
     assert vacuum(world.log, runtime=behind, record=False).paths == []
 
 
@@ -819,7 +819,7 @@ def test_temporary_files_of_the_log_go_when_they_are_old(tmp_path: Path) -> None
     for key in [*left, f"_hidden/{names[4]}", "_delta_log/.trilake-notes.tmp"]:
         (tmp_path / key).parent.mkdir(exist_ok=True)
         (tmp_path / key).write_text("x")
-    late = Runtime(clock_ms=lambda: 10**13)
+    late = runtime_in_ms(lambda: 10**13)
     log = clocked(DeltaLog(store, standard_engine()), late.clock_ms)
     assert vacuum(log, runtime=late, lite=True, dry_run=True).paths == left[1:3]
     assert sorted(vacuum(log, runtime=late).paths) == sorted(left)

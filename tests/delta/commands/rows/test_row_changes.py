@@ -26,15 +26,15 @@ from trilake.delta.commands.rows.row_changes import (
 )
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import read_positions
 from trilake.engine import standard_engine
 from trilake.errors import ConcurrentDeleteDeleteError, CorruptFileError, InvalidArgumentError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
-RUNTIME = Runtime()
+RUNTIME = SYSTEM_RUNTIME
 
 
 def _table(uri: str, properties: Mapping[str, str], files: int = 3, rows: int = 4) -> tuple[DeltaLog, Snapshot]:

@@ -17,9 +17,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
-from trilake.delta.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import ExpressionError, InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 LONG, TEXT, DATE = PrimitiveType("long"), PrimitiveType("string"), PrimitiveType("date")
@@ -169,7 +169,7 @@ def test_somebody_was_faster(mode: CreateMode) -> None:
             create_table(log, PLAIN)
         return str(uuid4())
 
-    runtime = replace(Runtime(), new_id=new_id)
+    runtime = replace(SYSTEM_RUNTIME, new_id=new_id)
     if mode == "create":
         with pytest.raises(TableExistsError):
             create_table(log, PLAIN, mode=mode, runtime=runtime)

@@ -38,7 +38,6 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
 from trilake.delta.rules.constraints import parse_check, verify_checks
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import plan_scan
@@ -49,6 +48,7 @@ from trilake.errors import (
     InvalidArgumentError,
     UnsupportedExpressionError,
 )
+from trilake.runtime import Runtime
 
 #: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
 FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]

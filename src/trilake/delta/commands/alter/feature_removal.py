@@ -33,8 +33,8 @@ from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.feature import Feature, Numbers, Past, Removal, Trace
 from trilake.delta.protocol.features import dependents, feature, features_of, with_features, without_feature
 from trilake.delta.protocol.table_features import checkpoint_protection
-from trilake.delta.runtime import Runtime
 from trilake.errors import FeatureInUseError, InvalidArgumentError
+from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

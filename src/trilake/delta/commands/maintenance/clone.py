@@ -28,9 +28,9 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
 from trilake.delta.protocol.properties import PropertyChange, parse_properties
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.runtime import Runtime
 from trilake.display import Displayed
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 
 

@@ -34,10 +34,10 @@ from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructField, parse_schema
-from trilake.delta.runtime import Runtime
 from trilake.display import Displayed
 from trilake.errors import ForeignFilesError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.progress import progress
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 #: What Spark passes over when it looks for data: names that begin with a dot, or with an underscore unless they are a

@@ -28,9 +28,9 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.runtime import Runtime
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, MissingFileError
+from trilake.runtime import Runtime
 from trilake.table import as_version
 
 #: Missing files that an error names.

@@ -56,7 +56,6 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.segment import LOG
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import duration_ms
-from trilake.delta.runtime import Runtime
 from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
@@ -68,6 +67,7 @@ from trilake.errors import (
     masked,
 )
 from trilake.progress import progress
+from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory, agreed_time
 

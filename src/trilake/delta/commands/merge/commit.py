@@ -18,7 +18,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.runtime import Runtime
+from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,12 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.rules.store_assignment import assign_batch
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import Positions, read_positions
 from trilake.delta.scan.scan import ReadPlan, read_schema
 from trilake.errors import AmbiguousMergeError
 from trilake.expr import Filter
 from trilake.progress import progress
+from trilake.runtime import Runtime
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Source rows that are inserted at a time.

@@ -26,7 +26,7 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.runtime import Runtime
+from trilake.runtime import Runtime
 
 _log = logging.getLogger("trilake.delta")
 

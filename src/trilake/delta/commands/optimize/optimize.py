@@ -44,12 +44,12 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.property_values import size_bytes
 from trilake.delta.protocol.schema_edit import path_text
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.skipping import matching_partitions
 from trilake.display import Displayed
 from trilake.errors import (
     InvalidArgumentError,
 )
+from trilake.runtime import Runtime
 from trilake.table import FilterLike
 
 #: Bytes of a file that is large enough, where neither the table nor the caller says.

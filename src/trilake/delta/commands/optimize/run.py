@@ -42,7 +42,6 @@ from trilake.delta.log.replay import file_keys
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.rules.identity_marks import only_marks_moved
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.scan import metadata_plan
 from trilake.errors import (
     ConcurrentDeleteDeleteError,
@@ -52,6 +51,7 @@ from trilake.errors import (
     ProtocolChangedError,
 )
 from trilake.progress import progress
+from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 
 #: Times that a commit is tried again with the bins that are left.

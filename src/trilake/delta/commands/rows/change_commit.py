@@ -12,8 +12,8 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import Committed, commit
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.isolation import DEFAULT_LEVEL, parse_level
-from trilake.delta.runtime import Runtime
 from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.runtime import Runtime
 from trilake.storage import ownership
 from trilake.storage.base import Store
 

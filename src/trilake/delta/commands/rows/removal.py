@@ -28,12 +28,12 @@ from trilake.delta.commands.rows.row_changes import (
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import Positions, read_positions, read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
 from trilake.delta.scan.skipping import skip_files
 from trilake.expr import Filter
 from trilake.progress import track
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 

@@ -33,7 +33,6 @@ from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.changes import CHANGE_TYPE
 from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored
 from trilake.delta.scan.read import Positions, locate
@@ -48,6 +47,7 @@ from trilake.errors import (
 )
 from trilake.parquet_files import DAMAGE
 from trilake.progress import track
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 CDF = "delta.enableChangeDataFeed"

@@ -33,10 +33,10 @@ from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
 from trilake.delta.rules.identity import START as IDENTITY_START
 from trilake.delta.rules.identity import identity_columns, identity_metadata
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.generated import GENERATION_EXPRESSION, generated_columns, generation_text
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.runtime import Runtime
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
 MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")

@@ -21,8 +21,8 @@ from trilake.delta.commands.rows.row_changes import Runner, check_changeable, ru
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.runtime import Runtime
 from trilake.expr import Filter
+from trilake.runtime import Runtime
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Deletion:
     snapshot: Snapshot
     predicate: str
     filter: Filter | None
-    runtime: Runtime = field(default_factory=Runtime)
+    runtime: Runtime
     watch: Stopwatch = field(default_factory=Stopwatch)
 
     def check(self) -> None:

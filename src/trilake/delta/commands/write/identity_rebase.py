@@ -19,9 +19,9 @@ from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, metadata_plan, read_schema
+from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 
 

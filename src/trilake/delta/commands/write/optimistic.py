@@ -26,10 +26,10 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowRules
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.scan.skipping import skip_files
 from trilake.errors import InvalidArgumentError
+from trilake.runtime import Runtime
 from trilake.table import FilterLike
 
 

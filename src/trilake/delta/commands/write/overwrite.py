@@ -19,9 +19,9 @@ from trilake.delta.commit.transaction import remove_action
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.expr import Filter
+from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,13 @@ from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.parquet_rows import as_dictionaries, as_texts, places_mask, rows_as_stored, rows_at
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.progress import track
+from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 #: Rows that get their new values together.
@@ -94,7 +94,7 @@ class Update:
     snapshot: Snapshot
     predicate: str
     filter: Filter | None
-    runtime: Runtime = field(default_factory=Runtime)
+    runtime: Runtime
     watch: Stopwatch = field(default_factory=Stopwatch)
     job_id: str = ""
 

@@ -39,7 +39,6 @@ from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
-from trilake.delta.runtime import Runtime
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.display import Displayed
 from trilake.errors import (
@@ -50,6 +49,7 @@ from trilake.errors import (
     TableNotFoundError,
 )
 from trilake.expr import Filter, parse_filter
+from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 
 #: Properties of tables whose writes are optimized, each of them for itself.

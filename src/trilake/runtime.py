@@ -1,0 +1,53 @@
+"""``Runtime``: what protocol logic takes from the world besides storage: time, randomness and waiting.
+
+It is passed in and carried by logs, snapshots and plans, so that tests can replay any interleaving from a seed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+#: Guards the commit of a version: called with its number, it gives a context manager.
+CommitLock = Callable[[int], AbstractContextManager[Any]]
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def no_lock(version: int) -> AbstractContextManager[None]:
+    """No lock: the store decides who wins."""
+    del version
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Clock, randomness and waiting of a process; it can be pickled.
+
+    ``clock_ns`` gives ns since the epoch, ``new_id`` a fresh UUID text, ``sleep`` waits for seconds.  ``lock`` is held
+    around the commit of each Lance version, for users who want that.
+    """
+
+    clock_ns: Callable[[], int]
+    new_id: Callable[[], str]
+    sleep: Callable[[float], None]
+    lock: CommitLock = no_lock
+
+    def clock_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self.clock_ns() // 1_000_000
+
+    def new_number(self) -> int:
+        """A fresh number of 64 bits, for the names of deletion files."""
+        parsed = uuid.UUID(self.new_id()).int
+        return (parsed >> 64 ^ parsed) & 0xFFFFFFFFFFFFFFFF
+
+
+#: This machine's.  Only where an engine is built, or a table opened without one, is it taken; a test lists the places.
+SYSTEM_RUNTIME = Runtime(time.time_ns, _new_id, time.sleep)
