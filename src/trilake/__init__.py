@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _HOME = {
     "alter": "trilake.api",
     "convert": "trilake.conversion",
-    "load_ipython_extension": "trilake.notebook",
-    "unload_ipython_extension": "trilake.notebook",
+    "load_ipython_extension": "trilake.display",
+    "unload_ipython_extension": "trilake.display",
     "convert_to_delta": "trilake.api",
     "diff": "trilake.inspection",
     "repair": "trilake.inspection",

@@ -1,6 +1,7 @@
 """How a notebook shows what this library returns: small tables of HTML, in which no value is ever markup.
 
-Nothing here reads a file or runs a job: what is shown is what an object already holds.
+Nothing here reads a file or runs a job: what is shown is what an object already holds.  With ``%load_ext trilake``
+Arrow's own tables (histories, lists of files, rows) are shown so too, until ``%unload_ext trilake``.
 """
 
 from __future__ import annotations
@@ -116,3 +117,24 @@ class Displayed:
 
     def _facts(self) -> list[tuple[str, object]]:
         return _fields(self)
+
+
+# --- the extension ----------------------------------------------------------------------------------------------------
+
+#: Classes that are shown, by the module and name that a notebook looks them up by: none of them is imported here.
+_CLASSES = (("pyarrow.lib", "Table"), ("pyarrow.lib", "RecordBatch"))
+_HTML = "text/html"
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Show Arrow tables as tables in the notebook of ``shell``; IPython calls it for ``%load_ext trilake``."""
+    formatter = shell.display_formatter.formatters[_HTML]
+    for module, name in _CLASSES:
+        formatter.for_type_by_name(module, name, arrow_of)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Show Arrow tables as before; IPython calls it for ``%unload_ext trilake``."""
+    formatter = shell.display_formatter.formatters[_HTML]
+    for module, name in _CLASSES:
+        formatter.pop(f"{module}.{name}", None)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, UnknownOptionError
@@ -24,9 +22,7 @@ from trilake.lance.versions.versions import Listing, list_versions
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
-
-#: A time as ISO text (UTC where it has no zone), datetime, or seconds since the Unix epoch.
-TimestampLike: TypeAlias = str | dt.datetime | int | float
+from trilake.timestamps import TimestampLike, timestamp_ns
 
 #: Options of a write, by the names that users give them.
 OPTIONS = ("maxRowsPerFile", "maxRowsPerGroup", "maxBytesPerFile", "nulls")
@@ -184,25 +180,12 @@ def _rows(manifest: Manifest) -> int | None:
 
 def version_at(store: Store, timestamp: TimestampLike) -> int:
     """The newest version that was committed at or before a time.  Raises ``VersionNotFoundError``."""
-    limit = _nanoseconds(timestamp)
+    limit = timestamp_ns(timestamp)
     listing = list_versions(store)
     for version in reversed(listing.versions):
         if _manifest(store, listing, version).timestamp_ns <= limit:
             return version
     raise DatasetVersionNotFoundError(f"no version is as old as {timestamp}", file=store.uri)
-
-
-def _nanoseconds(timestamp: TimestampLike) -> int:
-    if isinstance(timestamp, str):
-        try:
-            timestamp = dt.datetime.fromisoformat(timestamp)
-        except ValueError as e:
-            raise InvalidArgumentError(f"{timestamp!r} is no time", help="write it as 2024-12-31 23:59:59") from e
-    if isinstance(timestamp, dt.datetime):
-        at = timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=dt.UTC)
-        micros = np.datetime64(at.astimezone(dt.UTC).replace(tzinfo=None), "us").astype(np.int64)
-        return int(micros) * 1000
-    return int(timestamp * 10**9)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
