@@ -27,7 +27,7 @@ from trilake.errors import (
 from trilake.lance.file import framing
 from trilake.lance.file.data_file import DataFile
 from trilake.lance.file.data_file_writer import DataFileWriter
-from trilake.lance.file.dictionaries import encode_dictionaries, merge_dictionaries
+from trilake.lance.file.dictionaries import encode_dictionaries
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.proto import format_pb2
 from trilake.storage import Store, open_store
@@ -196,10 +196,6 @@ def test_one_dictionary_for_all_batches(store: Store) -> None:
     with pytest.raises(SchemaMismatchError), DataFileWriter(store, "x", schema, extend_dictionaries=False) as writer:
         writer.write(pa.record_batch({"d": pa.array(["new"]).dictionary_encode().cast(kind)}))
     assert [m.key for m in store.list()] == [KEY]
-    longer = {0: pa.array(["b", "a", "c", "z"])}
-    assert merge_dictionaries(schema.dictionaries, longer)[0].to_pylist() == ["b", "a", "c", "z"]
-    with pytest.raises(SchemaMismatchError):
-        merge_dictionaries(longer, {0: pa.array(["b", "x"])})
 
 
 def test_more_values_than_keys_can_count(store: Store) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import rows_in
-from trilake.lance.commands.delete import REPLANS, replanned
-from trilake.lance.commands.writing import NullPolicy, Target, discard, write_columns
+from trilake.lance.commands.replan import REPLANS, replanned_with_files
+from trilake.lance.commands.writing import NullPolicy, Target, write_columns
 from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
@@ -85,28 +85,6 @@ def _merged(snapshot: Snapshot, added: LanceSchema) -> LanceSchema:
     return schema.with_dictionaries({**whole.dictionaries, **added.dictionaries})
 
 
-def _commit(
-    snapshot: Snapshot,
-    make: Callable[[Snapshot, list[Fragment]], op.Operation],
-    replans: int = REPLANS,
-) -> Snapshot:
-    """Commit an operation that ``make`` writes new files for, which it lists; they go where the commit fails."""
-    written: list[Fragment] = []
-
-    def plan(current: Snapshot) -> op.Operation:
-        discard(current.store, written)
-        written.clear()
-        return make(current, written)
-
-    try:
-        return replanned(snapshot, plan, replans=replans)
-    except UnknownOutcomeError:
-        raise  # the files may be those of a version
-    except TrilakeError:
-        discard(snapshot.store, written)
-        raise
-
-
 def add_columns(
     snapshot: Snapshot,
     schema: pa.Schema,
@@ -140,7 +118,7 @@ def add_columns(
             fragments.append(fragment)
         return op.Merge(tuple(fragments), _merged(current, target.schema))
 
-    return _commit(snapshot, make, REPLANS if repeatable else 0)
+    return replanned_with_files(snapshot, make, replans=REPLANS if repeatable else 0)
 
 
 def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error") -> Snapshot:
@@ -165,7 +143,7 @@ def add_null_columns(snapshot: Snapshot, schema: pa.Schema) -> Snapshot:
         added = LanceSchema.from_arrow(schema, next_field_id(current.manifest))
         return op.Merge(current.manifest.fragments, _merged(current, added))
 
-    return _commit(snapshot, make)
+    return replanned_with_files(snapshot, make)
 
 
 def add_rows(
@@ -265,7 +243,7 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
 
     if not columns:
         raise InvalidArgumentError("there is no column to drop")
-    return _commit(snapshot, make)
+    return replanned_with_files(snapshot, make)
 
 
 def _with_values(snapshot: Snapshot, schema: LanceSchema) -> LanceSchema:
@@ -337,7 +315,7 @@ def alter_columns(
             raise InvalidArgumentError("two columns would have the same name")
         return op.Merge(_needed(fragments, schema), _with_values(current, schema))
 
-    return _commit(snapshot, make)
+    return replanned_with_files(snapshot, make)
 
 
 def _caster(schema: pa.Schema) -> Values:

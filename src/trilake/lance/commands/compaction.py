@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from trilake.display import Displayed
-from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, UnknownOutcomeError
+from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
-from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.writing import Target, WriteOptions, discard, discarded_on_failure, write_fragments
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.proto import DecodeError
@@ -285,7 +285,7 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
     read_version = min(r.read_version for r in results)
     count = sum(len(r.new_fragments) for r in results)
     written = [f for r in results for f in r.new_fragments]
-    try:
+    with discarded_on_failure(snapshot.store, written):
         reserve = transaction.begin(read_version, op.ReserveFragments(count), snapshot.runtime)
         reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime)
         next_id = reserved.max_fragment_id - count + 1
@@ -301,11 +301,6 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
             groups.append(op.RewriteGroup(r.original_fragments, new))
         moved = _moved_indices(base, groups)
         return snapshot.commit(op.Rewrite(tuple(groups), moved), read_version), metrics
-    except UnknownOutcomeError:
-        raise  # the files may be those of a version
-    except TrilakeError:
-        discard(snapshot.store, written)
-        raise
 
 
 def compact(snapshot: Snapshot, options: CompactionOptions | None = None) -> tuple[Snapshot, CompactionMetrics]:

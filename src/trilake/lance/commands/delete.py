@@ -5,24 +5,21 @@ A delete that loses against another writer is planned again on the newest versio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from pyroaring import BitMap
 
-from trilake.errors import ConflictError, FilterError
+from trilake.errors import FilterError
 from trilake.expr import Filter
+from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import DeletePredicateError
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.versions import deletions, transaction
+from trilake.lance.versions import deletions
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 from trilake.runtime import Runtime
 from trilake.table import FilterLike
-
-#: Times that a change is planned anew after others have changed the same rows.
-REPLANS = 10
 
 
 def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runtime) -> Fragment | None:
@@ -84,18 +81,3 @@ def delete(snapshot: Snapshot, predicate: FilterLike) -> Snapshot:
         return op.Delete(updated, removed, str(predicate))
 
     return replanned(snapshot, plan)
-
-
-def replanned(snapshot: Snapshot, plan: Callable[[Snapshot], op.Operation], *, replans: int = REPLANS) -> Snapshot:
-    """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one."""
-    snapshot.manifest.check_writable(snapshot.store.uri)
-    for attempt in range(replans + 1):
-        operation = plan(snapshot)
-        try:
-            return snapshot.commit(operation)
-        except ConflictError:
-            if attempt == replans:
-                raise
-            snapshot = snapshot.at(transaction.load(snapshot.store))
-            snapshot.manifest.check_writable(snapshot.store.uri)
-    raise AssertionError("not reached")

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyroaring import FrozenBitMap
 
 from trilake.lance.commands import vector_indices
-from trilake.lance.commands.delete import replanned
+from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import (
     IndexExistsError,
     UnknownColumnError,

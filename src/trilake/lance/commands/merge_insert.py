@@ -15,13 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import rows_in
-from trilake.lance.commands.delete import REPLANS, mark_all, replanned
+from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.open_dataset import OpenDataset
-from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.replan import REPLANS, replanned_with_files
+from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions, write_fragments
 from trilake.lance.scan.fragment_reader import ROW_ID, Rows
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -86,12 +87,9 @@ def merge_insert(
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
     stats = MergeStats()
-    written: list[Fragment] = []
 
-    def plan(current: Snapshot) -> op.Operation:
+    def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal stats
-        discard(current.store, written)
-        written.clear()
         rows = _conformed(current, source)
         found = _match(current, what, rows)
         new = np.setdiff1d(np.arange(rows.num_rows), found.matched) if what.insert else np.array([], np.int64)
@@ -105,13 +103,8 @@ def merge_insert(
         stats = MergeStats(len(new), len(changed), deleted)
         return op.Update(removed, updated, tuple(written))
 
-    try:
-        return replanned(snapshot, plan, replans=replans), stats
-    except UnknownOutcomeError:
-        raise  # the files may be those of a version
-    except TrilakeError:
-        discard(snapshot.store, written)
-        raise
+    changed = replanned_with_files(snapshot, plan, replans=replans)
+    return changed, stats
 
 
 def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.display import Displayed
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.expr.terms.duckdb_sql import Sql
-from trilake.lance.commands.delete import mark_all, replanned
-from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.delete import mark_all
+from trilake.lance.commands.replan import replanned_with_files
+from trilake.lance.commands.writing import Target, WriteOptions, write_fragments
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
@@ -48,16 +49,14 @@ def update(
     ``WriteFailedError``.
     """
     expressions, how = bind(snapshot.schema, updates), options or WriteOptions()
-    written: list[Fragment] = []
     count = 0
 
-    def plan(current: Snapshot) -> op.Operation:
-        nonlocal written, count
-        discard(snapshot.store, written)
+    def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
+        nonlocal count
         found: dict[int, list[Rows]] = {}
         target = Target(current.manifest.schema, nulls=how.nulls)
         rows = changed_rows(current, updates, where, found)
-        written = write_fragments(current.store, rows, target, how, current.runtime)
+        written += write_fragments(current.store, rows, target, how, current.runtime)
         offsets = {id: np.concatenate(parts) for id, parts in found.items()}
         count = sum(map(len, offsets.values()))
         updated, removed = mark_all(current, offsets)
@@ -65,13 +64,8 @@ def update(
 
     if not expressions:
         raise InvalidArgumentError("there is no column to update", help='pass {"column": "expression"}')
-    try:
-        return UpdateResult(replanned(snapshot, plan), count)
-    except UnknownOutcomeError:
-        raise  # the files may be those of a version
-    except TrilakeError:
-        discard(snapshot.store, written)
-        raise
+    changed = replanned_with_files(snapshot, plan)
+    return UpdateResult(changed, count)
 
 
 def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands.delete import replanned
+from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import IndexExistsError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
@@ -94,7 +94,21 @@ def plan_index(
     pq_codebook: Any = None,
     seed: int = 0,
 ) -> VectorIndexPlan:
-    """Check what :func:`create_vector_index` is asked for; parameters and errors are its own."""
+    """The plan of an index of the live rows of a column of vectors, checked against the dataset.
+
+    Parameters
+    ----------
+    index_type: ``IVF_PQ``.
+    metric: ``L2``, ``cosine`` or ``dot``.
+    replace: whether an index of the name may be replaced.
+    num_partitions, num_sub_vectors: of the index; the latter divides the dimension.
+    ivf_centroids: partitions x dimension, as an array or a column of vectors; learned where they are not given.
+    pq_codebook: sub-vectors x 256 x numbers of one, as an array; learned where it is not given.
+    seed: of the random choices, so that an index can be made again.
+
+    Vectors with NaN or infinity are left out.  Raises ``InvalidArgumentError``; its subclasses ``UnknownColumnError``,
+    ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError`` say what is wrong.
+    """
     names = [column] if isinstance(column, str) else list(column)
     if len(names) != 1:
         raise UnsupportedIndexError(f"an index of {len(names)} columns cannot be made", help="name one column")
@@ -128,48 +142,8 @@ def plan_index(
     )
 
 
-def create_vector_index(
-    snapshot: Snapshot,
-    column: str | Sequence[str],
-    index_type: str = "IVF_PQ",
-    name: str | None = None,
-    metric: str = "L2",
-    *,
-    replace: bool = False,
-    num_partitions: int | None = None,
-    num_sub_vectors: int | None = None,
-    ivf_centroids: Any = None,
-    pq_codebook: Any = None,
-    seed: int = 0,
-) -> Snapshot:
-    """Index the live rows of a column of vectors, and return the version that has the index.
-
-    Parameters
-    ----------
-    index_type: ``IVF_PQ``.
-    metric: ``L2``, ``cosine`` or ``dot``.
-    replace: whether an index of the name may be replaced.
-    num_partitions, num_sub_vectors: of the index; the latter divides the dimension.
-    ivf_centroids: partitions x dimension, as an array or a column of vectors; learned where they are not given.
-    pq_codebook: sub-vectors x 256 x numbers of one, as an array; learned where it is not given.
-    seed: of the random choices, so that an index can be made again.
-
-    Vectors with NaN or infinity are left out.  Raises ``InvalidArgumentError``; its subclasses ``UnknownColumnError``,
-    ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError`` say what is wrong.
-    """
-    what = plan_index(
-        snapshot,
-        column,
-        index_type,
-        name,
-        metric,
-        replace=replace,
-        num_partitions=num_partitions,
-        num_sub_vectors=num_sub_vectors,
-        ivf_centroids=ivf_centroids,
-        pq_codebook=pq_codebook,
-        seed=seed,
-    )
+def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan) -> Snapshot:
+    """Make the index that :func:`plan_index` has planned, and return the version that has it."""
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)

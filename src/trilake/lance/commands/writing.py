@@ -6,14 +6,14 @@ A file is closed behind the row group that reaches a limit, so files are as larg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, WriteFailedError
+from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.lance.file import null_masks
 from trilake.lance.file.data_file_writer import DataFileWriter
 from trilake.lance.file.errors import RowsDoNotFitError
@@ -317,6 +317,18 @@ def write_columns(
             files.write(batch)
         check(files.num_rows)
         return files.close().files[0]
+
+
+@contextmanager
+def discarded_on_failure(store: Store, written: Iterable[Fragment]) -> Iterator[None]:
+    """Removes new files where the block fails to commit them, unless they may be those of a version."""
+    try:
+        yield
+    except UnknownOutcomeError:
+        raise
+    except TrilakeError:
+        discard(store, written)
+        raise
 
 
 def discard(store: Store, fragments: Iterable[Fragment]) -> None:

@@ -6,8 +6,6 @@ points; numbers are stored as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -144,22 +142,3 @@ def _without_null_values(array: pa.DictionaryArray) -> pa.DictionaryArray:
     """The same values with nulls among the keys instead of the dictionary."""
     dense = array.cast(array.type.value_type).dictionary_encode()
     return pa.DictionaryArray.from_arrays(dense.indices.cast(array.type.index_type), dense.dictionary)
-
-
-def merge_dictionaries(first: Mapping[int, pa.Array], second: Mapping[int, pa.Array]) -> dict[int, pa.Array]:
-    """The longer of two dictionaries of each field, one of which continues the other.
-
-    Raises ``SchemaMismatchError`` where neither does: keys of files written with both would be ambiguous.
-    """
-    merged = dict(first)
-    for id, values in second.items():
-        have = merged.get(id)
-        if have is None or (len(have) <= len(values) and values.slice(0, len(have)).equals(have)):
-            merged[id] = values
-        elif not have.slice(0, len(values)).equals(values):
-            raise SchemaMismatchError(
-                "two dictionaries of one column contradict each other",
-                help="write again, after what the other writer has written",
-                field_id=id,
-            )
-    return merged

@@ -56,12 +56,8 @@ class Source(ABC):
             raise self._outside(start, length)
         return self._read(start, length)
 
-    def gather(self, pieces: Pieces) -> Bytes:
-        """The bytes of all pieces, one after another; errors as :meth:`read`."""
-        return self.gather_all([pieces])[0]
-
     def gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        """Several requests in one go."""
+        """The bytes of each request, whose pieces come one after another; errors as :meth:`read`."""
         for pieces in requests:
             if len(pieces.starts):
                 low, high = int(pieces.starts.min()), int(pieces.starts.max())

@@ -415,13 +415,13 @@ class LanceDataset(ArrowDataset):
     ) -> LanceDataset:
         """Index a column of vectors for searches of the nearest; the type is ``IVF_PQ``.
 
-        Parameters are those of :func:`trilake.lance.commands.vector_indices.create_vector_index`, ``pq_codebook`` and
+        Parameters are those of :func:`trilake.lance.commands.vector_indices.plan_index`, ``pq_codebook`` and
         ``seed`` among them; ``metric_type`` is another name of ``metric``, and ``num_bits`` can only be 8.  An
         ``accelerator`` may be named, but is not used.  The dataset that is returned has a cache of ``index_cache_size``
         entries.
         """
         how = vector_indices.checked_options(more, metric, accelerator)
-        made = vector_indices.create_vector_index(
+        plan = vector_indices.plan_index(
             self.snapshot,
             column,
             index_type,
@@ -432,6 +432,7 @@ class LanceDataset(ArrowDataset):
             ivf_centroids=ivf_centroids,
             **how,
         )
+        made = vector_indices.create_vector_index(self.snapshot, plan)
         self.moved(made)
         indexed = Snapshot(made.store, made.manifest, made.runtime, index_cache_size)
         return LanceDataset.of(indexed, self._uri, self.nulls)

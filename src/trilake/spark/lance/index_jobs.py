@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pyspark.sql import SparkSession
 
 from trilake.engine import standard_engine
-from trilake.lance.commands.delete import replanned
+from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,
     encoded_rows,
@@ -66,8 +66,8 @@ def create_index(
 ) -> Snapshot:
     """Index the live rows of a column of vectors, and return the version that has the index.
 
-    Parameters and errors are those of :func:`trilake.lance.commands.vector_indices.create_vector_index`; with the same
-    seed the index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
+    Parameters and errors are those of :func:`trilake.lance.commands.vector_indices.plan_index`; with the same seed the
+    index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
     """
     start = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     what = plan_index(

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from trilake.engine import standard_engine
-from trilake.errors import TrilakeError, UnknownOutcomeError
 from trilake.lance.commands import update as updating
 from trilake.lance.commands.compaction import (
     CompactionMetrics,
@@ -26,8 +25,9 @@ from trilake.lance.commands.compaction import (
     plan_compaction,
     rewrite,
 )
-from trilake.lance.commands.delete import mark, replanned
-from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.delete import mark
+from trilake.lance.commands.replan import replanned_with_files
+from trilake.lance.commands.writing import Target, WriteOptions, write_fragments
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -165,13 +165,10 @@ def _changed(
     options: WriteOptions,
 ) -> tuple[Snapshot, int]:
     start = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
-    written: list[Fragment] = []
     count = 0
 
-    def plan(current: Snapshot) -> op.Operation:
+    def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal count
-        discard(current.store, written)
-        written.clear()
         current.filter(where)  # a mistake shows here, and not in a task
         if updates is not None:
             updating.bind(current.schema, updates)
@@ -190,13 +187,8 @@ def _changed(
             return op.Delete(left, gone, str(where))
         return op.Update(gone, left, tuple(written))
 
-    try:
-        return replanned(start, plan), count
-    except UnknownOutcomeError:
-        raise  # the files may be those of a version
-    except TrilakeError:
-        discard(start.store, written)
-        raise
+    changed = replanned_with_files(start, plan)
+    return changed, count
 
 
 def _change_fragment(

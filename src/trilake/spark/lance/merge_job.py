@@ -16,11 +16,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.engine import standard_engine
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnknownOutcomeError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import parse_filter
-from trilake.lance.commands.delete import mark, replanned
+from trilake.lance.commands.delete import mark
 from trilake.lance.commands.merge_insert import MergeInsert, MergeStats, pair_schema
-from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.replan import replanned_with_files
+from trilake.lance.commands.writing import Target, WriteOptions, write_fragments
 from trilake.lance.scan.fragment_reader import ROW_ID
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -67,13 +68,10 @@ def merge_insert(
     _, vectors = ml_vectors.plain(source.schema)
     names = source.columns
     rows = source.select(F.struct(*[F.col(f"`{n}`") for n in names]).alias(_SOURCE)).persist()
-    written: list[Fragment] = []
     stats = MergeStats()
 
-    def plan(current: Snapshot) -> op.Operation:
+    def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal stats
-        discard(current.store, written)
-        written.clear()
         pairs = _pairs(spark, current, rows, what, keys, store).persist()
         try:
             left, gone, deleted = _marked(pairs, current, what)
@@ -84,13 +82,8 @@ def merge_insert(
         return op.Update(gone, left, tuple(written))
 
     try:
-        replanned(start, plan)
+        replanned_with_files(start, plan)
         return stats
-    except UnknownOutcomeError:
-        raise  # the files may be those of a version
-    except TrilakeError:
-        discard(start.store, written)
-        raise
     finally:
         rows.unpersist()
 
