@@ -4,7 +4,8 @@ Avro, Protocol Buffers and Thrift have modules of their own, :mod:`~trilake.trev
 :mod:`~trilake.trevni.mappings.protobuf` and :mod:`~trilake.trevni.mappings.thrift`, which load what they need.
 """
 
-from trilake.trevni.file.file import Column, ColumnValues, TrevniFile
+from trilake.trevni.file.column_file import Column, ColumnValues
+from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import ColumnOptions, TrevniWriter, write
 from trilake.trevni.tables.dataset import Split, read_split
 from trilake.trevni.tables.row_groups import RowGroupWriter, WriteOptions, discard, new_write_id, publish, write_table

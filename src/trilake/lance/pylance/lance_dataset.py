@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import random
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands import columns, delete, indices, rows_in, update, vector_indices
@@ -26,15 +21,12 @@ from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commands.writing import NullPolicy, WriteOptions
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError
-from trilake.lance.fragment import LanceFragment
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
 from trilake.lance.pylance.operation import LanceOperation
-from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.pylance.tags import Tags
 from trilake.lance.scan import validate
-from trilake.lance.scan.skipping import kept_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
@@ -107,10 +99,6 @@ class LanceDataset(ArrowDataset):
         made.snapshot = snapshot
         return made
 
-    def moved(self, snapshot: Snapshot) -> None:
-        """Show another version from now on."""
-        self.snapshot = snapshot
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._uri, self.version, self._options, self.nulls)
 
@@ -120,23 +108,10 @@ class LanceDataset(ArrowDataset):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._open(*state)
 
-    def __len__(self) -> int:
-        return self.count_rows()
-
     def __repr__(self) -> str:
         return f"LanceDataset({self._uri!r}, version={self.version})"
 
     # --- what it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def uri(self) -> str:
-        """Where it is."""
-        return self._uri
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of its rows."""
-        return self.snapshot.schema
 
     @property
     def version(self) -> int:
@@ -173,167 +148,6 @@ class LanceDataset(ArrowDataset):
     def checkout_latest(self) -> None:
         """Show the newest version from now on."""
         self.moved(self.snapshot.at(transaction.load(self.snapshot.store)))
-
-    def scanner(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        nearest: Mapping[str, Any] | None = None,
-        batch_size: int | None = None,
-        batch_readahead: int | None = None,
-        fragment_readahead: int | None = None,
-        scan_in_order: bool = True,
-        fragments: Iterable[LanceFragment] | None = None,
-        *,
-        prefilter: bool = False,
-        with_row_id: bool = False,
-        use_stats: bool = True,
-        **arrow: Any,
-    ) -> LanceScanner:
-        """Describe a scan.
-
-        Parameters
-        ----------
-        columns: to return, all by default; ``"struct.field"`` is a part of one.
-        filter: SQL text, or a pyarrow expression.
-        limit, offset: rows to return at most, and rows to pass over first.
-        nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index"}``: the rows nearest to the
-            vector ``q``, with their distance in the column ``_distance``.
-        batch_size: rows of a batch at most.
-        batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
-        fragments: only these, in this order.
-        prefilter: with ``nearest``, whether the filter comes first.
-        with_row_id: return a column ``_rowid`` too.
-        use_stats: whether statistics may skip row groups.
-        arrow: options of Arrow's scanners, such as ``use_threads``; they change nothing.
-        """
-        unknown = set(arrow) - {"use_threads", "memory_pool", "fragment_scan_options", "cache_metadata"}
-        if unknown:
-            raise InvalidArgumentError(f"a scan has no option {min(unknown)!r}")
-        builder = (
-            ScannerBuilder(self)
-            .columns(None if columns is None else list(columns))
-            .filter(filter)
-            .limit(limit)
-            .offset(offset)
-            .batch_size(batch_size)
-            .batch_readahead(batch_readahead)
-            .fragment_readahead(fragment_readahead)
-            .scan_in_order(scan_in_order)
-            .with_fragments(fragments)
-            .prefilter(prefilter)
-            .with_row_id(with_row_id)
-            .use_stats(use_stats)
-        )
-        return (builder if nearest is None else builder.nearest(**nearest)).to_scanner()
-
-    def to_table(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        nearest: Mapping[str, Any] | None = None,
-        batch_size: int | None = None,
-        batch_readahead: int | None = None,
-        fragment_readahead: int | None = None,
-        scan_in_order: bool = True,
-        **more: Any,
-    ) -> pa.Table:
-        """The rows as a table; parameters are those of :meth:`scanner`."""
-        return self.scanner(
-            columns,
-            filter,
-            limit,
-            offset,
-            nearest,
-            batch_size,
-            batch_readahead,
-            fragment_readahead,
-            scan_in_order,
-            **more,
-        ).to_table()
-
-    def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        nearest: Mapping[str, Any] | None = None,
-        batch_size: int | None = None,
-        batch_readahead: int | None = None,
-        fragment_readahead: int | None = None,
-        scan_in_order: bool = True,
-        **more: Any,
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches; parameters are those of :meth:`scanner`."""
-        return self.scanner(
-            columns,
-            filter,
-            limit,
-            offset,
-            nearest,
-            batch_size,
-            batch_readahead,
-            fragment_readahead,
-            scan_in_order,
-            **more,
-        ).to_batches()
-
-    def count_rows(self, filter: FilterLike | None = None, **more: Any) -> int:
-        """Number of rows for which ``filter`` is true; without one, from the manifest alone."""
-        if filter is None and not more:
-            return self.snapshot.count()
-        return self.scanner(filter=filter, **more).count_rows()
-
-    def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """The first rows; further arguments are those of :meth:`scanner`."""
-        return self.to_table(**{**more, "limit": num_rows})
-
-    def take(self, indices: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any) -> pa.Table:
-        """The rows at some places among those that live, in the order asked for.  Only their bytes are read."""
-        return self.snapshot.take(
-            rows_in.numbers(indices),
-            self.snapshot.view.columns(columns or None),
-            with_row_id=bool(more.get("with_row_id")),
-        )
-
-    def _take_rows(
-        self, row_ids: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any
-    ) -> pa.Table:
-        """The rows with some row ids, in the order asked for."""
-        return self.snapshot.take_rows(
-            rows_in.numbers(row_ids, np.uint64),
-            self.snapshot.view.columns(columns or None),
-            with_row_id=bool(more.get("with_row_id")),
-        )
-
-    def sample(
-        self, num_rows: int, columns: Sequence[str] | None = None, randomize_order: bool = True, **more: Any
-    ) -> pa.Table:
-        """Rows chosen at random, each at most once; in the order of the dataset unless ``randomize_order``."""
-        total = self.count_rows()
-        if not 0 <= num_rows <= total:
-            raise InvalidArgumentError(f"{num_rows} of {total} rows cannot be chosen", file=self._uri)
-        chosen = random.sample(range(total), num_rows)
-        return self.take(chosen if randomize_order else sorted(chosen), columns, **more)
-
-    def get_fragments(self, filter: pc.Expression | None = None) -> list[LanceFragment]:
-        """All fragments; with a filter, those that can hold a matching row."""
-        readers = self.snapshot.readers
-        if filter is not None:
-            bound = self.snapshot.filter(filter)
-            assert bound is not None
-            readers = tuple(r for r in readers if kept_groups(r, bound, self.snapshot.view))
-        return [LanceFragment(self, None, fragment=r) for r in readers]
-
-    def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """The fragment with an id, if there is one."""
-        reader = self.snapshot.reader_of(fragment_id)
-        return None if reader is None else LanceFragment(self, None, fragment=reader)
 
     # --- rows --------------------------------------------------------------------------------------------------------
 

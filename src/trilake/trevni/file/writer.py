@@ -21,19 +21,11 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnknownOpt
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.blocks.encode import BLOCK_SIZE, ColumnEncoder, Spool, column_bytes
-from trilake.trevni.blocks.layout import (
-    CHECKSUM,
-    CODEC,
-    RESERVED,
-    ColumnDescriptor,
-    Header,
-    Metadata,
-    ValueType,
-    serialize_header,
-)
+from trilake.trevni.blocks.header_bytes import serialize_header
+from trilake.trevni.blocks.layout import CHECKSUM, CODEC, RESERVED, ColumnDescriptor, Header, Metadata, ValueType
 from trilake.trevni.blocks.source import locate
 from trilake.trevni.file.batches import as_batches
-from trilake.trevni.file.file import Column, ColumnValues
+from trilake.trevni.file.column_file import Column, ColumnValues
 from trilake.trevni.nesting.arrow_forms import to_plain
 from trilake.trevni.nesting.assemble import SCHEMA, plain_nodes
 from trilake.trevni.nesting.shred import (

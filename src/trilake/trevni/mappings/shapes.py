@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.trevni.blocks.layout import ARRAY, NAME, PARENT, TYPE, ColumnDescriptor, ValueType
-from trilake.trevni.file.file import ColumnValues, TrevniFile
+from trilake.trevni.file.column_file import ColumnValues
+from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import TrevniWriter
 
 #: Records turned into columns in one go.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from trilake.errors import TrilakeError
 from trilake.findings import Finding, unreadable
-from trilake.trevni.blocks.layout import ParentError
+from trilake.trevni.blocks.header_bytes import ParentError
 from trilake.trevni.verify.context import Opened, TrevniContext
 
 HELP = "restore the file from a copy, or write it again"

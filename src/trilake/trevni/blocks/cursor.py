@@ -1,0 +1,102 @@
+"""``Cursor``: the primitive values of the specification, read from bytes; ``zigzag`` writes one."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from trilake.errors import CorruptFileError
+
+
+class NeedMoreBytes(Exception):
+    """The bytes at hand end inside a header that the file may still hold; never leaves this package."""
+
+
+class Cursor:
+    """A position in bytes, reading primitive values; errors say where in the file they are."""
+
+    def __init__(self, data: bytes | memoryview, *, file: str, base: int = 0, limit: int | None = None, **context: Any):
+        self._data = memoryview(data).cast("B")  # buffers of Arrow are of signed bytes
+        self.position = 0
+        self._base = base
+        # How many bytes there could be: what is beyond ``data`` but below this must be fetched first.
+        self._limit = len(self._data) if limit is None else limit
+        self._context = {"file": file, **context}
+
+    def about(self, **context: Any) -> None:
+        """What errors are about from here on."""
+        self._context.update(context)
+
+    def fail(
+        self, message: str, at: int | None = None, kind: type[CorruptFileError] = CorruptFileError
+    ) -> CorruptFileError:
+        """The error for a fault at byte ``at`` (default: here)."""
+        offset = self._base + (self.position if at is None else at)
+        return kind(message, **self._context, offset=offset)
+
+    @property
+    def remaining(self) -> int:
+        """Bytes left until the end of the file."""
+        return self._limit - self.position
+
+    def take(self, size: int, what: str) -> memoryview:
+        if size > self.remaining:
+            raise self.fail(f"{what} needs {size} bytes, the file has {self.remaining} more")
+        if self.position + size > len(self._data):
+            raise NeedMoreBytes
+        self.position += size
+        return self._data[self.position - size : self.position]
+
+    def fixed32(self, what: str) -> int:
+        return int(struct.unpack("<i", self.take(4, what))[0])
+
+    def fixed64(self, what: str) -> int:
+        return int(struct.unpack("<q", self.take(8, what))[0])
+
+    def varint(self, what: str, bits: int = 32) -> int:
+        """A zig-zag ``int`` (32 bits) or ``long`` (64 bits); too many bytes or bits are refused."""
+        value = shift = 0
+        start = self.position
+        while True:
+            byte = self.take(1, what)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift >= bits:
+                raise self.fail(f"{what} is an integer that does not end within {(bits + 6) // 7} bytes", start)
+        if value >> bits:
+            raise self.fail(f"{what} is an integer of more than {bits} bits", start)
+        return (value >> 1) ^ -(value & 1)
+
+    def bytes_(self, what: str) -> bytes:
+        start = self.position
+        size = self.varint(f"the length of {what}")
+        if size < 0:
+            raise self.fail(f"the length of {what} is {size}", start)
+        return bytes(self.take(size, what))
+
+    def string(self, what: str) -> str:
+        start = self.position
+        return self.text(self.bytes_(what), what, start)
+
+    def text(self, value: bytes, what: str, at: int | None = None) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError as e:
+            raise self.fail(f"{what} is not UTF-8: {e.reason}", at) from None
+
+
+def zigzag(value: int) -> bytes:
+    """An ``int`` or ``long`` as the specification writes it.
+
+    >>> [zigzag(v).hex() for v in (0, -1, 1, -64, 64)]
+    ['00', '01', '02', '7f', '8001']
+    """
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)

@@ -1,0 +1,284 @@
+"""The bytes of a Trevni file's header, column descriptors and block descriptors (spec: "File Format").
+
+::
+
+    file   = header column*
+    header = "Trv" 02  rowCount:fixed64  columnCount:fixed32
+             metadata  metadata{columnCount}  start:fixed64{columnCount}
+    column = blockCount:fixed32  blockDescriptor{blockCount}  block{blockCount}
+    blockDescriptor = rows:fixed32  rawSize:fixed32  storedSize:fixed32  [firstValue]
+
+Everything here works on bytes that are in memory and does no I/O.  What a parser believes it has checked: every count
+and length is compared with the bytes that are left before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, UnsupportedProtocolError
+from trilake.trevni.blocks.cursor import Cursor, zigzag
+from trilake.trevni.blocks.layout import (
+    ARRAY,
+    CHECKSUM,
+    CODEC,
+    MAGIC,
+    MAX_DEPTH,
+    NAME,
+    PARENT,
+    TYPE,
+    VALUES,
+    VERSIONS,
+    BlockTable,
+    ColumnDescriptor,
+    Header,
+    Metadata,
+    ValueType,
+)
+
+
+class ParentError(CorruptFileError):
+    """A column names a parent that it cannot have."""
+
+
+# --- header ----------------------------------------------------------------------------------------------------------
+
+
+def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Header:
+    """Parse the header that ``data``, the first bytes of a file of ``file_size`` bytes, begins with.
+
+    Raises ``CorruptFileError``, ``UnsupportedProtocolError`` for a version that is not known, and
+    :class:`NeedMoreBytes` where the header goes on beyond ``data``.
+    """
+    c = Cursor(data, file=file, limit=file_size)
+    if file_size < 4:
+        raise c.fail(f"this is not a Trevni file: it has {file_size} bytes")
+    magic = bytes(c.take(4, "the magic number"))
+    if magic[:3] != MAGIC:
+        raise c.fail(f"this is not a Trevni file: it starts with {magic!r} instead of {MAGIC!r}", 0)
+    if magic[3] not in VERSIONS:
+        raise UnsupportedProtocolError(
+            f"the file has version {magic[3]} of the Trevni format, versions 1 and 2 are known", file=file, offset=3
+        )
+    row_count = c.fixed64("the row count")
+    if row_count < 0:
+        raise c.fail(f"the row count is {row_count}", 4)
+    count = c.fixed32("the column count")
+    # Each column has at least one byte of metadata and eight of start.
+    if not 0 <= count <= c.remaining // 9:
+        raise c.fail(f"the column count is {count}, and {c.remaining} bytes are left in the file", 12)
+    metadata = _parse_metadata(c, "file metadata")
+    file_codec = _text_property(c, metadata, CODEC, "null")
+    file_checksum = _text_property(c, metadata, CHECKSUM, "null")
+    columns: list[ColumnDescriptor] = []
+    by_name: dict[str, int] = {}
+    depths: list[int] = []
+    for number in range(count):
+        at = c.position
+        c.about(column=f"column {number}")
+        column = _parse_column(c, number, columns, by_name, file_codec, file_checksum, at)
+        depths.append(0 if column.parent is None else depths[column.parent] + 1)
+        if depths[-1] > MAX_DEPTH:
+            raise c.fail(f"column {column.label!r} is nested in more than {MAX_DEPTH} others", at)
+        columns.append(column)
+        if column.name is not None:
+            by_name[column.name] = number
+    c.about(column=None)
+    table_at = c.position
+    starts = np.frombuffer(c.take(8 * count, "the table of column starts"), "<i8")
+    header = Header(magic[3], row_count, metadata, tuple(columns), tuple(starts.tolist()), c.position)
+    for number, start in enumerate(header.starts):
+        # Four bytes of block count are the least a column has.
+        if not header.size <= start <= file_size - 4:
+            raise CorruptFileError(
+                f"the column starts at byte {start}, outside the bytes {header.size} to {file_size} behind the header",
+                file=file,
+                column=columns[number].label,
+                offset=table_at + 8 * number,
+            )
+    return header
+
+
+def _parse_metadata(c: Cursor, what: str) -> dict[str, bytes]:
+    start = c.position
+    count = c.varint(f"the number of properties in the {what}")
+    # A pair has two lengths at least.
+    if not 0 <= count <= c.remaining // 2:
+        raise c.fail(f"the {what} claims {count} properties, and {c.remaining} bytes are left in the file", start)
+    found: dict[str, bytes] = {}
+    for _ in range(count):
+        # A key that comes twice: the last value wins, at the place of the first, as in the reference.
+        key = c.string(f"a key of the {what}")
+        found[key] = c.bytes_(f"the property {key!r} of the {what}")
+    return found
+
+
+def _text_property(c: Cursor, metadata: Metadata, key: str, default: str) -> str:
+    return c.text(metadata[key], f"the property {key!r}") if key in metadata else default
+
+
+def _parse_column(
+    c: Cursor,
+    number: int,
+    earlier: Sequence[ColumnDescriptor],
+    by_name: Mapping[str, int],
+    file_codec: str,
+    file_checksum: str,
+    at: int,
+) -> ColumnDescriptor:
+    metadata = _parse_metadata(c, f"metadata of column {number}")
+    name = _text_property(c, metadata, NAME, "") if NAME in metadata else None
+    label = name if name is not None else f"column {number}"
+    c.about(column=label)
+    if TYPE not in metadata:
+        raise c.fail(f"column {label!r} has no {TYPE}", at)
+    type_name = _text_property(c, metadata, TYPE, "")
+    try:
+        type_ = ValueType(type_name.lower())
+    except ValueError:
+        raise c.fail(f"column {label!r} has the type {type_name!r}, which the format does not know", at) from None
+    array, values = ARRAY in metadata, VALUES in metadata
+    parent: int | None = None
+    if PARENT in metadata:
+        parent_name = _text_property(c, metadata, PARENT, "")
+        parent = by_name.get(parent_name)
+        if parent is None:
+            raise c.fail(
+                f"column {label!r} has the parent {parent_name!r}, and no earlier column has that name", at, ParentError
+            )
+        if not earlier[parent].array:
+            raise c.fail(
+                f"column {label!r} has the parent {parent_name!r}, which is not an array column", at, ParentError
+            )
+        if values:
+            raise c.fail(f"column {label!r} has both {VALUES} and {PARENT}", at, ParentError)
+    if values and array:
+        raise c.fail(f"column {label!r} has both {VALUES} and {ARRAY}", at)
+    return ColumnDescriptor(
+        number,
+        name,
+        type_,
+        array,
+        parent,
+        values,
+        _text_property(c, metadata, CODEC, file_codec),
+        _text_property(c, metadata, CHECKSUM, file_checksum),
+        metadata,
+    )
+
+
+def serialize_metadata(metadata: Metadata) -> bytes:
+    """``count:int (key:string value:bytes){count}``, in the order of the mapping."""
+    parts = [zigzag(len(metadata))]
+    for key, value in metadata.items():
+        raw = key.encode()
+        parts += (zigzag(len(raw)), raw, zigzag(len(value)), value)
+    return b"".join(parts)
+
+
+def serialize_header(
+    row_count: int, metadata: Metadata, columns: Sequence[Metadata], column_sizes: Sequence[int]
+) -> bytes:
+    """The header of a version 2 file whose columns, of so many bytes each, follow it without gaps."""
+    parts = [MAGIC + b"\x02", struct.pack("<qi", row_count, len(columns)), serialize_metadata(metadata)]
+    parts += [serialize_metadata(column) for column in columns]
+    start = sum(map(len, parts)) + 8 * len(columns)
+    starts = start + np.cumsum([0, *column_sizes[:-1]] if column_sizes else [], dtype="<i8")
+    return b"".join([*parts, starts.astype("<i8").tobytes()])
+
+
+# --- block descriptors -----------------------------------------------------------------------------------------------
+
+
+def parse_blocks(
+    data: bytes | memoryview,
+    column: ColumnDescriptor,
+    *,
+    start: int,
+    end: int,
+    row_count: int,
+    checksum_size: int,
+    file: str,
+) -> BlockTable:
+    """The block table of a column, from ``data``, the first bytes of the column at ``start`` in the file.
+
+    ``end`` is where the next column starts, or the file ends: blocks beyond it would overlap.  Checked too: that the
+    blocks' rows add up to ``row_count``, and that no size is negative.
+
+    Raises ``CorruptFileError``, and :class:`NeedMoreBytes` where the descriptors go on beyond ``data``.
+    """
+    c = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
+    count = c.fixed32("the block count")
+    # 12 bytes a descriptor; a first value may be empty only for null.
+    per_block = 12 + (1 if column.values and column.type is not ValueType.NULL else 0)
+    if not 0 <= count <= c.remaining // per_block:
+        raise c.fail(f"the block count is {count}, and {c.remaining} bytes are left for the column", 0)
+    first_values: pa.Array | None = None
+    if column.values:
+        fixed, first_values = _parse_first_values(c, column, count)
+    else:
+        fixed = np.frombuffer(c.take(12 * count, "the block descriptors"), "<i4").reshape(count, 3)
+    if (fixed < 0).any():
+        block = int(np.argmax((fixed < 0).any(axis=1)))
+        raise CorruptFileError(
+            "a block descriptor has a negative count or size", file=file, column=column.label, block=block, offset=start
+        )
+    sizes = fixed.astype(np.int64)
+    row_starts = np.concatenate(([0], np.cumsum(sizes[:, 0])))
+    offsets = start + c.position + np.concatenate(([0], np.cumsum(sizes[:, 2] + checksum_size)))
+    if offsets[-1] > end:
+        block = int(np.argmax(offsets[1:] > end))
+        raise CorruptFileError(
+            f"the block ends at byte {offsets[block + 1]}, where the column must end at byte {end}",
+            file=file,
+            column=column.label,
+            block=block,
+            offset=int(offsets[block]),
+        )
+    if row_starts[-1] != row_count:
+        raise CorruptFileError(
+            f"the blocks of the column hold {row_starts[-1]} rows, the file has {row_count}",
+            file=file,
+            column=column.label,
+            offset=start,
+        )
+    return BlockTable(row_starts, sizes[:, 1], sizes[:, 2], offsets, first_values)
+
+
+def _parse_first_values(
+    c: Cursor, column: ColumnDescriptor, count: int
+) -> tuple[np.ndarray[Any, np.dtype[np.int32]], pa.Array]:
+    # One descriptor at a time: their size depends on the value inside.  There is one a block, not one a row.
+    fixed = np.empty((count, 3), np.int32)
+    values: list[Any] = []
+    for block in range(count):
+        c.about(block=block)
+        fixed[block] = np.frombuffer(c.take(12, "a block descriptor"), "<i4")
+        values.append(_read_value(c, column.type))
+    return fixed, pa.array(values, column.type.arrow)
+
+
+def _read_value(c: Cursor, type_: ValueType) -> Any:
+    what = "the first value of a block"
+    match type_:
+        case ValueType.NULL:
+            return None
+        case ValueType.BOOLEAN:
+            # One byte each, as the writer has it; the reference reader takes one byte for all and misreads the rest.
+            return bool(c.take(1, what)[0] & 1)
+        case ValueType.INT:
+            return c.varint(what)
+        case ValueType.LONG:
+            return c.varint(what, 64)
+        case ValueType.STRING:
+            return c.string(what)
+        case ValueType.BYTES:
+            return c.bytes_(what)
+        case _:
+            code = {"fixed32": "<i", "fixed64": "<q", "float": "<f", "double": "<d"}[type_.value]
+            return struct.unpack(code, c.take(type_.width or 0, what))[0]

@@ -1,0 +1,311 @@
+"""``ColumnFile``: one file opened for reading, as columns and their blocks.
+
+Opening reads the header.  A column's block descriptors are read when the column is first used, its blocks when their
+rows are asked for, and no others.  What is checked, and when:
+
+* opening: magic, version, counts and lengths of the header, column starts, names of types, parents;
+* first use of a column: block count, sizes, that its rows are those of the file, that it overlaps no other column;
+* reading a block: its codec, its size, its checksum, that its payload holds exactly its values; children against the
+  lengths of their parents.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, InvalidArgumentError
+from trilake.storage import Store
+from trilake.trevni.blocks import codecs
+from trilake.trevni.blocks.cursor import NeedMoreBytes
+from trilake.trevni.blocks.cuts import Cut, Request
+from trilake.trevni.blocks.decode import Block, Budget, Where
+from trilake.trevni.blocks.header_bytes import parse_blocks, parse_header
+from trilake.trevni.blocks.layout import (
+    BlockDescriptor,
+    BlockTable,
+    ColumnDescriptor,
+    Header,
+    Metadata,
+)
+from trilake.trevni.blocks.source import Source, open_source
+
+_HEADER_GUESS = 1 << 16
+_DESCRIPTORS_GUESS = 1 << 12
+#: Stored bytes fetched with one read.
+_READ_SIZE = 1 << 22
+#: A file may claim so many rows beyond those that its bytes could hold; above that, rows without bytes are refused.
+_MAX_FREE_ROWS = 1 << 25
+#: Blocks are 64 KiB unless one row is larger.  Blocks of more than ``_LARGE`` bytes that grow more than ``_MAX_RATIO``
+#: times over are taken for inflation bombs when they come to more than ``_MAX_INFLATED`` bytes together.
+_LARGE, _MAX_RATIO, _MAX_INFLATED = 1 << 20, 64, 1 << 24
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column descriptor together with its block descriptors: an entry of :attr:`TrevniFile.columns`.
+
+    ``parent`` is the parent's name here; ``values`` says that block descriptors hold first values.
+    """
+
+    number: int
+    name: str | None
+    type: str
+    array: bool
+    parent: str | None
+    values: bool
+    codec: str
+    checksum: str
+    metadata: Metadata
+    blocks: tuple[BlockDescriptor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnValues:
+    """The raw content of one column.
+
+    ``lengths`` is numpy int32, ``None`` without ``array``; ``values`` a flat Arrow array.
+    """
+
+    name: str | None
+    type: str
+    lengths: np.ndarray[Any, np.dtype[np.int32]] | None
+    values: pa.Array
+
+
+class ColumnFile:
+    """The header, the columns and their blocks of a file; parameters and errors are those of :class:`TrevniFile`."""
+
+    def __init__(
+        self, file: str | os.PathLike[str] | tuple[Store, str] | bytes | Any, *, trusted: bool = False
+    ) -> None:
+        self._source: Source = open_source(file)
+        self._trusted = trusted
+        self._header = self._read_header()
+        self._tables: dict[int, BlockTable] = {}
+        self._ends = self._column_ends()
+        self._check_row_count()
+
+    # --- what the header says ---
+
+    @property
+    def uri(self) -> str:
+        """The file's path or URI."""
+        return self._source.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._source.size
+
+    @property
+    def version(self) -> int:
+        """The format version, 1 or 2."""
+        return self._header.version
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows."""
+        return self._header.row_count
+
+    @property
+    def metadata(self) -> Metadata:
+        """File metadata: text to bytes, in file order."""
+        return self._header.metadata
+
+    @property
+    def header(self) -> Header:
+        """The parsed header."""
+        return self._header
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns with their blocks, in file order."""
+        descriptors = self._header.columns
+        return tuple(
+            Column(
+                d.number,
+                d.name,
+                d.type.value,
+                d.array,
+                None if d.parent is None else descriptors[d.parent].name,
+                d.values,
+                d.codec,
+                d.checksum,
+                d.metadata,
+                tuple(self.blocks(d.number)),
+            )
+            for d in descriptors
+        )
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """For each column the numbers of the columns that have it as their parent."""
+        found: list[list[int]] = [[] for _ in self._header.columns]
+        for column in self._header.columns:
+            if column.parent is not None:
+                found[column.parent].append(column.number)
+        return tuple(map(tuple, found))
+
+    def number(self, column: str | int) -> int:
+        """The number of a column given by name or number; of columns with one name it is the last.
+
+        Raises ``InvalidArgumentError`` where there is no such column.
+        """
+        if isinstance(column, int):
+            if 0 <= column < len(self._header.columns):
+                return column
+        else:
+            for descriptor in reversed(self._header.columns):
+                if descriptor.name == column:
+                    return descriptor.number
+        raise InvalidArgumentError(
+            f"the file has no column {column!r}",
+            help="it has " + (", ".join(c.label for c in self._header.columns[:50]) or "none"),
+            file=self.uri,
+        )
+
+    def blocks(self, column: str | int) -> BlockTable:
+        """The block table of a column; read on first use."""
+        number = self.number(column)
+        if number not in self._tables:
+            self._tables[number] = self._read_blocks(number)
+        return self._tables[number]
+
+    # --- content ---
+
+    def column(self, column: str | int) -> ColumnValues:
+        """All lengths and values of one column, flat, as they follow each other in the file."""
+        descriptor = self._header.columns[self.number(column)]
+        cut = self.cut([descriptor.number], 0, self.row_count)[descriptor.number]
+        return ColumnValues(descriptor.name, descriptor.type.value, cut.lengths, cut.values)
+
+    def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Cut]:
+        """The rows ``start`` to ``stop`` of the columns given by number, and of all their ancestors.
+
+        Only blocks that hold such rows are read.
+        """
+        return Request(self, columns, start, stop, budget or self._budget()).cuts()
+
+    def _budget(self) -> Budget:
+        return Budget.of(self.size, limited=not self._trusted)
+
+    # --- inside ---
+
+    def _read_header(self) -> Header:
+        size = self._source.size
+        length = min(_HEADER_GUESS, size)
+        while True:
+            data = self._source.read(0, length)
+            try:
+                return parse_header(data, file=self.uri, file_size=size)
+            except NeedMoreBytes:
+                # Only while there is more: the cursor knows the file's size.
+                length = min(4 * length, size)
+
+    def _column_ends(self) -> list[int]:
+        """Where each column must end at the latest: at the next start, or the end of the file."""
+        starts = sorted(self._header.starts)
+        for one, other in pairwise(starts):
+            if one == other:
+                number = self._header.starts.index(one)
+                raise CorruptFileError(
+                    "two columns start at the same byte",
+                    file=self.uri,
+                    column=self._header.columns[number].label,
+                    offset=one,
+                )
+        following = dict(zip(starts, [*starts[1:], self._source.size], strict=False))
+        return [following[start] for start in self._header.starts]
+
+    def _check_row_count(self) -> None:
+        # A compressed bit can stand for a thousand values, and a row of nulls takes nothing at all.
+        most = _MAX_FREE_ROWS + 8 * 1032 * self._source.size
+        if not self._trusted and self.row_count > most:
+            raise CorruptFileError(
+                f"{self._source.size} bytes claim {self.row_count} rows",
+                help="if the file is to be trusted, open it with trusted=True",
+                file=self.uri,
+                offset=4,
+            )
+
+    def where(self, number: int) -> Where:
+        """The place that errors about a column name."""
+        return Where(self.uri, self._header.columns[number].label)
+
+    def _read_blocks(self, number: int) -> BlockTable:
+        column = self._header.columns[number]
+        start, end = self._header.starts[number], self._ends[number]
+        size = codecs.checksum_size(column.checksum, file=self.uri, column=column.label)
+        length = min(_DESCRIPTORS_GUESS, end - start)
+        while True:
+            try:
+                return parse_blocks(
+                    self._source.read(start, length),
+                    column,
+                    start=start,
+                    end=end,
+                    row_count=self.row_count,
+                    checksum_size=size,
+                    file=self.uri,
+                )
+            except NeedMoreBytes:
+                length = min(8 * length, end - start)
+
+    def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
+        """The blocks ``first`` to ``last`` of a column, decompressed and verified; fetched a few MB at a time.
+
+        ``slots`` says how many slots each of them has; sizes that so many values cannot have are refused unread.
+        """
+        column, table = self._header.columns[number], self.blocks(number)
+        self._check_sizes(column, table, first, np.asarray(slots, np.int64))
+        check = 0 if column.checksum == "null" else 4
+        offsets = table.offsets[first : last + 1].tolist()
+        stored_sizes, raw_sizes = table.stored_sizes[first:last].tolist(), table.raw_sizes[first:last].tolist()
+        i = 0
+        while i < last - first:
+            stop = max(i + 1, bisect_left(offsets, offsets[i] + _READ_SIZE, i) - 1)
+            base = offsets[i]
+            data = memoryview(self._source.read(base, offsets[stop] - base)).cast("B")
+            for i in range(i, stop):  # noqa: B020 - the outer loop goes on where this one ends
+                at, end = offsets[i] - base, offsets[i] - base + stored_sizes[i]
+                place = codecs.Place(self.uri, column.label, first + i, offsets[i])
+                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[i], place)
+                if check:
+                    codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), place)
+                yield Block(raw, slots[i], first + i, offsets[i])
+            i = stop
+
+    def _check_sizes(
+        self, column: ColumnDescriptor, table: BlockTable, first: int, slots: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> None:
+        sizes = table.raw_sizes[first : first + len(slots)]
+        type_ = column.type
+        # A run of lengths may stand for any number of them, but not for any in no bytes.
+        wrong = (slots > 0) & (sizes == 0) if column.array else type_.wrong_sizes(slots, sizes)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            what = "lengths" if column.array else f"values of type {type_.value}"
+            raise self.where(column.number).fail(
+                f"{slots[i]} {what} cannot take {sizes[i]} bytes", first + i, int(table.offsets[first + i])
+            )
+        stored = table.stored_sizes[first : first + len(slots)]
+        inflated = np.where((sizes > _LARGE) & (sizes > _MAX_RATIO * stored), sizes, 0)
+        if not self._trusted and inflated.sum() > _MAX_INFLATED:
+            i = int(np.argmax(inflated))
+            raise CorruptFileError(
+                f"the block states that {stored[i]} bytes of {column.codec} hold {sizes[i]} bytes",
+                help="if the file is to be trusted, open it with trusted=True; or read fewer rows at a time",
+                file=self.uri,
+                column=column.label,
+                block=first + i,
+                offset=int(table.offsets[first + i]),
+            )
