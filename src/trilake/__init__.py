@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from trilake.version import __version__
@@ -134,8 +135,6 @@ _ROOMS = ("checksum", "delta", "errors", "lance", "sql", "storage", "trevni")
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
     if name in _ROOMS:
         return import_module(f"trilake.{name}")
     if name not in _HOME:

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 import pyarrow as pa
 
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.isolation import parse_level
+from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.expr.nanoseconds import rounded_down
 from trilake.formats import find_format, format_named
 from trilake.storage import open_store
 from trilake.storage.options import ALLOW_FOREIGN_FILES
@@ -197,8 +200,6 @@ def write(
     """
     # Loaded here: a process that only opens tables needs none of it (tests/test_laziness.py).
     from trilake.delta.commands.write.write import WriteRequest, parse_mode, write_arrow
-    from trilake.delta.protocol.isolation import parse_level
-    from trilake.delta.protocol.schema import from_arrow
     from trilake.format_writes import write_lance, write_trevni
     from trilake.frames import arrow_batches, is_dataframe
 
@@ -251,8 +252,6 @@ def write(
         return write_dataframe(data, fspath(uri), options, request, decided=decided)
     schema, batches = arrow_batches(data)
     if round_times:
-        from trilake.expr.nanoseconds import rounded_down
-
         schema, batches = rounded_down(schema, batches)
     log = DeltaLog(open_store(uri, options), standard_engine())
     return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))

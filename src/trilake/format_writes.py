@@ -14,6 +14,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr.views import stream_without_views
 from trilake.frames import arrow_batches, is_dataframe
 from trilake.storage import open_store
+from trilake.trevni.tables import table_write as trevni
 
 
 def write_trevni(
@@ -25,8 +26,6 @@ def write_trevni(
     options: Mapping[str, str],
 ) -> WriteResult:
     """Write a folder of Trevni files from any rows; see :func:`trilake.write`."""
-    from trilake.trevni.tables import table_write as trevni  # late: its kernels take time to load
-
     how = trevni.write_options(properties)
     if is_dataframe(data):
         from trilake.spark.trevni.write import write_dataframe

@@ -10,6 +10,7 @@ import orjson
 from trilake.cli.tables import not_for
 from trilake.cli.values import cell
 from trilake.errors import CorruptLogError
+from trilake.lance.versions.versions import list_versions
 from trilake.table import Table
 from trilake.text import printable, size_text
 
@@ -55,7 +56,6 @@ def _actions(data: Any, key: str) -> Iterator[dict[str, Any]]:
 
 def _lance(table: Any, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:
     from trilake.lance.versions.manifest import parse_manifest
-    from trilake.lance.versions.versions import list_versions
 
     store = table.snapshot.store
     listing = list_versions(store)

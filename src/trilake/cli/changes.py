@@ -10,6 +10,9 @@ import typer
 from trilake.cli.exits import Exit
 from trilake.cli.options import Columns, Format, Json, StorageOptions, Uri, Where
 from trilake.cli.output import output
+from trilake.cli.tables import key_values, not_for, opened
+from trilake.cli.text import printable_lines
+from trilake.errors import InvalidArgumentError
 
 
 def changes(
@@ -22,7 +25,6 @@ def changes(
     json: Json = False,
 ) -> None:
     """Show the change data feed: which rows each version inserted, updated and deleted."""
-    from trilake.cli.tables import not_for, opened
     from trilake.delta.scan.changes import plan_changes, read_change_task
     from trilake.delta.table import ArrowDeltaTable
 
@@ -60,9 +62,6 @@ def diff(
 
     Rows are compared whole, or by --key. Files may differ where nothing else does.
     """
-    from trilake.cli.tables import key_values
-    from trilake.cli.text import printable_lines
-    from trilake.errors import InvalidArgumentError
     from trilake.inspection.diff import diff as compare
 
     if to is None and before is None:

@@ -8,9 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.exits import Exit
 from trilake.cli.options import Format, Json, StorageOptions, Uri, Version
 from trilake.cli.output import output
+from trilake.cli.tables import key_values
+from trilake.cli.text import printable_lines
+from trilake.text import printable
 
 
 class Depth(StrEnum):
@@ -36,7 +40,6 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every promise that the table's format makes; exit with 1 where one is broken or cannot be checked."""
-    from trilake.cli.tables import key_values
     from trilake.inspection.verify import verify as run
 
     found = run(
@@ -53,8 +56,6 @@ def verify(
 
 
 def _finding_lines(found: Any) -> Iterator[str]:
-    from trilake.cli.text import printable_lines
-
     yield from printable_lines(str(found)).split("\n")
 
 
@@ -77,11 +78,7 @@ def repair(
 
     On a terminal --run asks first; elsewhere it needs --yes. Exits with 1 where something is left that no step mends.
     """
-    from trilake.cli.asking import ask, must_be_able_to_ask
-    from trilake.cli.tables import key_values
-    from trilake.cli.text import printable_lines
     from trilake.inspection.repair import repair as run
-    from trilake.text import printable
 
     how: dict[str, Any] = {
         "only": only or None,

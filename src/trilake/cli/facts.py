@@ -9,6 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.cli.values import objects
+from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.scan.scan import vector_count
+from trilake.lance.versions.versions import read_tags
 from trilake.table import Table
 
 
@@ -32,7 +35,6 @@ def _common(table: Table, timestamp: Any, rows: int | None, files: pa.Table, par
 
 
 def _delta(table: Any) -> dict[str, Any]:
-    from trilake.delta.scan.scan import vector_count
 
     detail = next(objects(table.detail()))
     files = table.files()
@@ -59,7 +61,6 @@ def _delta(table: Any) -> dict[str, Any]:
 
 def _lance(table: Any) -> dict[str, Any]:
     from trilake.lance.commands.indices import list_indices
-    from trilake.lance.versions.versions import read_tags
 
     snapshot, files = table.snapshot, table.files()
     manifest, rows = snapshot.manifest, table.count()
@@ -102,7 +103,6 @@ def columns_of(table: Table) -> Iterator[dict[str, Any]]:
 
 
 def _delta_columns(table: Any) -> Iterator[dict[str, Any]]:
-    from trilake.delta.log.clustering import clustering_columns
 
     clustered = {path[0] for path in clustering_columns(table.snapshot) if len(path) == 1}
     for field in table.snapshot.schema.fields:

@@ -9,6 +9,7 @@ import typer
 
 from trilake.cli.options import Format, Json, StorageOptions, Timestamp, Uri, Version, Where
 from trilake.cli.output import output
+from trilake.cli.tables import opened
 from trilake.text import size_text
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Most to show; 0 for all.")]
@@ -24,7 +25,6 @@ def info(
 ) -> None:
     """Show what a table is: format, version, rows, files, size, partitioning, protocol and properties."""
     from trilake.cli.facts import table_facts
-    from trilake.cli.tables import opened
 
     facts = table_facts(opened(uri, format, version, timestamp, option))
     if not json:
@@ -45,7 +45,6 @@ def schema(
 ) -> None:
     """Show the columns: name, type, whether they may be null, and what they are for."""
     from trilake.cli.facts import columns_of
-    from trilake.cli.tables import opened
 
     table = opened(uri, format, version, timestamp, option)
     output(json).objects(_without_empty(columns_of(table), json), ["name", "type", "nullable", "role", "comment"])
@@ -62,7 +61,6 @@ def files(
     json: Json = False,
 ) -> None:
     """List the data files of a version; with --where, only those that can hold a matching row."""
-    from trilake.cli.tables import opened
     from trilake.cli.values import objects
 
     found = opened(uri, format, version, timestamp, option).files(where)
@@ -101,7 +99,6 @@ def history(
     json: Json = False,
 ) -> None:
     """List the versions, newest first: when, by whom, and what was done."""
-    from trilake.cli.tables import opened
     from trilake.cli.values import objects
 
     table = opened(uri, format, version, timestamp, option)
@@ -141,7 +138,6 @@ def log(
 ) -> None:
     """Show the log, action by action, newest version first; with --json, each action as it is written."""
     from trilake.cli.actions import log_entries, log_lines
-    from trilake.cli.tables import opened
 
     entries = log_entries(opened(uri, format, None, None, option), start, end, limit)
     if json:

@@ -8,6 +8,8 @@ import typer
 
 from trilake.cli.options import Columns, Format, Json, Spark, StorageOptions, Timestamp, Uri, Version, Where
 from trilake.cli.output import output
+from trilake.cli.tables import key_values, opened
+from trilake.cli.text import printable_lines
 
 
 def head(
@@ -22,8 +24,6 @@ def head(
     json: Json = False,
 ) -> None:
     """Show a few rows; which ones is not defined."""
-    from trilake.cli.tables import opened
-
     found = opened(uri, format, version, timestamp, option).limit(rows, column or None, where)
     output(json).rows(found.schema, found.to_batches())
 
@@ -38,8 +38,6 @@ def count(
     json: Json = False,
 ) -> None:
     """Count the rows, from the metadata alone where that is exact."""
-    from trilake.cli.tables import opened
-
     table = opened(uri, format, version, timestamp, option)
     output(json).value("count", table.count(where), uri=table.uri, version=table.version, where=where)
 
@@ -55,8 +53,6 @@ def explain(
     json: Json = False,
 ) -> None:
     """Show which files a condition keeps and which it skips, and why."""
-    from trilake.cli.tables import opened
-    from trilake.cli.text import printable_lines
     from trilake.cli.values import objects
 
     found = opened(uri, format, version, timestamp, option).explain(where)
@@ -85,8 +81,6 @@ def query(
 
     Paths may end in @v3 for a version.
     """
-    from trilake.cli.tables import key_values
-
     named, options = key_values(table, "--table"), key_values(option, "--option")
     if spark:
         from trilake.cli.spark_jobs import query_on_spark

@@ -8,6 +8,7 @@ import typer
 
 from trilake.cli.options import Format, Json, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
+from trilake.cli.tables import key_values
 
 
 def report(
@@ -25,7 +26,6 @@ def report(
     json: Json = False,
 ) -> None:
     """Write a page about a table: versions, files, columns, findings, and what to do; it needs no network."""
-    from trilake.cli.tables import key_values
     from trilake.reporting.run import report as run
 
     made = run(

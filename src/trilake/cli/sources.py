@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import IO, Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
@@ -238,8 +239,6 @@ def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iter
 
 def _json(source: Any, start: bytes, reading: Reading) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if start.lstrip()[:1] == b"[":
-        import orjson
-
         rows = orjson.loads(b"".join(iter(lambda: source.read(1 << 20), b"")))
         if not all(isinstance(row, dict) for row in rows):
             raise ValueError("the array holds something that is no object")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from trilake.api import read
 from trilake.cli.tables import split_version
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
 from trilake.delta.log.log import DeltaLog
@@ -57,7 +58,6 @@ def query_on_spark(
     spark = session_here()
     from pyspark.errors import PySparkException
 
-    from trilake.api import read
     from trilake.spark.session.compat import to_arrow
     from trilake.spark.session.job_errors import short_cause
     from trilake.sql.install import install

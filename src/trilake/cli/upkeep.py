@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.options import Format, Json, Spark, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
-from trilake.text import size_text
+from trilake.cli.tables import not_for, opened
+from trilake.delta.commands.optimize.metrics import as_row
+from trilake.errors import InvalidArgumentError
+from trilake.text import printable, size_text
 
 if TYPE_CHECKING:
     from trilake.table import Table
@@ -43,8 +47,6 @@ def optimize(
 
     Of Lance datasets small fragments are joined, and those with many deleted rows are written again.
     """
-    from trilake.cli.tables import not_for, opened
-
     table = opened(uri, format, None, None, option)
     if table.format == "lance":
         given = {"--where": where, "--zorder-by": zorder_by, "--target-size": target_size}
@@ -66,8 +68,6 @@ def optimize(
 
 
 def _refuse(table: Table, given: dict[str, Any]) -> None:
-    from trilake.cli.tables import not_for
-
     for name, value in given.items():
         if value:
             raise not_for(table, name, "leave it out")
@@ -89,8 +89,6 @@ def _optimize_delta(
 
 
 def _optimized(table: Any, done: Any) -> dict[str, Any]:
-    from trilake.delta.commands.optimize.metrics import as_row
-
     return {
         "uri": table.uri,
         "version": done.version,
@@ -138,9 +136,6 @@ def vacuum(
 
     On a terminal --delete asks first; elsewhere it needs --yes. Of Lance datasets, old versions go with their files.
     """
-    from trilake.cli.asking import must_be_able_to_ask
-    from trilake.cli.tables import not_for, opened
-
     table = opened(uri, format, None, None, option)
     if delete and not yes:
         must_be_able_to_ask(json)
@@ -194,9 +189,6 @@ def _show(table: Table, files: Any, foreign: Any, size: int, *, deleted: bool, v
 
 def _ask(files: int, size: int, uri: str) -> None:
     """Ask whether to delete.  Ends the command where the answer is no."""
-    from trilake.cli.asking import ask
-    from trilake.text import printable
-
     if files:
         ask(f"Delete {files:,} files, {size_text(size)}, of {printable(uri)}?")
 
@@ -234,9 +226,6 @@ def restore(
     json: Json = False,
 ) -> None:
     """Bring an older version back, as a new one."""
-    from trilake.cli.tables import not_for, opened
-    from trilake.errors import InvalidArgumentError
-
     if (version is None) == (timestamp is None):
         raise InvalidArgumentError("restore needs --version or --timestamp, one of them")
     table = opened(uri, format, None, None, option)

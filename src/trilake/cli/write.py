@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,8 @@ from trilake.cli.options import (
     Where,
 )
 from trilake.cli.output import output
+from trilake.cli.tables import key_values, opened_with
+from trilake.errors import InvalidArgumentError, TableNotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +104,6 @@ def write(
     """
     from trilake import api
     from trilake.cli.sources import STDIN, InputFormat, Reading, open_rows
-    from trilake.cli.tables import key_values
 
     options = key_values(option, "--option")
     places = files or [STDIN]
@@ -127,10 +129,7 @@ def write(
 
 
 def _check_stdin(places: list[str]) -> None:
-    import sys
-
     from trilake.cli.sources import STDIN
-    from trilake.errors import InvalidArgumentError
 
     if places.count(STDIN) > 1:
         raise InvalidArgumentError("standard input can be read once", help="name - once")
@@ -143,9 +142,6 @@ def _check_stdin(places: list[str]) -> None:
 
 def _there(uri: str, format: Any, options: dict[str, str]) -> Any:
     """The table that is there already, if one is."""
-    from trilake.cli.tables import opened_with
-    from trilake.errors import TableNotFoundError
-
     try:
         return opened_with(uri, options, format=None if format is None else str(format))
     except TableNotFoundError:
@@ -189,9 +185,7 @@ def convert(
     json: Json = False,
 ) -> None:
     """Copy rows to another format; all that is written is read back and compared before anybody sees it."""
-    from trilake.cli.tables import key_values
     from trilake.conversion import convert as run
-    from trilake.errors import InvalidArgumentError
 
     if mode is Mode.ignore:
         raise InvalidArgumentError("a conversion has no mode 'ignore'", help="pass error, append or overwrite")

@@ -20,6 +20,7 @@ from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructFi
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.views import plain_array
 from trilake.storage.memory import MemoryStore
+from trilake.trevni.file.writer import TrevniWriter
 
 #: Key of a Delta column's metadata: the Arrow type that its values had before.
 ARROW_TYPE = "trilake.arrowType"
@@ -200,7 +201,6 @@ def _lance_type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
 
 def for_trevni(schema: pa.Schema) -> pa.Schema:
     """The schema itself, if a Trevni file can have it.  Raises ``SchemaMismatchError``."""
-    from trilake.trevni.file.writer import TrevniWriter  # late: its kernels take time to load
 
     def begin(one: pa.Schema) -> None:
         TrevniWriter((MemoryStore("memory://check"), "x.trv"), one).close()

@@ -37,6 +37,7 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import check_own
 from trilake.storage.staging import move, remove_empty_folder, remove_folder
 from trilake.storage.uri import Location, parse_location
+from trilake.trevni.tables.dataset import DataFile, partition_fields, partition_values
 
 if TYPE_CHECKING:
     from trilake.trevni.tables.dataset import DataFile
@@ -53,8 +54,6 @@ def exists(store: Store) -> bool:
 
 def find(store: Store) -> tuple[Store, list[DataFile]]:
     """The Parquet files of a location, and the store that has them; hidden ones are passed over."""
-    from trilake.trevni.tables.dataset import DataFile  # late: its kernels take time to load
-
     found = [data_file(m.key, m.size) for m in store.list() if m.key.endswith(".parquet") and not _hidden(m.key)]
     place = parse_location(store.uri)
     if found or not place.path.endswith(".parquet"):
@@ -73,8 +72,6 @@ def _hidden(key: str) -> bool:
 
 def data_file(key: str, size: int) -> DataFile:
     """A file with the values that its ``key=value`` folders say."""
-    from trilake.trevni.tables.dataset import DataFile
-
     pairs = [part.split("=", 1) for part in key.split("/")[:-1] if part.find("=") > 0]
     values = [(unquote(name), None if value == HIVE_NULL else unquote(value)) for name, value in pairs]
     return DataFile(key, size, tuple(values))
@@ -105,8 +102,6 @@ class ParquetFolder:
     @cached_property
     def partitions(self) -> list[pa.Field]:
         """The columns that folders name, with the narrowest type that all their values have."""
-        from trilake.trevni.tables.dataset import partition_fields
-
         return partition_fields(self.files)
 
     @cached_property
@@ -153,8 +148,6 @@ def read_files(
     store: Store, files: Sequence[DataFile], schema: pa.Schema, columns: Sequence[str], filter: Filter | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of files for which ``filter`` is true, as batches of the chosen columns of ``schema``."""
-    from trilake.trevni.tables.dataset import partition_values
-
     wanted = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
     for file in files:
         constants = [schema.field(name) for name, _ in file.partition if name in wanted]

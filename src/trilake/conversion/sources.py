@@ -22,6 +22,8 @@ from trilake.formats import FORMATS
 from trilake.storage.base import Store
 from trilake.table import FilterLike, Table
 from trilake.timestamps import TimestampLike
+from trilake.trevni.tables.dataset import read_split
+from trilake.trevni.tables.table import TrevniTable
 
 if TYPE_CHECKING:
     from trilake.lance.file.schema import LanceSchema
@@ -235,15 +237,11 @@ class TrevniPiece:
     filter: Filter | None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from trilake.trevni.tables.dataset import read_split
-
         for split in self.splits:
             yield from read_split(split, self.schema, self.columns, self.filter)
 
 
 def _trevni(table: Table, columns: list[str] | None, filter: FilterLike | None) -> Source:
-    from trilake.trevni.tables.table import TrevniTable
-
     assert isinstance(table, TrevniTable)
     names = check_columns(columns, table.schema, table.uri)
     bound = parse_filter(filter, table.schema)

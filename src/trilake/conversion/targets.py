@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.conversion import columns, parquet
-from trilake.conversion.sources import PARQUET, Source, format_at
+from trilake.conversion.sources import PARQUET, LancePiece, Source, format_at
 from trilake.delta.commands.write.write import WriteRequest, finish_write, parse_mode, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
@@ -30,6 +30,8 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExist
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, discard
+from trilake.trevni.tables.dataset import DataFile, Split, partition_fields, read_split
+from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_options, write_rows
 
 if TYPE_CHECKING:
     from trilake.lance.commands.writing import WriteOptions as LanceOptions
@@ -229,8 +231,6 @@ class LanceRows:
         return batch
 
     def read_back(self, written: tuple[list[Fragment], LanceSchema]) -> Iterator[pa.RecordBatch]:
-        from trilake.conversion.sources import LancePiece
-
         fragments, schema = written
         return LancePiece(self.store, tuple(fragments), schema, self.names, None).batches()
 
@@ -327,13 +327,9 @@ class TrevniRows:
     names: tuple[str, ...]
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
-        from trilake.trevni.tables.table_write import write_rows
-
         return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=uuid.uuid4().hex[:8])
 
     def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
-        from trilake.trevni.tables.dataset import Split, partition_fields, read_split
-
         files = [(f, parquet.data_file(f.key, f.size)) for f in written]
         own = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
         # Partition columns are read as anybody would who has only the folders' names.
@@ -356,20 +352,15 @@ class TrevniTarget:
         self.rows = TrevniRows(store, plan, tuple(names))
 
     def commit(self, written: Sequence[list[StagedFile]]) -> Done:
-        from trilake.trevni.tables.table_write import finish_table_write
 
         done = finish_table_write(self.store, self.plan, [f for some in written for f in some])
         return Done(None, done.files_added, done.bytes_added)
 
     def discard(self, written: Sequence[list[StagedFile]]) -> None:
-        from trilake.trevni.tables.table_write import give_up
-
         give_up(self.store, self.plan)
 
 
 def _trevni(store: Store, source: Source, wish: Wish, exists: bool) -> TrevniTarget:
-    from trilake.trevni.tables.table_write import plan_table_write, write_options
-
     schema = columns.for_trevni(source.schema)
     plan = plan_table_write(
         store,
@@ -402,8 +393,6 @@ class ParquetRows:
         return files.done
 
     def read_back(self, written: list[parquet.StagedParquet]) -> Iterator[pa.RecordBatch]:
-        from trilake.trevni.tables.dataset import DataFile, partition_fields
-
         found = [parquet.data_file(f.key, f.size) for f in written]
         types = {f.name: f for f in partition_fields(found)}
         schema = pa.schema([types.get(f.name, f).with_nullable(True) for f in self.schema])

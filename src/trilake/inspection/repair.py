@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
+from trilake.delta.repair.run import STEPS, plan_delta
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
 from trilake.findings import Finding, Findings, PlannedStep, Repairs, RepairStep, run_steps
@@ -85,8 +86,6 @@ def _names(findings: Sequence[Finding]) -> tuple[str, ...]:
 def _codes(format: str) -> tuple[str, ...]:
     """The codes of a format's steps, in the order in which they are done."""
     if format == "delta":
-        from trilake.delta.repair.run import STEPS
-
         return tuple(STEPS)
     if format == "lance":
         from trilake.lance.verify.repair import STEPS as LANCE_STEPS
@@ -97,8 +96,6 @@ def _codes(format: str) -> tuple[str, ...]:
 
 def _plan(format: str, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
     if format == "delta":
-        from trilake.delta.repair.run import plan_delta
-
         return plan_delta(store, standard_engine(), code, findings)
     from trilake.lance.verify.repair import plan_lance
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike
 
+from trilake.delta.verify.run import verify_delta
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.findings import MAX_LISTED, Depth, Findings, as_depth
 from trilake.formats import find_format
 from trilake.storage import Store, open_store
 from trilake.table import Table, as_version
+from trilake.trevni.verify.run import verify_trevni
 
 
 def verify(
@@ -77,8 +79,6 @@ def store_of(table: Table) -> Store:
 
 def _verify(store: Store, format: str, version: int | None, deep: Depth, sample: int | None, limit: int) -> Findings:
     if format == "delta":
-        from trilake.delta.verify.run import verify_delta
-
         return verify_delta(store, standard_engine(), version, deep, sample, limit)
     if format == "lance":
         from trilake.lance.verify.run import verify_lance
@@ -86,6 +86,5 @@ def _verify(store: Store, format: str, version: int | None, deep: Depth, sample:
         return verify_lance(store, standard_engine().runtime, version, deep, sample, limit)
     if version is not None:
         raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)
-    from trilake.trevni.verify.run import verify_trevni
 
     return verify_trevni(store.uri, store.options, deep, sample, limit)

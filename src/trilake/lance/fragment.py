@@ -30,6 +30,7 @@ from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgr
 from trilake.lance.pylance.scanner import LanceScanner
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
 from trilake.lance.versions.manifest import DataFile, Fragment
 from trilake.lance.versions.versions import list_versions
@@ -271,8 +272,6 @@ def _create(
     progress: Reporter,
     storage_options: Mapping[str, str] | None,
 ) -> list[Fragment]:
-    from trilake.lance.scan.snapshot import Snapshot
-
     store = open_store(uri, dict(storage_options or {}))
     found, batches = stream(data, schema)
     if not found.names:

@@ -7,16 +7,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 
+from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import need
 from trilake.formats import find_format
 from trilake.inspection import verify as verify_table
 from trilake.report_page import Report
+from trilake.reporting.charts import Charts
+from trilake.reporting.delta_facts import delta_facts
 from trilake.reporting.facts import Facts, Verified
+from trilake.reporting.trevni_facts import trevni_facts
 from trilake.storage import open_store
 from trilake.table import Table, as_version
 from trilake.text import plain
 from trilake.timestamps import TimestampLike
+from trilake.trevni.tables.table import TrevniTable
 
 #: Findings that are listed, and files up to which a table is verified by itself: beyond, it takes longer than all else.
 _FINDINGS, _VERIFIED = 100, 20_000
@@ -58,7 +63,6 @@ def report(
 def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
     """The report of an open table, at the version that it shows; see :func:`report`."""
     # Loaded here: charts take altair, and a page jinja2, which nothing else needs.
-    from trilake.reporting.charts import Charts
 
     need("jinja2", "Reports")
     from trilake.reporting.page import page_of
@@ -91,9 +95,6 @@ def facts_of(table: Table) -> Facts:
     """The facts of a table of any format.  Raises ``InvalidArgumentError`` for a table of no known one."""
     now_ms = int(time.time() * 1000)
     if table.format == "delta":
-        from trilake.delta.table import ArrowDeltaTable
-        from trilake.reporting.delta_facts import delta_facts
-
         assert isinstance(table, ArrowDeltaTable)
         return delta_facts(table)
     if table.format == "lance":
@@ -103,9 +104,6 @@ def facts_of(table: Table) -> Facts:
         assert isinstance(table, LanceTable)
         return lance_facts(table, now_ms)
     if table.format == "trevni":
-        from trilake.reporting.trevni_facts import trevni_facts
-        from trilake.trevni.tables.table import TrevniTable
-
         assert isinstance(table, TrevniTable)
         return trevni_facts(table, now_ms)
     raise InvalidArgumentError(f"there is no report of tables of the format {table.format!r}", file=table.uri)

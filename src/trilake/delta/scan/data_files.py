@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from trilake.delta.engine import FileBatches
 from trilake.delta.scan.conform import needed_file_columns
+from trilake.delta.scan.other_files import READERS
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.views import without_views
@@ -61,8 +62,6 @@ OTHER_FORMATS = ("orc", "csv", "json", "text")
 
 def _own_reader(provider: str) -> Callable[[Store, str, ReadPlan, bool], FileBatches] | None:
     if provider in OTHER_FORMATS:
-        from trilake.delta.scan.other_files import READERS  # loads readers and DuckDB that few tables need
-
         return READERS[provider]
     return _parquet if provider == "parquet" else None
 

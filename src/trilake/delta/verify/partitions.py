@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.partitions import HIVE_NULL, parse_values, partition_fields
+from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory, parse_values, partition_fields
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import CorruptLogError
@@ -105,8 +105,6 @@ def _filled(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _escaped(name: str) -> str:
-    from trilake.delta.protocol.partitions import hive_directory
-
     return hive_directory({name: "x"}).partition("=")[0]
 
 

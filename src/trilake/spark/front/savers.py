@@ -15,6 +15,7 @@ from trilake.spark.delta.writer import write_request
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS, Saver, SaveRequest, take_over
 from trilake.spark.front.merge_writer import take_over_merges
 from trilake.spark.front.table_writer import take_over_tables
+from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.options import Options
 from trilake.spark.trevni import source as trevni_source
 from trilake.spark.trevni import write as trevni_write
@@ -84,7 +85,6 @@ def save_lance(request: SaveRequest, path: str) -> None:
     from trilake.lance.table import write_options as lance_options  # late: the libraries that they need are an extra
     from trilake.spark.lance import frames as lance_frames
     from trilake.spark.lance import source as lance_source
-    from trilake.spark.lance.vectors import Vectors
 
     _refuse_buckets(request, path)
     if request.partition_by:
