@@ -39,7 +39,7 @@ def _is_trevni(store: Store) -> bool:
 
 
 def _open_trevni(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-    from trilake.trevni.tables.table import TrevniTable  # late: its kernels take time to load
+    from trilake.trevni.tables.table import TrevniTable  # late: a Delta table is opened without it
 
     if version is not None or timestamp is not None:
         raise InvalidArgumentError(

@@ -14,7 +14,7 @@ from trilake.storage.base import Store
 
 
 def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    from trilake.trevni.file.file import TrevniFile  # late: its kernels take time to load
+    from trilake.trevni.file.file import TrevniFile  # late: a Delta table is opened without it
 
     if plan.mode == "id":
         raise UnsupportedProtocolError(
