@@ -18,8 +18,8 @@ from trilake import lance
 from trilake.errors import StorageError, TrilakeError, UnknownOutcomeError
 from trilake.lance import LanceDataset, cleanup
 from trilake.lance.commands import columns, compaction, delete, update
+from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.commands.write import write
-from trilake.lance.commands.writing import WriteOptions
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.base import Store

@@ -217,8 +217,8 @@ def test_wrong_filters(ds: LanceDataset) -> None:
 
 def test_statistics_spare_row_groups() -> None:
     store = FaultStore(MemoryStore())
+    from trilake.lance.commands.fragment_writer import WriteOptions
     from trilake.lance.commands.write import write
-    from trilake.lance.commands.writing import WriteOptions
 
     write(store, ROWS.schema, ROWS.to_batches(), "create", SYSTEM_RUNTIME, WriteOptions(512, 64))
     snapshot = Snapshot.open(store, SYSTEM_RUNTIME)

@@ -23,11 +23,11 @@ from trilake.errors import (
 from trilake.lance.cleanup import cleanup
 from trilake.lance.commands import compaction, indices
 from trilake.lance.commands.delete import delete
+from trilake.lance.commands.fragment_writer import WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
 from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
 from trilake.lance.commands.update import update
 from trilake.lance.commands.write import plan_write, write
-from trilake.lance.commands.writing import WriteOptions, write_fragments
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
 from trilake.runtime import Runtime

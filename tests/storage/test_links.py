@@ -133,7 +133,7 @@ def test_trevni_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Pa
         except TrilakeError:
             assert link != "_other", "only where rows would be read, or work begun, through the link"
     try:
-        jobs.sweep(open_store(place), 10**13)
+        jobs.finish_stale_jobs(open_store(place), 10**13)
     except TrilakeError:
         assert link == "_staged"
     after = _state(theirs)
@@ -149,7 +149,7 @@ def test_a_plan_that_names_other_files_deletes_none(tmp_path: Path) -> None:
         (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / key).write_text("theirs")
     jobs.begin(store, "hostile", jobs.Plan((*odd, "part-1.trv")))
-    jobs.sweep(store, 10**13)
+    jobs.finish_stale_jobs(store, 10**13)
     assert all((tmp_path / key).exists() for key in odd)
     assert not (tmp_path / "part-1.trv").exists()
 

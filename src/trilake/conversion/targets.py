@@ -34,7 +34,7 @@ from trilake.trevni.tables.dataset import DataFile, Split, partition_fields, rea
 from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_options, write_rows
 
 if TYPE_CHECKING:
-    from trilake.lance.commands.writing import WriteOptions as LanceOptions
+    from trilake.lance.commands.fragment_writer import WriteOptions as LanceOptions
     from trilake.lance.file.schema import LanceSchema
     from trilake.lance.versions.manifest import Fragment
     from trilake.trevni.tables.row_groups import StagedFile
@@ -204,8 +204,8 @@ class LanceRows:
     runtime: Runtime
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
-        from trilake.lance.commands.writing import Target as Stored
-        from trilake.lance.commands.writing import write_fragments
+        from trilake.lance.commands.fragment_writer import Target as Stored
+        from trilake.lance.commands.fragment_writer import write_fragments
 
         target = Stored(self.schema, nulls=self.options.nulls, extend=self.extend)
         exact = self.options.nulls != "zero"
@@ -288,8 +288,8 @@ class LanceTarget:
         self.rows = LanceRows(store, target.schema, schema, options, extend, tuple(schema.names), self.plan.runtime)
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
+        from trilake.lance.commands.fragment_writer import Target as Stored
         from trilake.lance.commands.write import commit_write
-        from trilake.lance.commands.writing import Target as Stored
 
         fragments = [f for some, _ in written for f in some]
         # With the dictionaries of the one task that may have added to them.
@@ -300,7 +300,7 @@ class LanceTarget:
         return Done(snapshot.version, sum(len(f.files) for f in fragments), size)
 
     def discard(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> None:
-        from trilake.lance.commands.writing import discard
+        from trilake.lance.commands.fragment_writer import discard
 
         for fragments, _ in written:
             discard(self.store, fragments)

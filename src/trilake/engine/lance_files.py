@@ -61,7 +61,7 @@ class _LanceFile:
     """
 
     def __init__(self, store: Store, key: str, schema: pa.Schema) -> None:
-        from trilake.lance.commands.writing import Target
+        from trilake.lance.commands.fragment_writer import Target
         from trilake.lance.file.data_file_writer import DataFileWriter
         from trilake.lance.file.null_masks import masked_schema
         from trilake.lance.file.schema import LanceSchema
@@ -78,7 +78,7 @@ class _LanceFile:
 
     def write(self, batch: pa.Table) -> None:
         """Add rows.  Raises ``SchemaMismatchError`` for a null inside of a list or struct."""
-        from trilake.lance.commands.writing import regroup
+        from trilake.lance.commands.fragment_writer import regroup
         from trilake.lance.file.null_masks import unfold
 
         for group in regroup(batch.to_batches(), _GROUP):

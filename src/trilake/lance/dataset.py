@@ -11,7 +11,7 @@ from typing import Any
 
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands.compaction import CompactionMetrics
-from trilake.lance.commands.rows_in import ReaderLike
+from trilake.lance.commands.input_rows import ReaderLike
 from trilake.lance.commit import CommitLock
 from trilake.lance.fragment import FragmentMetadata, LanceFragment
 from trilake.lance.optimize import Compaction, DatasetOptimizer

@@ -20,10 +20,10 @@ import pyarrow.dataset
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
 from trilake.lance.commands.delete import condition_of, mark
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
+from trilake.lance.commands.fragment_writer import write_fragments as write_files
+from trilake.lance.commands.input_rows import stream
 from trilake.lance.commands.open_dataset import OpenDataset
-from trilake.lance.commands.rows_in import stream
-from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions
-from trilake.lance.commands.writing import write_fragments as write_files
 from trilake.lance.file.errors import NothingToWriteError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
@@ -300,11 +300,11 @@ def write_fragments(
 
     Parameters
     ----------
-    data: see :func:`trilake.lance.commands.rows_in.stream`.
+    data: see :func:`trilake.lance.commands.input_rows.stream`.
     dataset_uri: the dataset, which need not exist.
     schema: of the rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
-        :class:`~trilake.lance.commands.writing.WriteOptions`.
+        :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
     """
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)

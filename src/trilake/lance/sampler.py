@@ -156,14 +156,14 @@ class _ShardedSampler(Sampler):
         if not 0 <= rank < world_size:
             raise InvalidArgumentError(f"reader {rank} of {world_size} cannot be", help="ranks count from 0")
         self.rank, self.world_size, self.randomize, self.seed = rank, world_size, randomize, seed
-        self._pass = 0
+        self._epoch = 0
 
     def share(self, count: int) -> list[int]:
         """The numbers of this reader's parts, of ``count`` parts."""
         mine = np.arange(self.rank, count, self.world_size)
         if self.randomize:
-            mine = np.random.default_rng([self.seed, self._pass]).permutation(mine)
-        self._pass += 1
+            mine = np.random.default_rng([self.seed, self._epoch]).permutation(mine)
+        self._epoch += 1
         return [int(i) for i in mine]
 
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, UnknownOptionError
-from trilake.lance.commands import rows_in
+from trilake.lance.commands import input_rows
 from trilake.lance.commands import write as writing
-from trilake.lance.commands.writing import NullPolicy, WriteOptions, write_fragments
+from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, write_fragments
 from trilake.lance.file.errors import DatasetVersionNotFoundError
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.scan.skipping import kept_groups
+from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Manifest, parse_manifest
@@ -84,7 +84,7 @@ class LanceTable(Table):
         bound, store = self.snapshot.filter(filter), self.snapshot.store
         rows: list[tuple[Any, ...]] = []
         for reader in self.snapshot.readers:
-            if bound is not None and not kept_groups(reader, bound, self.snapshot.view):
+            if bound is not None and not candidate_groups(reader, bound, self.snapshot.view):
                 continue
             fragment = reader.fragment
             deletion = None if fragment.deletion_file is None else fragment.deletion_file.key(fragment.id)
@@ -131,7 +131,7 @@ class LanceTable(Table):
         for reader in self.snapshot.readers:
             ranges = [(0, reader.physical_rows)]
             if bound is not None:
-                ranges = kept_groups(reader, bound, self.snapshot.view)
+                ranges = candidate_groups(reader, bound, self.snapshot.view)
             total += reader.physical_rows
             left += sum(b - a for a, b in ranges)
             for entry in reader.fragment.files:
@@ -247,7 +247,7 @@ def write_table(
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
     if mode == "ignore" and list_versions(store).versions:
         return None, 0, 0
-    schema, batches = rows_in.plain(schema, batches)
+    schema, batches = input_rows.plain(schema, batches)
     plan = writing.plan_write(store, modes[mode], runtime, options)
     target = plan.target(schema)
     fragments = write_fragments(store, batches, target, plan.options, runtime)

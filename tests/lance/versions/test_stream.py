@@ -11,9 +11,9 @@ import pytest
 from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance.cleanup import cleanup
+from trilake.lance.commands.fragment_writer import write_fragments
 from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
 from trilake.lance.commands.write import plan_write, write
-from trilake.lance.commands.writing import write_fragments
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import ScanPlan, scan

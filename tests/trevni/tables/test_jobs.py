@@ -99,8 +99,8 @@ def test_a_driver_that_dies_at_any_step(mode: str, when: Literal["before", "afte
         # The next write is not disturbed, and a week later nothing of the dead job is left.
         append(inner, 99)
         assert seen(inner) == sorted([*rows, 99])
-        jobs.sweep(inner, 10**15)
-        jobs.sweep(inner, 2 * 10**15)
+        jobs.finish_stale_jobs(inner, 10**15)
+        jobs.finish_stale_jobs(inner, 2 * 10**15)
         assert seen(inner) == sorted([*rows, 99])
         assert len(list(inner.list())) == len(list_files(inner))
     # Once committed, it stays so.
@@ -260,15 +260,15 @@ def test_a_driver_that_dies_between_renames(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", dying)
-        patch.setattr(jobs, "decide", None)  # a dead process rolls nothing back
+        patch.setattr(jobs, "record_outcome", None)  # a dead process rolls nothing back
         with pytest.raises(SimulatedCrash):
             finish_table_write(store, plan, files)
     assert len(list(tmp_path.glob("*.trv"))) == len(OLD) + nth
     assert seen(store) == OLD
     append(store, 99)
     assert seen(store) == [*OLD, 99]
-    jobs.sweep(store, 10**15)
-    jobs.sweep(store, 2 * 10**15)
+    jobs.finish_stale_jobs(store, 10**15)
+    jobs.finish_stale_jobs(store, 2 * 10**15)
     assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == len(OLD) + 1
     assert not (tmp_path / "_staged").exists()
 
@@ -329,9 +329,9 @@ def test_only_what_is_old_is_swept(tmp_path: Path) -> None:
     unfinished = store.open_output(f"_staged/{'0' * 32}-1-1/x.trv")
     unfinished.write(b"half")
     now = max(m.modified_ms for m in store.list())
-    jobs.sweep(store, now + WEEK)
+    jobs.finish_stale_jobs(store, now + WEEK)
     assert store.head(file.staged).size == file.size
-    jobs.sweep(store, now + WEEK + 60_000)
+    jobs.finish_stale_jobs(store, now + WEEK + 60_000)
     assert [p.suffix for p in tmp_path.iterdir()] == [".trv"]
     assert seen(store) == [1]
     with pytest.raises(WriteFailedError):
@@ -345,7 +345,7 @@ def test_a_driver_that_wakes_after_it_was_given_up_cannot_commit() -> None:
 
     def too_late(op: str, key: str) -> None:
         if op == "put_if_absent" and key.endswith(".end"):
-            jobs.sweep(inner, 10**15)
+            jobs.finish_stale_jobs(inner, 10**15)
 
     with pytest.raises(WriteFailedError):
         finish_table_write(FaultStore(inner, before=too_late), plan, files)

@@ -13,7 +13,7 @@ from trilake.errors import SchemaMismatchError, TableExistsError, TableNotFoundE
 from trilake.expr import parse_filter
 from trilake.storage import open_store
 from trilake.trevni import RowGroupWriter, TrevniFile, TrevniTable, WriteOptions, read_split, write, write_table
-from trilake.trevni.tables.dataset import kept_rows
+from trilake.trevni.tables.dataset import candidate_rows
 
 ROWS = pa.table({"id": range(60_000), "s": [f"s{i}" for i in range(60_000)], "n": [None, 1.5] * 30_000})
 
@@ -74,7 +74,7 @@ def test_splits_travel_and_cover_all_rows(partitioned: Path) -> None:
 def test_first_values_of_sorted_columns_spare_blocks(partitioned: Path, tmp_path: Path) -> None:
     file = TrevniFile(next(partitioned.rglob("*.trv")))
     filter = parse_filter("id >= 30000 AND id < 30010", ROWS.schema)
-    ((start, stop),) = kept_rows(file, filter, 0, file.row_count)
+    ((start, stop),) = candidate_rows(file, filter, 0, file.row_count)
     assert 0 < start <= 30_000
     assert 30_010 <= stop < 60_000
     # A column that only looks sorted: the firsts of its blocks ascend, and a value far from them is not lost.

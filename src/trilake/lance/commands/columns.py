@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import evaluate_all, parse_expression
-from trilake.lance.commands import rows_in
+from trilake.lance.commands import input_rows
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
-from trilake.lance.commands.writing import NullPolicy, Target, write_columns
 from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
@@ -396,5 +396,5 @@ def add(
                 raise InvalidArgumentError(f"the function must return a RecordBatch, not a {type(result).__name__}")
             made = result.schema
         return add_columns(snapshot, made, read, lambda: transforms, nulls=nulls)
-    found, batches = rows_in.stream(transforms, schema)
+    found, batches = input_rows.stream(transforms, schema)
     return add_rows(snapshot, found, batches, nulls=nulls)

@@ -16,7 +16,7 @@ import numpy as np
 from trilake.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
-from trilake.lance.commands.writing import Target, WriteOptions, discard, discarded_on_failure, write_fragments
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, discarded_on_failure, write_fragments
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.proto import DecodeError

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
-from trilake.lance.commands import rows_in
+from trilake.lance.commands import input_rows
 from trilake.lance.commands.delete import mark_all
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
-from trilake.lance.commands.writing import NullPolicy, Target, WriteOptions, write_fragments
 from trilake.lance.scan.fragment_reader import ROW_ID, Rows
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -64,7 +64,7 @@ class MergeStats:
 
 
 @dataclass
-class _Found:
+class _Matches:
     """What the match has found: rows of the dataset to delete, and rows of the source to write."""
 
     deleted: dict[int, Rows] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:
         raise SchemaMismatchError(f"the source does not fit the dataset: {e}", help="cast its columns") from e
 
 
-def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Found:
+def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
     condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
     update_if = None if what.update_if is None else parse_filter(what.update_if, pair_schema(snapshot.schema))
@@ -133,7 +133,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Found:
         needs |= set(snapshot.schema.names) if ("target",) in update_if.paths else set()
     read = [name for name in snapshot.schema.names if name in needs]
     on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
-    found = _Found()
+    found = _Matches()
     seen: list[Rows] = []
     for reader in snapshot.readers:
         batches = list(snapshot.scan(snapshot.plan(read, with_row_id=True), [reader]))
@@ -254,7 +254,7 @@ class MergeInsertBuilder:
             )
         if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
             raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
-        source = rows_in.table(data_obj, schema)
+        source = input_rows.table(data_obj, schema)
         dataset = self._dataset
         done, stats = merge_insert(dataset.snapshot, w, source, nulls=dataset.nulls, replans=self._replans)
         dataset.moved(done)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from trilake.lance.commands.writing import NullPolicy
+from trilake.lance.commands.fragment_writer import NullPolicy
 from trilake.lance.scan.snapshot import Snapshot
 
 

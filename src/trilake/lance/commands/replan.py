@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trilake.errors import ConflictError
-from trilake.lance.commands.writing import discard, discarded_on_failure
+from trilake.lance.commands.fragment_writer import discard, discarded_on_failure
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment

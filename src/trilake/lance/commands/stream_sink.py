@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trilake.errors import ObjectExistsError, SchemaMismatchError
+from trilake.lance.commands.fragment_writer import Target
 from trilake.lance.commands.write import WritePlan
-from trilake.lance.commands.writing import Target
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction

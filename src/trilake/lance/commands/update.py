@@ -14,8 +14,8 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance.commands.delete import mark_all
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.replan import replanned_with_files
-from trilake.lance.commands.writing import Target, WriteOptions, write_fragments
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot

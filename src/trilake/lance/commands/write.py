@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError, UnknownOutcomeError
-from trilake.lance.commands.writing import Progress, Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.fragment_writer import Progress, Target, WriteOptions, discard, write_fragments
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op

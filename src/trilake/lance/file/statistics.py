@@ -61,7 +61,7 @@ class Collector:
     nulls: list[int] = part(default_factory=list)
     least: list[Any] = part(default_factory=list)
     greatest: list[Any] = part(default_factory=list)
-    _held: list[pa.Array] = part(default_factory=list)
+    _pending: list[pa.Array] = part(default_factory=list)
     _rows: int = 0
 
     def add(self, array: pa.Array) -> None:
@@ -72,27 +72,27 @@ class Collector:
         """
         arrow = self.field.arrow_type
         if not array.null_count and (pt.is_integer(arrow) or pt.is_floating(arrow)) and len(array):
-            self._held.append(array)
+            self._pending.append(array)
             self._rows += len(array)
             if self._rows >= _HELD:
-                self._settle()
+                self._note_pending()
             return
-        self._settle()
+        self._note_pending()
         self._add(array)
 
-    def _settle(self) -> None:
-        """Note the batches that are held back."""
-        held, self._held, self._rows = self._held, [], 0
-        if not held:
+    def _note_pending(self) -> None:
+        """Note the batches that wait to be noted together."""
+        pending, self._pending, self._rows = self._pending, [], 0
+        if not pending:
             return
-        values = np.concatenate([a.to_numpy() for a in held])
-        starts = np.cumsum([0, *map(len, held[:-1])])
+        values = np.concatenate([a.to_numpy() for a in pending])
+        starts = np.cumsum([0, *map(len, pending[:-1])])
         low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
         if values.dtype.kind == "f" and np.isnan(low).any():
-            for array in held:
+            for array in pending:
                 self._add(array)
             return
-        self.nulls += [0] * len(held)
+        self.nulls += [0] * len(pending)
         if values.dtype.kind == "f":
             # Zeros of both signs are equal: the bound is the one that lets in both.
             low, high = np.where(low == 0, -0.0, low), np.where(high == 0, 0.0, high)
@@ -119,7 +119,7 @@ class Collector:
 
     def arrays(self) -> pa.StructArray:
         """All batches."""
-        self._settle()
+        self._note_pending()
         arrow = self.field.arrow_type
         unknown = None in self.least or None in self.greatest
         bound = {"type": arrow, "nullable": self.field.nullable or unknown}
@@ -159,7 +159,7 @@ def _text_bounds(array: pa.Array, *, is_text: bool) -> tuple[Any, Any]:
     low, high = found["min"].as_buffer().to_pybytes(), found["max"].as_buffer().to_pybytes()
     low, high = _cut(low, is_text), _cut(high, is_text)
     if _longest(array) > PREFIX:
-        high = _after(high, is_text)
+        high = _prefix_successor(high, is_text)
     if is_text:
         return low.decode(), None if high is None else high.decode()
     return low, high
@@ -184,11 +184,11 @@ def _cut(value: bytes, is_text: bool) -> bytes:
     return value[:end]
 
 
-def _after(value: bytes, is_text: bool) -> bytes | None:
+def _prefix_successor(value: bytes, is_text: bool) -> bytes | None:
     """A value greater than all that begin with this one: its last byte or character goes up, if one can.
 
-    >>> _after(b"ab", False), _after(b"a" + bytes([255]), False), _after(bytes([255]), False)
-    (b'ac', b'b', None)
+    >>> [_prefix_successor(value, False) for value in (b"ab", b"a" + bytes([255]), bytes([255]))]
+    [b'ac', b'b', None]
     """
     if is_text:
         text = value.decode()

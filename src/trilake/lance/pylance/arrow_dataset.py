@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands import rows_in
-from trilake.lance.commands.writing import NullPolicy
+from trilake.lance.commands import input_rows
+from trilake.lance.commands.fragment_writer import NullPolicy
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
-from trilake.lance.scan.skipping import kept_groups
+from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.table import FilterLike
 
@@ -170,7 +170,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def take(self, indices: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any) -> pa.Table:
         """The rows at some places among those that live, in the order asked for.  Only their bytes are read."""
         return self.snapshot.take(
-            rows_in.numbers(indices),
+            input_rows.numbers(indices),
             self.snapshot.view.columns(columns or None),
             with_row_id=bool(more.get("with_row_id")),
         )
@@ -180,7 +180,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     ) -> pa.Table:
         """The rows with some row ids, in the order asked for."""
         return self.snapshot.take_rows(
-            rows_in.numbers(row_ids, np.uint64),
+            input_rows.numbers(row_ids, np.uint64),
             self.snapshot.view.columns(columns or None),
             with_row_id=bool(more.get("with_row_id")),
         )
@@ -201,7 +201,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         if filter is not None:
             bound = self.snapshot.filter(filter)
             assert bound is not None
-            readers = tuple(r for r in readers if kept_groups(r, bound, self.snapshot.view))
+            readers = tuple(r for r in readers if candidate_groups(r, bound, self.snapshot.view))
         return [LanceFragment(self, None, fragment=r) for r in readers]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:

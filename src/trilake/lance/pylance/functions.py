@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands import rows_in
+from trilake.lance.commands import input_rows
+from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.write import Mode, write
-from trilake.lance.commands.writing import NullPolicy, WriteOptions
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import DatasetVersionNotFoundError
 from trilake.lance.progress import Reporter
@@ -83,12 +83,12 @@ def write_dataset(
 
     Parameters
     ----------
-    data_obj: see :func:`trilake.lance.commands.rows_in.stream`.
+    data_obj: see :func:`trilake.lance.commands.input_rows.stream`.
     uri: where to; an open dataset is written to as well.
     schema: of the rows, where they do not say it.
     mode: ``"create"`` refuses where a dataset is, ``"append"`` adds rows, ``"overwrite"`` replaces all.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
-        :class:`~trilake.lance.commands.writing.WriteOptions`.
+        :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     commit_lock: held while the version is committed; see :class:`LanceDataset`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
 
@@ -102,7 +102,7 @@ def write_dataset(
         store, where = uri.snapshot.store, uri.uri
     else:
         store, where = open_store(uri, dict(storage_options or {})), os.fspath(uri)
-    found, batches = rows_in.stream(data_obj, schema)
+    found, batches = input_rows.stream(data_obj, schema)
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
     _check_metadata(found)
     reporter = None if progress is None else Reporter(progress)

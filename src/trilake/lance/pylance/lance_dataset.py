@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
-from trilake.lance.commands import columns, delete, indices, rows_in, update, vector_indices
+from trilake.lance.commands import columns, delete, indices, input_rows, update, vector_indices
+from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
-from trilake.lance.commands.writing import NullPolicy, WriteOptions
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError
 from trilake.lance.optimize import DatasetOptimizer
@@ -51,7 +51,7 @@ class LanceDataset(ArrowDataset):
         No store needs one: each decides who wins.
     storage_options: credentials, region and endpoint of an object store.
     nulls: what becomes of nulls that the format cannot hold, in changes by this object; see
-        :class:`~trilake.lance.commands.writing.WriteOptions`.
+        :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
 
@@ -170,7 +170,7 @@ class LanceDataset(ArrowDataset):
 
     def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
         """Add the columns of other data to the rows with the same key; rows without a match get nulls."""
-        data = rows_in.table(data_obj, schema)
+        data = input_rows.table(data_obj, schema)
         self.moved(columns.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
 
     def add_columns(

@@ -1,6 +1,6 @@
 """Rows by a filter and BTREE indices: where to look, instead of everywhere.
 
-An index is asked for the rows that may match; whoever reads them tests the whole filter again, so the answer may hold
+An index is query for the rows that may match; whoever reads them tests the whole filter again, so the answer may hold
 too many rows but never too few.  Parts of a filter that no index knows are left to that test.  Of rows in fragments
 that an index does not cover nothing is said: they are scanned.
 """
@@ -26,14 +26,14 @@ from trilake.lance.index.btree import REMAKE, Bound, RowIds, ScalarIndex
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
 
-#: An index is not asked where more of its pages than this part, and more than a few, would have to be read.
+#: An index is not query where more of its pages than this part, and more than a few, would have to be read.
 _PART, _FEW = 4, 16
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Question:
+class IndexQuery:
     """A part of a filter that indices can answer.
 
     Parameters
@@ -41,44 +41,46 @@ class Question:
     text: of the part, for plans.
     fragments: ids of those that all of its indices cover.
     exact: whether nothing of the filter is left out.
-    ask: gives the sorted ids of the rows that may match; ``None`` where scanning is cheaper.
+    row_ids: gives the sorted ids of the rows that may match; ``None`` where scanning is cheaper.
     """
 
     text: str
     fragments: FrozenBitMap
     exact: bool
-    ask: Callable[[], RowIds | None]
+    row_ids: Callable[[], RowIds | None]
 
 
-def question(filter: Filter | None, manifest: Manifest, schema: LanceSchema, indices: OpenIndices) -> Question | None:
+def index_query(
+    filter: Filter | None, manifest: Manifest, schema: LanceSchema, indices: OpenIndices
+) -> IndexQuery | None:
     """What indices can say about a filter; ``None`` where they cannot say anything.
 
     ``schema`` has the columns that the filter's names mean.
     """
     if filter is None or not manifest.indices:
         return None
-    known = _Known(manifest, schema, indices)
+    builder = _QueryBuilder(manifest, schema, indices)
     parts = [c.predicate for c in filter.conjuncts]
-    return _all([known.question(p) for p in parts])
+    return _intersection([builder.index_query(p) for p in parts])
 
 
 @dataclass(frozen=True)
-class _Known:
+class _QueryBuilder:
     manifest: Manifest
     schema: LanceSchema
     indices: OpenIndices
 
-    def question(self, predicate: Predicate) -> Question | None:
+    def index_query(self, predicate: Predicate) -> IndexQuery | None:
         match predicate:
             case And(parts):
-                return _all([self.question(p) for p in parts])
+                return _intersection([self.index_query(p) for p in parts])
             case Or(parts):
-                return _any([self.question(p) for p in parts])
+                return _union([self.index_query(p) for p in parts])
             case Compare() | In() | StartsWith():
                 return self.leaf(predicate)
         return None
 
-    def leaf(self, leaf: Compare | In | StartsWith) -> Question | None:
+    def leaf(self, leaf: Compare | In | StartsWith) -> IndexQuery | None:
         entry = self.entry(leaf.path)
         if entry is None or entry.fragment_bitmap is None:
             return None
@@ -92,11 +94,11 @@ class _Known:
         if leaf.path[0] not in companions(self.manifest.schema):  # nulls that a companion keeps are not in the index
             _check_count(index, entry, self.manifest)
         try:
-            pages, ask = _asked(index, leaf)
+            pages, row_ids = _pages_and_rows(index, leaf)
         except InvalidArgumentError:
             return None  # a literal that the index's type cannot hold: the scan knows what it means
         few = int(np.count_nonzero(pages())) <= max(_FEW, index.num_pages // _PART)
-        return Question(_text(leaf), entry.fragment_bitmap, True, ask if few else lambda: None)
+        return IndexQuery(_text(leaf), entry.fragment_bitmap, True, row_ids if few else lambda: None)
 
     def entry(self, path: tuple[str, ...]) -> IndexMetadata | None:
         field = self.schema.find(path)
@@ -123,7 +125,7 @@ def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -
         )
 
 
-def _asked(
+def _pages_and_rows(
     index: ScalarIndex, leaf: Compare | In | StartsWith
 ) -> tuple[Callable[[], npt.NDArray[np.bool_]], Callable[[], RowIds]]:
     if isinstance(leaf, In):
@@ -173,16 +175,16 @@ def _successor(prefix: str | bytes) -> str | bytes | None:
     return None
 
 
-def _all(parts: list[Question | None]) -> Question | None:
-    found = [p for p in parts if p is not None]
-    if not found:
+def _intersection(parts: list[IndexQuery | None]) -> IndexQuery | None:
+    queries = [p for p in parts if p is not None]
+    if not queries:
         return None
-    if len(found) == 1 and len(parts) == 1:
-        return found[0]
-    fragments = FrozenBitMap.intersection(*(p.fragments for p in found))
+    if len(queries) == 1 and len(parts) == 1:
+        return queries[0]
+    fragments = FrozenBitMap.intersection(*(p.fragments for p in queries))
 
-    def ask() -> RowIds | None:
-        answers = [a for a in (p.ask() for p in found) if a is not None]
+    def row_ids() -> RowIds | None:
+        answers = [a for a in (p.row_ids() for p in queries) if a is not None]
         if not answers:
             return None
         result = answers[0]
@@ -190,26 +192,26 @@ def _all(parts: list[Question | None]) -> Question | None:
             result = np.intersect1d(result, other, assume_unique=True)
         return result
 
-    text = found[0].text if len(found) == 1 else f"AND({','.join(p.text for p in found)})"
-    return Question(text, fragments, len(found) == len(parts) and all(p.exact for p in found), ask)
+    text = queries[0].text if len(queries) == 1 else f"AND({','.join(p.text for p in queries)})"
+    return IndexQuery(text, fragments, len(queries) == len(parts) and all(p.exact for p in queries), row_ids)
 
 
-def _any(parts: list[Question | None]) -> Question | None:
-    found = [p for p in parts if p is not None]
-    if len(found) < len(parts) or not found:
+def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
+    queries = [p for p in parts if p is not None]
+    if len(queries) < len(parts) or not queries:
         return None
-    fragments = FrozenBitMap.intersection(*(p.fragments for p in found))
+    fragments = FrozenBitMap.intersection(*(p.fragments for p in queries))
 
-    def ask() -> RowIds | None:
+    def row_ids() -> RowIds | None:
         answers = []
-        for part in found:
-            answer = part.ask()
+        for part in queries:
+            answer = part.row_ids()
             if answer is None:
                 return None
             answers.append(answer)
         return np.unique(np.concatenate(answers))
 
-    return Question(f"OR({','.join(p.text for p in found)})", fragments, all(p.exact for p in found), ask)
+    return IndexQuery(f"OR({','.join(p.text for p in queries)})", fragments, all(p.exact for p in queries), row_ids)
 
 
 def _text(leaf: Compare | In | StartsWith) -> str:
@@ -223,22 +225,22 @@ def _text(leaf: Compare | In | StartsWith) -> str:
             return f"{name} LIKE {prefix.as_py()}%"
 
 
-def candidates(asked: Question | None, check: Callable[[RowIds], object]) -> dict[int, Rows] | None:
+def candidates(query: IndexQuery | None, check: Callable[[RowIds], object]) -> dict[int, Rows] | None:
     """For each fragment that indices cover the sorted offsets of the rows that may match; ``None`` to scan them all.
 
     ``check`` raises for row ids that no row of the dataset can have.
     """
-    if asked is None:
+    if query is None:
         return None
-    ids = asked.ask()
+    ids = query.row_ids()
     if ids is None:
         return None
     check(ids)
     if len(ids) and (ids[1:] == ids[:-1]).any():
-        raise CorruptFileError(f"an index names a row twice for {asked.text}", help=REMAKE)
+        raise CorruptFileError(f"an index names a row twice for {query.text}", help=REMAKE)
     of = (ids >> np.uint64(32)).astype(np.int64)
     offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
     edges = np.flatnonzero(np.diff(of)) + 1
     parts = zip(of[np.concatenate(([0], edges))].tolist(), np.split(offsets, edges)) if len(of) else ()
-    found = {id: rows for id, rows in parts if id in asked.fragments}
-    return {id: found.get(id, np.empty(0, np.int64)) for id in asked.fragments}
+    found = {id: rows for id, rows in parts if id in query.fragments}
+    return {id: found.get(id, np.empty(0, np.int64)) for id in query.fragments}

@@ -26,7 +26,7 @@ from trilake.expr import Filter
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, no_columns, row_ids
-from trilake.lance.scan.skipping import kept_groups
+from trilake.lance.scan.skipping import candidate_groups
 
 #: Chunks that are read at once, and about how many stored bytes and rows each has.
 THREADS = min(4, os.cpu_count() or 1)
@@ -107,7 +107,7 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
             yield from _picked_chunks(reader, picked)
             continue
         if plan.filter is not None and plan.use_stats:
-            ranges = kept_groups(reader, plan.filter, plan.view)
+            ranges = candidate_groups(reader, plan.filter, plan.view)
         yield from _cut(reader, ranges)
 
 
@@ -195,7 +195,7 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     offsets = hits + chunk.start
     groups = _groups_with(mask, reader.batch_offsets, chunk)
     if not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
-        parts = _taken(plan, reader, shown, rest, hits, offsets)
+        parts = _late_columns(plan, reader, shown, rest, hits, offsets)
     else:
         parts = _masked(plan, chunk, shown, rest, mask, groups)
     batch = _arranged(plan, parts, len(hits))
@@ -218,11 +218,11 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
         return []
     have = {f.id: f for f in tested.fields}
     rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
-    batch = _arranged(plan, _taken(plan, reader, shown, rest, hits, rows[hits]), len(hits))
+    batch = _arranged(plan, _late_columns(plan, reader, shown, rest, hits, rows[hits]), len(hits))
     return [_with_ids(batch, reader, rows[hits])] if plan.with_row_id else [batch]
 
 
-def _taken(
+def _late_columns(
     plan: ScanPlan, reader: FragmentReader, shown: pa.Table, rest: LanceSchema, hits: Rows, offsets: Rows
 ) -> dict[str, pa.Array]:
     wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]

@@ -164,7 +164,7 @@ def search(
 
 
 @dataclass(frozen=True)
-class Serving:
+class SearchIndex:
     """An index that serves a search: its id, its file, and the ids of the fragments it covers."""
 
     uuid: str
@@ -172,7 +172,7 @@ class Serving:
     fragments: FrozenBitMap
 
 
-def vector_index(snapshot: Snapshot, nearest: Nearest) -> Serving | None:
+def vector_index(snapshot: Snapshot, nearest: Nearest) -> SearchIndex | None:
     """The index that a search uses: of its column and metric, and of a kind that can be searched here."""
     if not nearest.use_index:
         return None
@@ -184,12 +184,12 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> Serving | None:
         if opened is None:
             continue  # of another kind, or of a newer writer: all vectors are compared instead
         if opened.dimension == len(nearest.q) and nearest.metric in (None, opened.metric):
-            return Serving(str(entry.uuid), opened, entry.fragment_bitmap)
+            return SearchIndex(str(entry.uuid), opened, entry.fragment_bitmap)
     return None
 
 
 def _allowed(
-    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: Serving
+    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: SearchIndex
 ) -> Allowed | None:
     """What says of row ids whether they may be found: rows of these fragments that live, and match; ``None``: all."""
     if condition is None and all(r.fragment.deletion_file is None for r in readers):
@@ -318,7 +318,7 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
 
 def explain_filter(snapshot: Snapshot, plan: ScanPlan, *, whole: str) -> list[str]:
     """How the rows that match a filter would be found; nothing where they are scanned for."""
-    asked = snapshot.question(plan.filter)
+    asked = snapshot.index_query(plan.filter)
     if asked is None:
         return []
     if asked.exact:

@@ -10,7 +10,7 @@ from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import FragmentReader
 
 
-def kept_groups(reader: FragmentReader, filter: Filter, view: View) -> list[tuple[int, int]]:
+def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list[tuple[int, int]]:
     """The ranges of rows of a fragment that can hold a matching row; neighbouring row groups are one range."""
     rows = reader.physical_rows
     if not rows:

@@ -23,7 +23,7 @@ from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search, scan
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows, row_ids
 from trilake.lance.scan.open_indices import OpenIndices
-from trilake.lance.scan.scalar_search import Question
+from trilake.lance.scan.scalar_search import IndexQuery
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import transaction
@@ -106,9 +106,9 @@ class Snapshot:
         """A scan; further arguments are those of :class:`~trilake.lance.scan.scan.ScanPlan`."""
         return self.indexed(ScanPlan(self.view, self.view.columns(columns), self.filter(filter), **more))
 
-    def question(self, filter: Filter | None) -> Question | None:
+    def index_query(self, filter: Filter | None) -> IndexQuery | None:
         """What scalar indices can say about a filter."""
-        return scalar_search.question(filter, self.manifest, self.view.schema, self.indices)
+        return scalar_search.index_query(filter, self.manifest, self.view.schema, self.indices)
 
     def indexed(self, plan: ScanPlan) -> ScanPlan:
         """A scan that looks only at the rows which indices have found, where they help."""
@@ -117,7 +117,7 @@ class Snapshot:
         last = self._answered
         if last is None or last[0] is not plan.filter:
             # One answer is kept: commands ask fragment by fragment.
-            last = plan.filter, scalar_search.candidates(self.question(plan.filter), self.check_indexed)
+            last = plan.filter, scalar_search.candidates(self.index_query(plan.filter), self.check_indexed)
             self._answered = last
         return plan if last[1] is None else replace(plan, candidates=last[1])
 

@@ -71,7 +71,7 @@ def _opened(table: LanceContext, entry: IndexMetadata) -> ScalarIndex | VectorIn
     return None
 
 
-def sound(table: LanceContext) -> Generator[Finding, None, int]:
+def readable(table: LanceContext) -> Generator[Finding, None, int]:
     """Every index can be read whole, and is what its own checksums say."""
     for entry in table.manifest.indices:
         try:
@@ -86,7 +86,7 @@ def sound(table: LanceContext) -> Generator[Finding, None, int]:
     return len(table.manifest.indices)
 
 
-def true(table: LanceContext) -> Generator[Finding, None, int]:
+def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
     """Every index has the rows of its fragments: a BTREE with their values, one of vectors each of them once."""
     for entry in table.manifest.indices:
         if entry.fragment_bitmap is None or not set(entry.fields) <= set(table.manifest.schema.field_ids):

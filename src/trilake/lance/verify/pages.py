@@ -53,7 +53,7 @@ def _read_file(table: LanceContext, one: OpenFile, found: Pages) -> None:
             continue
         for path, stats in stated.items():
             column = _at(values, path)
-            wrong = None if column is None else _untrue(column, stats, batch)
+            wrong = None if column is None else _wrong_statistic(column, stats, batch)
             if wrong is not None:
                 found.untrue.append(_finding(table, "statistics-differ", wrong, one, ".".join(path), batch))
 
@@ -101,7 +101,7 @@ def _at(values: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
     return column
 
 
-def _untrue(values: pa.Array, stats: ColumnStats, batch: int) -> str | None:
+def _wrong_statistic(values: pa.Array, stats: ColumnStats, batch: int) -> str | None:
     """What the statistics of a batch say that is not true."""
     if stats.null_count is not None:
         stated = stats.null_count[batch].as_py()

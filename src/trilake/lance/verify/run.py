@@ -26,8 +26,8 @@ CHECKS: tuple[Check[LanceContext], ...] = (
     Check("lance.index-missing", "the files of every index are there", "files", indices.present),
     Check("lance.page-unreadable", "every page can be decoded", "rows", pages.readable),
     Check("lance.statistics-differ", "the statistics of every batch are true", "rows", pages.statistics),
-    Check("lance.index-unreadable", "every index can be read whole", "rows", indices.sound),
-    Check("lance.index-differs", "indices say what the rows say", "rows", indices.true),
+    Check("lance.index-unreadable", "every index can be read whole", "rows", indices.readable),
+    Check("lance.index-differs", "indices say what the rows say", "rows", indices.agree_with_rows),
 )
 
 

@@ -172,16 +172,16 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
     if isinstance(mine, Delete | Update) and isinstance(theirs, Update) and theirs.new_fragments:
         # Its new rows are an append: what was looked for here, to be deleted or because it must not be there twice, may
         # be among them.
-        return f"{_a(_name(mine))} cannot follow an update that adds rows"
+        return f"{_with_article(_name(mine))} cannot follow an update that adds rows"
     verb, other = _name(mine), _name(theirs)
     row, column = _TABLE.get(type(mine)), _COLUMN.get(type(theirs))
     rule = "-" if row is None or column is None else row[column]
     if rule == "-":
-        return f"{_a(verb)} cannot follow {_a(other)}"
+        return f"{_with_article(verb)} cannot follow {_with_article(other)}"
     if rule == "i":
         both = modified_ids(mine) & modified_ids(theirs)
         if both:
-            return f"{_a(verb)} and {_a(other)} change the same fragments {_some(both)}"
+            return f"{_with_article(verb)} and {_with_article(other)} change the same fragments {_listed(both)}"
     return None
 
 
@@ -192,10 +192,10 @@ def _name(operation: Operation) -> str:
     return names.get(type(operation), type(operation).__name__.lower())
 
 
-def _a(name: str) -> str:
+def _with_article(name: str) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def _some(ids: Iterable[int]) -> str:
+def _listed(ids: Iterable[int]) -> str:
     found = sorted(ids)
     return ", ".join(map(str, found[:5])) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

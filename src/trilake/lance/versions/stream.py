@@ -216,7 +216,7 @@ class LanceStream:
         if place.snapshot:
             return manifest.fragments
         before = self._manifest(listing, version - 1) if version - 1 in listing.versions else None
-        return self._brought(before, manifest)
+        return self._new_fragments(before, manifest)
 
     def _check_schema(self, manifest: Manifest) -> None:
         """Newer versions must have the very columns of the stream, older ones may lack some."""
@@ -234,7 +234,7 @@ class LanceStream:
                 version=manifest.version,
             )
 
-    def _brought(self, before: Manifest | None, manifest: Manifest) -> tuple[Fragment, ...]:
+    def _new_fragments(self, before: Manifest | None, manifest: Manifest) -> tuple[Fragment, ...]:
         operation = self._operation(manifest)
         if isinstance(operation, op.Append):
             added = {file.path for f in operation.fragments for file in f.files}

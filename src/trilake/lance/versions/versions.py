@@ -126,14 +126,14 @@ def choose_version(store: Store, listing: Listing, version: int | None) -> int:
     if version not in listing.versions:
         raise DatasetVersionNotFoundError(
             f"the dataset has no version {version}",
-            help=f"it has {_some(listing.versions)}; older ones may have been cleaned up",
+            help=f"it has {_listed(listing.versions)}; older ones may have been cleaned up",
             file=store.uri,
             version=version,
         )
     return version
 
 
-def _some(versions: tuple[int, ...]) -> str:
+def _listed(versions: tuple[int, ...]) -> str:
     shown = versions if len(versions) <= 6 else (*versions[:3], "…", *versions[-2:])
     return "version" + ("s " if len(versions) > 1 else " ") + ", ".join(map(str, shown))
 

@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr import parse_filter
+from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.commands.write import Mode
-from trilake.lance.commands.writing import WriteOptions
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable

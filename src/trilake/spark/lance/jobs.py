@@ -26,8 +26,8 @@ from trilake.lance.commands.compaction import (
     rewrite,
 )
 from trilake.lance.commands.delete import mark
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.replan import replanned_with_files
-from trilake.lance.commands.writing import Target, WriteOptions, write_fragments
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op

@@ -19,9 +19,9 @@ from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import parse_filter
 from trilake.lance.commands.delete import mark
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, MergeStats, pair_schema
 from trilake.lance.commands.replan import replanned_with_files
-from trilake.lance.commands.writing import Target, WriteOptions, write_fragments
 from trilake.lance.scan.fragment_reader import ROW_ID
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op

@@ -15,14 +15,14 @@ from pyspark.sql import types as T
 
 from trilake.engine import standard_engine
 from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, write_fragments
 from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write
-from trilake.lance.commands.writing import Target, WriteOptions, discard, write_fragments
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan, scan
-from trilake.lance.scan.skipping import kept_groups
+from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import OPTIONS, version_at, write_options
 from trilake.lance.versions import transaction
@@ -160,10 +160,10 @@ class LanceReader(RowsReader):
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
         if self.filter is not None:
-            found = scalar_search.candidates(snapshot.question(self.filter), snapshot.check_indexed) or {}
+            found = scalar_search.candidates(snapshot.index_query(self.filter), snapshot.check_indexed) or {}
             # Where an index knows of no row of a fragment, no task is needed for it.
             readers = tuple(r for r in readers if len(found.get(r.fragment.id, (0,))))
-            readers = tuple(r for r in readers if kept_groups(r, self.filter, snapshot.view))
+            readers = tuple(r for r in readers if candidate_groups(r, self.filter, snapshot.view))
         return [r.fragment for r in readers]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -292,7 +292,7 @@ class LanceWriter(DataSourceArrowWriter):
         batches: Iterator[pa.RecordBatch] = (ml_vectors.lists_in(b, self.vectors.ml) for b in iterator)
         sizes: dict[str, int] = {}
         if self.schema is None:
-            sizes, batches = self.vectors.found_in(batches)
+            sizes, batches = self.vectors.sizes_in(batches)
             if len(sizes) < len(self.vectors.unsized):
                 return WrittenFragments([], {})  # there are no rows
         store = open_store(self.path, self.store)

@@ -11,9 +11,9 @@ from pyspark.sql import types as T
 
 from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError
+from trilake.lance.commands.fragment_writer import Target, WriteOptions
 from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
 from trilake.lance.commands.write import Mode, WritePlan
-from trilake.lance.commands.writing import Target, WriteOptions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import FragmentReader

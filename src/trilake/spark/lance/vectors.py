@@ -55,7 +55,7 @@ class Vectors:
         """Columns whose size is not known."""
         return [name for name, size in self.sizes.items() if size is None]
 
-    def found_in(self, batches: Iterator[pa.RecordBatch]) -> tuple[dict[str, int], Iterator[pa.RecordBatch]]:
+    def sizes_in(self, batches: Iterator[pa.RecordBatch]) -> tuple[dict[str, int], Iterator[pa.RecordBatch]]:
         """The sizes that the rows tell, and the rows again.
 
         Reads on until there is a vector in each column, or no more rows.  Raises ``SchemaMismatchError`` where a

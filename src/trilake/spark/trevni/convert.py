@@ -174,7 +174,7 @@ def _convert(
         rows = spark.range(0, len(files), 1, len(files)).mapInArrow(run, "file binary").collect()
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
         with suppress(StorageError, OSError):  # why the job failed is the error to show
-            jobs.decide(store, job, "aborted")
+            jobs.record_outcome(store, job, "aborted")
             jobs.remove_staged(store, job)
         raise job_error_of(
             e, "a file could not be converted, and nothing was written", again="convert again", file=target

@@ -45,11 +45,11 @@ class Spool:
         self._memory, self._folder = memory, folder
         self._file: IO[bytes] | None = None
         self._held = 0
-        self._strands: list[Strand] = []
+        self._strands: list[SpooledColumn] = []
 
-    def strand(self) -> Strand:
+    def strand(self) -> SpooledColumn:
         """A new sequence of bytes in this spool."""
-        strand = Strand(self)
+        strand = SpooledColumn(self)
         self._strands.append(strand)
         return strand
 
@@ -80,7 +80,7 @@ class Spool:
         self._strands.clear()
 
 
-class Strand:
+class SpooledColumn:
     """One column's bytes in a :class:`Spool`."""
 
     def __init__(self, spool: Spool) -> None:
@@ -109,14 +109,14 @@ class Strand:
         for start, length in self._spilled:
             file = self._spool.file
             file.seek(start)
-            rest = _Limited(file, length)
+            rest = _BoundedReader(file, length)
             while data := rest.read(1 << 20):
                 sink.write(data)
         for chunk in self._chunks:
             sink.write(chunk)
 
 
-class _Limited:
+class _BoundedReader:
     """The next ``left`` bytes of a file."""
 
     def __init__(self, file: IO[bytes], left: int) -> None:
@@ -383,4 +383,4 @@ def column_bytes(encoder: ColumnEncoder, sink: IO[bytes]) -> None:
     encoder.copy_to(sink)
 
 
-__all__ = ["BLOCK_SIZE", "ColumnEncoder", "Spool", "Strand", "column_bytes"]
+__all__ = ["BLOCK_SIZE", "ColumnEncoder", "Spool", "SpooledColumn", "column_bytes"]

@@ -30,7 +30,7 @@ from trilake.trevni.nesting.arrow_forms import to_plain
 from trilake.trevni.nesting.assemble import SCHEMA, plain_nodes
 from trilake.trevni.nesting.shred import (
     SORTED,
-    ColumnMaker,
+    ColumnBuilder,
     PhysicalColumn,
     PlainShredder,
     Rows,
@@ -84,7 +84,7 @@ _SAME_BITS = [
 ]
 
 
-class _Maker(ColumnMaker):
+class _SchemaColumns(ColumnBuilder):
     """Makes columns from a schema's fields."""
 
     def __init__(self, file: _FileOptions, options: Mapping[str, ColumnOptions], fields_: Sequence[str]) -> None:
@@ -247,11 +247,11 @@ class TrevniWriter:
         self._spool = Spool(memory, folder)
         self._options = _FileOptions(self._spool, codec or "null", checksum or "null", block_size)
         self._given: list[PhysicalColumn] | None = None
-        self._maker: _Maker | None = None
+        self._maker: _SchemaColumns | None = None
         self._shredders: list[Shredder] = []
         self._header: Header | None = None
         if columns is not None and not isinstance(columns, Mapping):
-            self._give(columns, schema)
+            self._use_given_columns(columns, schema)
         else:
             options = {name: ColumnOptions.of(option) for name, option in (columns or {}).items()}
             if schema is None:
@@ -276,11 +276,13 @@ class TrevniWriter:
             twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
             raise InvalidArgumentError(f"column names must differ, {', '.join(map(repr, twice))} comes more than once")
         self._schema: pa.Schema | None = schema
-        self._maker = _Maker(self._options, options, schema.names)
+        self._maker = _SchemaColumns(self._options, options, schema.names)
         self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
         self._maker.check_names()
 
-    def _give(self, columns: Sequence[ColumnDescriptor] | Sequence[Column], schema: pa.Schema | None) -> None:
+    def _use_given_columns(
+        self, columns: Sequence[ColumnDescriptor] | Sequence[Column], schema: pa.Schema | None
+    ) -> None:
         """Columns that are given."""
         made: list[PhysicalColumn] = []
         names: dict[str, int] = {}

@@ -62,7 +62,7 @@ _RANGES = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 
 # --- the walk --------------------------------------------------------------------------------------------------------
 
 
-class _Walk:
+class _ShapeBuilder:
     """Builds the shape of a schema; with a file, over those of the columns that the file has."""
 
     def __init__(
@@ -146,7 +146,7 @@ class _Walk:
                 defaults[field["name"]] = self._default(field["type"], field["default"])
             fields.append((field["name"], self._walk(field["type"], below, parent)))
         self._seen.pop()
-        return Record(fields, _Get(name, defaults), dict)
+        return Record(fields, _FieldGetter(name, defaults), dict)
 
     def _union(self, schema: list[Any], path: str | None, parent: Stream | None) -> Shape:
         branches: list[Branch] = []
@@ -158,16 +158,16 @@ class _Walk:
                 continue
             name = tag if path is None else f"{path}/{tag}"
             if self._file is not None and name not in self._by_name:
-                branches.append(Branch(None, Default(None), tag, _nobody))
+                branches.append(Branch(None, Default(None), tag, _never))
                 continue
             stream, inner = self._array(name, branch, parent)
             if self._named and is_named_branch(self.schema, schema, branch):
-                branches.append(Branch(stream, _Named(inner), branch_name(branch), _nobody))
+                branches.append(Branch(stream, _Named(inner), branch_name(branch), _never))
                 continue
-            accepts = _Accepts(self.schema, branch)
+            accepts = _BranchTest(self.schema, branch)
             # A Python float is a double; only what can be nothing else becomes a float.
             last = kind == "float" and any(self.schema.kind(other) == "double" for other in schema)
-            branches.append(Branch(stream, inner, tag, _nobody if last else accepts))
+            branches.append(Branch(stream, inner, tag, _never if last else accepts))
         foreign = self._foreign(path, parent, {b.stream.name for b in branches if b.stream is not None})
         tagged = (lambda branch: True) if self._tagged else None
         return Choice(branches, path or "union", nothing=nothing, tagged=tagged, foreign=foreign)
@@ -239,7 +239,7 @@ class _Walk:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-def _nobody(value: Any) -> bool:
+def _never(value: Any) -> bool:
     return False
 
 
@@ -260,7 +260,7 @@ def _text(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-class _Get:
+class _FieldGetter:
     """Takes a field from a dictionary; a field that is not there has its default."""
 
     def __init__(self, name: str, defaults: Mapping[str, Any]) -> None:
@@ -332,7 +332,7 @@ def _promotion(stored: ValueType, asked: ValueType) -> Any:
     return (lambda value: value.decode()) if stored is ValueType.BYTES and asked is ValueType.STRING else None
 
 
-class _Accepts:
+class _BranchTest:
     """Whether a value is one of a schema, by its Python type and the names of its fields."""
 
     def __init__(self, schema: AvroSchema, branch: Any) -> None:
@@ -401,7 +401,7 @@ def columns(schema: SchemaLike) -> list[ColumnDescriptor]:
     >>> [c.name for c in columns({"type": "record", "name": "R", "fields": [{"name": "u", "type": ["null", "int"]}]})]
     ['u/int']
     """
-    return _Walk(AvroSchema(schema)).sheet.descriptors()
+    return _ShapeBuilder(AvroSchema(schema)).sheet.descriptors()
 
 
 def write_avro(
@@ -430,7 +430,7 @@ def write_avro(
     not have it.
     """
     parsed = AvroSchema(schema)
-    walk = _Walk(parsed, named=named)
+    walk = _ShapeBuilder(parsed, named=named)
     with TrevniWriter(
         path,
         None,
@@ -468,5 +468,5 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    walk = _Walk(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged=tagged)
+    walk = _ShapeBuilder(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged=tagged)
     return read_records(opened, walk.shape, walk.bound)

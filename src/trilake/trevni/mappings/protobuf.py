@@ -205,7 +205,7 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-class _Walk:
+class _ShapeBuilder:
     def __init__(self, descriptor: Descriptor, new: Any, file: TrevniFile | None = None) -> None:
         self.sheet = Sheet()
         self._file = file
@@ -234,12 +234,12 @@ class _Walk:
         fields = []
         for field in descriptor.fields:
             name = f"{path}#{field.name}" if path else field.name
-            if self._file is not None and not self._there(field, name):
+            if self._file is not None and not self._has_column(field, name):
                 continue  # as on the wire: what is not there has its default
             fields.append(self._field(field, name, parent, seen))
         return _Fields(fields, new)
 
-    def _there(self, field: FieldDescriptor, name: str) -> bool:
+    def _has_column(self, field: FieldDescriptor, name: str) -> bool:
         mark = ">" if _is_map(field) else "[]" if _is_repeated(field) else ""
         return f"{name}{mark}" in self._by_name
 
@@ -329,7 +329,7 @@ def write_protobuf(
     Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for others than said.
     """
     descriptor = cast(Descriptor, message_type.DESCRIPTOR)
-    walk = _Walk(descriptor, message_type)
+    walk = _ShapeBuilder(descriptor, message_type)
     with TrevniWriter(
         path,
         None,
@@ -366,5 +366,5 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     found = message_type if message_type is not None else message_class(opened)
-    walk = _Walk(cast(Descriptor, found.DESCRIPTOR), found, opened)
+    walk = _ShapeBuilder(cast(Descriptor, found.DESCRIPTOR), found, opened)
     return read_records(opened, walk.shape, walk.bound)

@@ -137,7 +137,7 @@ class Many(Shape):
         self._stream.lengths.append(len(items))
         for item in items:
             self._inner.write(item)
-        if self._stream.type is ValueType.NULL and not _owns(self._inner, self._stream):
+        if self._stream.type is ValueType.NULL and not _writes_into(self._inner, self._stream):
             self._stream.values.extend([None] * len(items))
 
     def read(self) -> Any:
@@ -169,7 +169,7 @@ class Branch:
 
     def __init__(self, stream: Stream | None, inner: Shape, tag: str, accepts: Callable[[Any], bool]) -> None:
         self.stream, self.inner, self.tag, self.accepts = stream, inner, tag, accepts
-        self.counts = stream is not None and stream.type is ValueType.NULL and not _owns(inner, stream)
+        self.counts = stream is not None and stream.type is ValueType.NULL and not _writes_into(inner, stream)
 
 
 class Choice(Shape):
@@ -253,7 +253,7 @@ class Default(Shape):
         return copy.deepcopy(self._value)
 
 
-def _owns(inner: Shape, stream: Stream) -> bool:
+def _writes_into(inner: Shape, stream: Stream) -> bool:
     """Whether the shape writes values into the stream itself."""
     return isinstance(inner, Simple) and inner._stream is stream
 

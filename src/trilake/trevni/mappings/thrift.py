@@ -71,7 +71,7 @@ _SIMPLE = {
 _BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
 
 
-class _Walk:
+class _ShapeBuilder:
     def __init__(self, struct: type, file: TrevniFile | None = None) -> None:
         self.sheet = Sheet()
         self._file = file
@@ -210,7 +210,7 @@ def write_thrift(
 
     Raises ``InvalidArgumentError`` for structs that cannot be stored and ``SchemaMismatchError`` for others than said.
     """
-    walk = _Walk(struct)
+    walk = _ShapeBuilder(struct)
     text = json.dumps(walk.described, separators=(",", ":"))
     with TrevniWriter(
         path,
@@ -237,7 +237,7 @@ def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[
     Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    walk = _Walk(struct if struct is not None else _described_struct(opened), opened)
+    walk = _ShapeBuilder(struct if struct is not None else _described_struct(opened), opened)
     return read_records(opened, walk.shape, walk.bound)
 
 

@@ -98,7 +98,7 @@ def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[
 
     Raises ``CorruptFileError`` where the columns are not those of the schema.
     """
-    walk = _Walk(header.columns, children)
+    walk = _SchemaMatcher(header.columns, children)
     try:
         nodes = [walk.node(field, None) for field in schema]
         if walk.next != len(header.columns):
@@ -108,7 +108,7 @@ def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[
     return nodes
 
 
-class _Walk:
+class _SchemaMatcher:
     def __init__(self, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> None:
         self._columns, self._children = columns, children
         self.next = 0

@@ -89,7 +89,7 @@ class PhysicalColumn:
         self._last = last
 
 
-class ColumnMaker(ABC):
+class ColumnBuilder(ABC):
     """Makes the columns of a file and sees to their names."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class ColumnMaker(ABC):
 class Shredder(ABC):
     """The writer of one field."""
 
-    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
         self.field, self._path, self._parent, self._make = field, path, parent, make
         self._number = make.next_field()
         self._type = bare(field.type)
@@ -166,7 +166,7 @@ class Shredder(ABC):
 
 
 class LeafShredder(Shredder):
-    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
         super().__init__(field, path, parent, make)
         type_ = value_type(self._type)
         assert type_ is not None
@@ -196,7 +196,7 @@ class StructShredder(Shredder):
         field: pa.Field,
         path: str,
         parent: PhysicalColumn | None,
-        make: ColumnMaker,
+        make: ColumnBuilder,
         short: bool = False,
     ) -> None:
         super().__init__(field, path, parent, make)
@@ -231,7 +231,7 @@ class StructShredder(Shredder):
 class ListShredder(Shredder):
     """Lists of all kinds, and maps."""
 
-    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> None:
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
         super().__init__(field, path, parent, make)
         self._element = element_field(self._type)
         element = bare(self._element.type)
@@ -344,7 +344,7 @@ def _without_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
     return values
 
 
-def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnMaker) -> Shredder:
+def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> Shredder:
     """The shredder of a field.
 
     Raises ``InvalidArgumentError`` for types that cannot be stored.

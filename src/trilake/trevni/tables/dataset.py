@@ -284,7 +284,7 @@ def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted:
     ]
 
 
-def kept_rows(file: TrevniFile, filter: Filter | None, start: int, stop: int) -> list[tuple[int, int]]:
+def candidate_rows(file: TrevniFile, filter: Filter | None, start: int, stop: int) -> list[tuple[int, int]]:
     """The ranges of rows within ``start`` to ``stop`` that can match, by the first values of sorted columns.
 
     Only columns that a writer has marked as sorted tell anything: in others, first values say nothing of the values
@@ -363,7 +363,7 @@ def read_split(
     wanted = list(schema.names if columns is None else columns)
     reader = _SplitReader(file, split, schema)
     stop = file.row_count if split.stop is None else min(split.stop, file.row_count)
-    for start, end in kept_rows(file, reader.own_filter(filter), split.start, stop):
+    for start, end in candidate_rows(file, reader.own_filter(filter), split.start, stop):
         for a, b in reader.pieces(wanted, filter, start, end, batch_size):
             batch = reader.batch(wanted, filter, a, b)
             if batch is not None:

@@ -15,8 +15,8 @@ it removes.  So whatever dies whenever:
 2. after it, they see all of its files, and none that it replaces;
 3. a file that no plan names, from whomever, is always seen.
 
-:func:`sweep` completes what was decided, and gives up jobs that have not been heard of for a week.  A job that is given
-up before it has a plan has an end only, which tells tasks that still run to stop.
+:func:`finish_stale_jobs` completes what was decided, and gives up jobs that have not been heard of for a week.  A job
+that is given up before it has a plan has an end only, which tells tasks that still run to stop.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def begin(store: Store, job: str, plan: Plan) -> None:
     store.put_if_absent(plan_key(job), orjson.dumps({"adds": plan.adds, "removes": plan.removes}))
 
 
-def decide(store: Store, job: str, outcome: Outcome) -> Outcome:
+def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
     """Give a job its end, and return the end that it has.
 
     Raises ``UnknownOutcomeError`` where the store can tell neither whether the end was written nor what it is.
@@ -223,7 +223,7 @@ def sync_names(store: Store, keys: Iterable[str]) -> None:
             sync_folder(folder)
 
 
-def sweep(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
+def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
     """Complete jobs that have an end, and remove what is left of those not heard of for ``stale_ms``.
 
     Parameters
@@ -247,7 +247,7 @@ def sweep(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
         stale = now_ms - at > stale_ms
         with suppress(ObjectNotFoundError):  # another sweeps as well
             if job in plans and (job in ends or stale):
-                plan, outcome = _plan(store, job), decide(store, job, "aborted")
+                plan, outcome = _plan(store, job), record_outcome(store, job, "aborted")
                 # Whoever is still moving these files must fail rather than go on.
                 _remove(store, staged.get(job, []))
                 # A fresh end, of a job given up here, stops its driver; it goes a week later.
@@ -262,7 +262,7 @@ def sweep(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
         if now_ms - at > stale_ms:
             with suppress(OSError):  # there are files in it
                 os.rmdir(folder)
-    tidy(store)
+    remove_staging_folder(store)
 
 
 def _folders(store: Store) -> list[tuple[str, int]]:
@@ -287,9 +287,9 @@ def remove_staged(store: Store, job: str) -> None:
     for folder, _ in _folders(store):
         if job_of(os.path.basename(folder)) == job:
             shutil.rmtree(folder, ignore_errors=True)
-    tidy(store)
+    remove_staging_folder(store)
 
 
-def tidy(store: Store) -> None:
+def remove_staging_folder(store: Store) -> None:
     """Remove the staging folder, where there are folders, if it is empty."""
     remove_empty_folder(store, STAGING)

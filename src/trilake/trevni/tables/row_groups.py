@@ -245,7 +245,7 @@ def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False,
         _roll_back(store, job, plan)
         raise _failed(store, f"file {done} of {len(files)} could not be put in its place: {e}") from e
     try:
-        outcome = jobs.decide(store, job, "committed")
+        outcome = jobs.record_outcome(store, job, "committed")
     except UnknownOutcomeError:
         raise
     except StorageError as e:
@@ -257,8 +257,8 @@ def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False,
     with suppress(StorageError, OSError):  # the write has succeeded; the next one cleans up
         now = store.head(jobs.end_key(job)).modified_ms
         jobs.complete(store, job, plan, "committed")
-        _tidy(store, files)
-        jobs.sweep(store, now)
+        _remove_staged_copies(store, files)
+        jobs.finish_stale_jobs(store, now)
 
 
 def _check_free(store: Store, keys: Sequence[str]) -> None:
@@ -270,7 +270,7 @@ def _check_free(store: Store, keys: Sequence[str]) -> None:
 
 def _roll_back(store: Store, job: str, plan: jobs.Plan) -> None:
     with suppress(StorageError, OSError):  # readers pass over the files as long as the plan is there
-        if jobs.decide(store, job, "aborted") == "aborted":
+        if jobs.record_outcome(store, job, "aborted") == "aborted":
             jobs.complete(store, job, plan, "aborted")
 
 
@@ -282,16 +282,16 @@ def _failed(store: Store, message: str) -> WriteFailedError:
 def discard(store: Store, files: Sequence[StagedFile]) -> None:
     """Remove staged files."""
     store.delete([file.staged for file in files])
-    _tidy(store, files)
+    _remove_staged_copies(store, files)
 
 
-def _tidy(store: Store, files: Sequence[StagedFile]) -> None:
+def _remove_staged_copies(store: Store, files: Sequence[StagedFile]) -> None:
     """Remove what is left of staging: copies, and folders where there are such things."""
     if store.local_path("x") is None:
         store.delete([file.staged for file in files])
     for folder in {"/".join(file.staged.split("/")[:2]) for file in files}:
         remove_folder(store, folder)
-    jobs.tidy(store)
+    jobs.remove_staging_folder(store)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def commit_batch(store: Store, plan: TableWritePlan, batch: TrevniBatch, files: 
     attempt = 0
     while not _claim(store, batch.key(attempt), plan.write_id):
         job = store.read(batch.key(attempt)).to_pybytes().decode()
-        if settle(store, job):
+        if end_job(store, job):
             if job != plan.write_id:
                 jobs.remove_staged(store, plan.write_id)
             return False
@@ -69,9 +69,9 @@ def _claim(store: Store, key: str, job: str) -> bool:
     return True
 
 
-def settle(store: Store, job: str) -> bool:
+def end_job(store: Store, job: str) -> bool:
     """Bring a job to its end; whether it is committed.  One that is not can never be afterwards."""
-    outcome = jobs.decide(store, job, "aborted")
+    outcome = jobs.record_outcome(store, job, "aborted")
     plan = jobs.plan_of(store, job)
     if plan is not None:
         if outcome == "aborted":

@@ -21,8 +21,8 @@ from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.dataset import (
     DataFile,
     Split,
+    candidate_rows,
     find_files,
-    kept_rows,
     partition_fields,
     read_split,
     skip_files,
@@ -198,6 +198,6 @@ class TrevniTable(Table):
             for file in self._kept(bound):
                 opened = self._open(file)
                 total += opened.row_count
-                kept += sum(b - a for a, b in kept_rows(opened, bound, 0, opened.row_count))
+                kept += sum(b - a for a, b in candidate_rows(opened, bound, 0, opened.row_count))
             notes.append(f"{kept} of {total} rows of the kept files are in blocks that may match")
         return Explanation(None if bound is None else str(bound), table, tuple(notes))

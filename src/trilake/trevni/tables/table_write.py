@@ -323,5 +323,5 @@ def give_up(store: Store, plan: TableWritePlan) -> None:
 
     A write that is committed stays so.  The record goes with a later write, a week from now.
     """
-    jobs.decide(store, plan.write_id, "aborted")
+    jobs.record_outcome(store, plan.write_id, "aborted")
     clean(store, plan)

@@ -9,12 +9,12 @@ from trilake.errors import TrilakeError
 from trilake.findings import Finding
 from trilake.trevni.blocks.codecs import BlockChecksumError
 from trilake.trevni.blocks.decode import Budget
-from trilake.trevni.verify.context import Opened, TrevniContext
+from trilake.trevni.verify.context import OpenFile, TrevniContext
 from trilake.trevni.verify.headers import HELP, finding
 
 
 @dataclass(frozen=True)
-class Wrong:
+class BlockFault:
     """A block that is wrong: an error, or a first value that is not the descriptor's."""
 
     key: str
@@ -26,28 +26,28 @@ class Wrong:
 
 
 @dataclass(frozen=True)
-class Seen:
+class BlockFaults:
     """What reading all blocks found; ``blocks`` is how many were read."""
 
-    wrong: tuple[Wrong, ...]
+    wrong: tuple[BlockFault, ...]
     blocks: int
 
 
-def seen(table: TrevniContext) -> Seen:
+def seen(table: TrevniContext) -> BlockFaults:
     """What reading the blocks of the chosen files finds, read once."""
     if table.blocks is None:
-        wrong: list[Wrong] = []
+        wrong: list[BlockFault] = []
         count = 0
         for one in table.chosen:
             for found in _blocks(one):
                 count += 1
-                wrong += [found] if isinstance(found, Wrong) else []
-        table.blocks = Seen(tuple(wrong), count)
-    out: Seen = table.blocks
+                wrong += [found] if isinstance(found, BlockFault) else []
+        table.blocks = BlockFaults(tuple(wrong), count)
+    out: BlockFaults = table.blocks
     return out
 
 
-def _blocks(one: Opened) -> Iterator[Wrong | None]:
+def _blocks(one: OpenFile) -> Iterator[BlockFault | None]:
     """One entry a block: what is wrong with it."""
     file = one.file
     if file is None:
@@ -72,14 +72,14 @@ def _blocks(one: Opened) -> Iterator[Wrong | None]:
                     yield None
                     continue
                 reported.add(place)
-                yield Wrong(one.key, place[0], place[1], e)
+                yield BlockFault(one.key, place[0], place[1], e)
                 continue
             if (
                 blocks.first_values is not None
                 and len(cut.values)
                 and not cut.values[0].equals(blocks.first_values[block])
             ):
-                yield Wrong(
+                yield BlockFault(
                     one.key,
                     column.label,
                     block,

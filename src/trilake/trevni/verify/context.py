@@ -21,7 +21,7 @@ _THREADS = 8
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenFile:
     """One file: open, or why it is not; and the block table of each column, or why there is none."""
 
     key: str
@@ -62,14 +62,14 @@ class TrevniContext:
         return self._found[1]
 
     @cached_property
-    def opened(self) -> list[Opened]:
+    def opened(self) -> list[OpenFile]:
         """Every file, opened."""
         store = self._found[0]
         with ThreadPoolExecutor(_THREADS, "trilake-verify") as pool:
             return list(pool.map(lambda f: _open(store, f.key), self.files))
 
     @property
-    def chosen(self) -> list[Opened]:
+    def chosen(self) -> list[OpenFile]:
         """The files whose rows are read."""
         if self.sample is None or self.sample >= len(self.opened):
             return self.opened
@@ -77,11 +77,11 @@ class TrevniContext:
         return [self.opened[i] for i in at.tolist()]
 
 
-def _open(store: Store, key: str) -> Opened:
+def _open(store: Store, key: str) -> OpenFile:
     try:
         file = TrevniFile((store, key))
     except (TrilakeError, OSError) as e:
-        return Opened(key, error=e)
+        return OpenFile(key, error=e)
     tables: dict[int, BlockTable] = {}
     errors: dict[int, Exception] = {}
     for column in file.header.columns:
@@ -89,4 +89,4 @@ def _open(store: Store, key: str) -> Opened:
             tables[column.number] = file.blocks(column.number)
         except (TrilakeError, OSError) as e:
             errors[column.number] = e
-    return Opened(key, file, None, tables, errors)
+    return OpenFile(key, file, None, tables, errors)

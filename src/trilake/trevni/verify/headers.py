@@ -11,7 +11,7 @@ import pyarrow as pa
 from trilake.errors import TrilakeError
 from trilake.findings import Finding, unreadable
 from trilake.trevni.blocks.header_bytes import ParentError
-from trilake.trevni.verify.context import Opened, TrevniContext
+from trilake.trevni.verify.context import OpenFile, TrevniContext
 
 HELP = "restore the file from a copy, or write it again"
 
@@ -74,7 +74,7 @@ def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
     return len(table.opened)
 
 
-def _schema(one: Opened) -> pa.Schema | Exception | None:
+def _schema(one: OpenFile) -> pa.Schema | Exception | None:
     """The schema of a file, or why there is none; ``None`` for a file that is not open."""
     try:
         return None if one.file is None else one.file.schema

@@ -35,7 +35,7 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    if _is(data, "pandas", "DataFrame"):
+    if _is_instance(data, "pandas", "DataFrame"):
         data = pa.Table.from_pandas(data, schema=schema)
     if isinstance(data, pa.dataset.Dataset):
         data = data.scanner()
@@ -84,7 +84,7 @@ def table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     return pa.Table.from_batches(batches, schema=found)
 
 
-def _is(data: Any, package: str, name: str) -> bool:
+def _is_instance(data: Any, package: str, name: str) -> bool:
     return any(c.__module__.split(".")[0] == package and c.__name__ == name for c in type(data).__mro__)
 
 
