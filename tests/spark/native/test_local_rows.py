@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.spark.native_files import settings
-from trilake.spark.native.local_rows import few_rows
+from trilake.spark.native.local_rows import rows_on_driver
 
 TYPED = """
     SELECT CAST(a AS TINYINT) b, CAST(a AS SMALLINT) s, a i, CAST(a AS BIGINT) l, a > 1 t, CAST(a AS FLOAT) f,
@@ -32,10 +32,10 @@ def test_which_rows_the_driver_has(spark: SparkSession) -> None:
         spark.createDataFrame(table).where("n > 0").select((F.col("n") * 1).alias("n")),
     ]
     for df in made:
-        found = few_rows(df)
+        found = rows_on_driver(df)
         assert found is not None
         assert found["n"].to_pylist() == [1, 2, 3]
-    assert few_rows(spark.sql("SELECT 1 AS n")) is not None
+    assert rows_on_driver(spark.sql("SELECT 1 AS n")) is not None
     df = made[0]
     others = [
         spark.createDataFrame([(1,), (2,), (3,)], "n long"),  # an RDD, like any other
@@ -46,14 +46,14 @@ def test_which_rows_the_driver_has(spark: SparkSession) -> None:
         df.select(F.udf(lambda n: n, "long")("n")),
         df.mapInArrow(lambda batches: batches, df.schema),
     ]
-    assert [few_rows(o) for o in others] == [None] * len(others)
+    assert [rows_on_driver(o) for o in others] == [None] * len(others)
 
 
 def test_too_many_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     df = spark.createDataFrame(pa.table({"n": range(1000)}))
-    assert few_rows(df) is not None
+    assert rows_on_driver(df) is not None
     monkeypatch.setattr("trilake.spark.native.local_rows._MOST_BYTES", 7999)
-    assert few_rows(df) is None
+    assert rows_on_driver(df) is None
 
 
 @pytest.mark.parametrize("partition_by", [None, ["b", "ts", "dd"]])
@@ -70,7 +70,7 @@ def test_both_ways_write_the_same(
         with monkeypatch.context() as patch:
             patch.setattr(type(df), "mapInArrow", lambda *_: pytest.fail("a job"))
             here = written("here")
-        assert few_rows(df.coalesce(1)) is None
+        assert rows_on_driver(df.coalesce(1)) is None
         assert here == written("job")
         assert here[0].num_rows == 3
 

@@ -25,14 +25,12 @@ from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.stats import LanceStats
-from trilake.lance.pylance.tags import Tags
-from trilake.lance.scan import validate
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import parse_manifest
 from trilake.lance.versions.operations import Restore
-from trilake.lance.versions.versions import list_versions, read_tag
+from trilake.lance.versions.versions import choose_version, delete_tag, list_versions, read_tag, read_tags, write_tag
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -303,7 +301,7 @@ class LanceDataset(ArrowDataset):
 
         Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
         """
-        validate.validate(self.snapshot)
+        self.snapshot.validate()
 
     @staticmethod
     def commit(
@@ -348,6 +346,40 @@ class LanceDataset(ArrowDataset):
         """The old name of :meth:`commit`."""
         warnings.warn("use LanceDataset.commit() instead of _commit()", DeprecationWarning, stacklevel=2)
         return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
+
+
+class Tags:
+    """The tags of a dataset, as they are in its store now."""
+
+    def __init__(self, dataset: LanceDataset) -> None:
+        self._store, self._runtime = dataset.snapshot.store, dataset.snapshot.runtime
+
+    def list(self) -> dict[str, dict[str, Any]]:
+        """All tags by name: ``version`` and ``manifest_size`` in bytes."""
+        found = read_tags(self._store)
+        return {name: {"version": tag.version, "manifest_size": tag.manifest_size} for name, tag in found.items()}
+
+    def get_version(self, tag: str) -> int:
+        """The version that a tag names.  Raises ``VersionNotFoundError``."""
+        return read_tag(self._store, tag).version
+
+    def create(self, tag: str, version: int) -> None:
+        """Name a version.  Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``."""
+        self._write(tag, version, update=False)
+
+    def update(self, tag: str, version: int) -> None:
+        """Let a tag name another version.  Raises ``VersionNotFoundError``."""
+        self._write(tag, version, update=True)
+
+    def delete(self, tag: str) -> None:
+        """Remove a tag; the version stays.  Raises ``VersionNotFoundError``."""
+        delete_tag(self._store, tag)
+
+    def _write(self, tag: str, version: int, *, update: bool) -> None:
+        listing = list_versions(self._store)
+        number = choose_version(self._store, listing, version)
+        size = self._store.head(listing.key(number)).size
+        write_tag(self._store, tag, number, size=size, now_ns=self._runtime.clock_ns(), update=update)
 
 
 def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.errors import CorruptFileError
+from trilake.errors import CorruptFileError, CorruptLogError, MissingFileError
 from trilake.expr import Filter, parse_filter
 from trilake.lance.file.errors import UnknownRowError
 from trilake.lance.file.schema import LanceSchema
@@ -235,6 +235,36 @@ class Snapshot:
         if not found:
             return np.array([], np.int64)
         return (np.concatenate(found) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+    def validate(self) -> None:
+        """Check fields, fragments, data files, deletion files and the files of indices: all are there and as they must.
+
+        Pages are not decoded; reading does that.  Raises ``CorruptLogError``, ``CorruptFileError``,
+        ``MissingFileError`` or ``DeletionVectorError``.
+        """
+        manifest, uri = self.manifest, self.store.uri
+        ids = manifest.schema.field_ids
+        if len(set(ids)) < len(ids):
+            raise CorruptLogError("two fields have the same id", file=uri, version=manifest.version)
+        for reader in self.readers:
+            fragment = reader.fragment
+            fields = [id for f in fragment.files for id in f.fields]
+            if len(set(fields)) < len(fields):
+                raise CorruptLogError(
+                    "two data files of a fragment have the same field", file=uri, fragment=fragment.id
+                )
+            offsets = [reader.file(entry).batch_offsets for entry in fragment.files]
+            if any(not np.array_equal(o, offsets[0]) for o in offsets):
+                raise CorruptLogError(
+                    "the data files of a fragment are cut into different batches", file=uri, fragment=fragment.id
+                )
+            if len(reader.deleted_set) > reader.physical_rows:
+                raise CorruptLogError("more rows are deleted than there are", file=uri, fragment=fragment.id)
+        for index in manifest.indices:
+            if next(iter(self.store.list(f"_indices/{index.uuid}")), None) is None:
+                raise MissingFileError(
+                    f"the files of index {index.name!r} are not there", file=f"{uri}/_indices/{index.uuid}"
+                )
 
     def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
         """The version that an operation makes, which was made for this version or ``read_version``.

@@ -28,7 +28,7 @@ from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.spark.delta.settings import session_log, with_session
-from trilake.spark.native.local_rows import few_rows
+from trilake.spark.native.local_rows import rows_on_driver
 from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
@@ -72,7 +72,7 @@ def write_dataframe(
         return finish_write(log, plan, [])
     try:
         rows = _computed(df, plan.files)
-        here = few_rows(rows)
+        here = rows_on_driver(rows)
         if here is not None:
             written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
         else:

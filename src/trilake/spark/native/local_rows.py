@@ -16,7 +16,7 @@ _STEPS = ("Project", "Filter")
 _MOST_BYTES = 16 << 20
 
 
-def few_rows(df: DataFrame) -> pa.Table | None:
+def rows_on_driver(df: DataFrame) -> pa.Table | None:
     """The rows of a small frame whose data came from the driver; ``None`` for any other frame.
 
     That is a frame made of pandas or Arrow data or of ``VALUES``, filtered and computed on by expressions.  A task in
