@@ -30,7 +30,7 @@ from trilake.lance.commands.update import update
 from trilake.lance.commands.write import plan_write, write
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
-from trilake.runtime import Runtime
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("k", pa.int64(), False), pa.field("v", pa.string())])
 
@@ -43,7 +43,8 @@ def arrow(rows: Rows) -> pa.Table:
 
 def begin(world: World) -> None:
     """Make the dataset of a plan, before anybody is at work."""
-    runtime = Runtime(lambda: world.now * 10**6, lambda: f"{world.rng.getrandbits(32):08x}-0000-4000-8000-000000000000")
+    new_id = lambda: f"{world.rng.getrandbits(32):08x}-0000-4000-8000-000000000000"  # noqa: E731
+    runtime = Runtime(lambda: world.now * 10**6, new_id, SYSTEM_RUNTIME.sleep)
     rows: Rows = {i: (i % 4, "v0") for i in range(1, 5)}
     write(Watched(world), SCHEMA, arrow(rows).to_batches(), "create", runtime, WriteOptions(2, 2))
 
