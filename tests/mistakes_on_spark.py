@@ -97,10 +97,27 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     "forName: no such table": lambda s: DeltaTable.forName(s.spark, "mistakes_none"),
     "delete: append-only table": lambda s: s.table(s.tables.append_only).delete("id = 1"),
     "delete: number for a condition": lambda s: s.table().delete(5),
+    "delete: column that is not there": lambda s: s.table().delete("idd = 1"),
+    "delete: number where a condition stands": lambda s: s.table().delete("id + 1"),
+    "delete: function that is not there": lambda s: s.table().delete("lengt(name) = 1"),
+    "update: value of a column that is not there": lambda s: s.table().update("id = 1", {"name": "upper(nmae)"}),
     "update: column that is not there": lambda s: s.table().update(set={"nmae": "'x'"}),
     "update: nothing to set": lambda s: s.table().update("id = 1"),
     "update: constraint broken": lambda s: s.table(s.tables.rules).update(set={"n": "500"}),
     "merge: no source": lambda s: s.table().merge(None, "a = b"),
+    "merge: name that both sides have": lambda s: (
+        s.table().merge(s.frame("id"), "id = id").whenMatchedDelete().execute()
+    ),
+    "merge: name of the target in an insert": lambda s: (
+        s.table()
+        .alias("t")
+        .merge(s.frame("id AS k").alias("s"), "t.id = s.k")
+        .whenNotMatchedInsert(values={"id": "k", "name": "name"})
+        .execute()
+    ),
+    "merge: source with two columns of one name": lambda s: (
+        s.table().alias("t").merge(s.frame("id; id").alias("s"), "t.id = 1").whenMatchedDelete().execute()
+    ),
     "merge: two rows for one": lambda s: (
         s.table()
         .alias("t")

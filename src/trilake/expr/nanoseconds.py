@@ -105,7 +105,7 @@ def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
         raise SchemaMismatchError(
             f"a time of column {path} is finer than a microsecond, which is the finest that Spark's types have: "
             f"{first} nanoseconds since 1970-01-01",
-            help="round it down before, or write with round_times=True; Lance and Trevni keep nanoseconds",
+            help="round it down before, or write or merge with round_times=True; Lance and Trevni keep nanoseconds",
             column=path,
         )
     return found

@@ -7,7 +7,7 @@ a field's metadata are kept, since other writers own them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -311,6 +311,21 @@ def parse_primitive(name: str) -> PrimitiveType:
     )
 
 
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise ``SchemaMismatchError`` where two columns of rows have names that a Delta table does not tell apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.lower())
+        if other is not None:
+            same = f"two columns are named {name!r}"
+            raise SchemaMismatchError(
+                same if other == name else f"columns {other!r} and {name!r} differ by case only",
+                help="rename one of them: column names are case-insensitive in a Delta table",
+                column=name,
+            )
+        seen[name.lower()] = name
+
+
 def from_arrow(schema: pa.Schema) -> StructType:
     """The Delta schema for rows of an Arrow schema.
 
@@ -320,15 +335,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
     >>> str(from_arrow(pa.schema([("a", pa.int64()), ("t", pa.timestamp("ns", "UTC"))])))
     'struct<a:long,t:timestamp>'
     """
-    seen: dict[str, str] = {}
-    for name in schema.names:
-        if name.lower() in seen:
-            raise SchemaMismatchError(
-                f"columns {seen[name.lower()]!r} and {name!r} differ by case only",
-                help="rename one of them: column names are case-insensitive in a Delta table",
-                column=name,
-            )
-        seen[name.lower()] = name
+    check_distinct(schema.names)
     return StructType(tuple(_from_arrow_field(f, f.name) for f in schema))
 
 

@@ -8,9 +8,11 @@ from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, candidates
 from trilake.delta.commands.write.delete import Deletion, every_row
 from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import FilterError
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import addressed_rows
 from trilake.spark.native.columns import read_condition
+from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.runner import SparkRunner
 
 
@@ -26,7 +28,7 @@ def delete_rows(
 
     ``frames`` knows the frames whose columns the condition may name.
 
-    Raises as :func:`trilake.delta.commands.write.delete.delete_rows` does, and what Spark raises for the condition.
+    Raises as :func:`trilake.delta.commands.write.delete.delete_rows` does.
     """
     snapshot = table.snapshot
     if condition is None:
@@ -45,5 +47,6 @@ def delete_rows(
         columns = None if read.filter is None else sorted(read.filter.columns)
         found = addressed_rows(spark, table, maybe, columns=columns)
         named = found.frame if alias is None else found.frame.alias(alias)
-        rows = found.collect(frames.added(named, [read.column]).where(read.column))
+        with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
+            rows = found.collect(frames.added(named, [read.column]).where(read.column))
     return command.finish(FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole]))), SparkRunner(spark))

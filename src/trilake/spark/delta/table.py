@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
@@ -26,7 +26,8 @@ from trilake.spark.delta.maintenance import (
     restore_table,
     vacuum_table,
 )
-from trilake.spark.delta.merge.merge import DeltaMergeBuilder, merge_request
+from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.merge.request import merge_request, source_frame
 from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.read import explain_read, read_dataframe
@@ -310,14 +311,21 @@ class DeltaTable:
         """
         generate(self._log(), mode)
 
-    def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
+    def merge(self, source: Any, condition: str | Column, *, round_times: bool = False) -> DeltaMergeBuilder:
         """Describe a merge of ``source`` into the table: ``condition``, a SQL text or a column, says which rows match.
+
+        Parameters
+        ----------
+        source: a DataFrame; or Arrow data or a frame of pandas or polars, which expressions call ``source``.
+        condition: a SQL text or a column.
+        round_times: whether times of pandas or Arrow in nanoseconds are rounded down to the microseconds that the table
+            has; otherwise one that is between two microseconds is refused.
 
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
         """
-        return DeltaMergeBuilder(
-            self._spark, self._open_to_change, merge_request(source, condition, self._alias, self._frames)
-        )
+        frame = source_frame(self._spark, source, round_times=round_times)
+        request = merge_request(frame, condition, self._alias, self._frames)
+        return DeltaMergeBuilder(self._spark, self._open_to_change, request)
 
     def optimize(self) -> DeltaOptimizeBuilder:
         """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it."""

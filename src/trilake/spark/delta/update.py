@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -33,11 +34,12 @@ from trilake.delta.rules.store_assignment import assign_columns
 from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import TrilakeError
+from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows, bitmaps
 from trilake.spark.delta.store_assignment import stored
-from trilake.spark.native.columns import read_condition, without_qualifier
+from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
+from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
@@ -62,8 +64,8 @@ def update_rows(
 
     ``frames`` knows the frames whose columns condition and values may name.
 
-    Raises as :func:`trilake.delta.commands.write.update.update_rows` does, what Spark raises for expressions that
-    cannot be resolved, and ``WriteFailedError`` where Spark's job failed: then nothing was committed.
+    Raises as :func:`trilake.delta.commands.write.update.update_rows` does, ``FilterError`` and ``ExpressionError`` for
+    expressions that Spark cannot resolve, and ``WriteFailedError`` where its job failed: then nothing was committed.
     """
     snapshot = table.snapshot
     frames = frames or FrameColumns()
@@ -79,13 +81,14 @@ def update_rows(
     if command.filter is not None:
         maybe, whole = candidates(snapshot, command.filter)
         files = sorted([*maybe, *whole])
+    resolved = partial(resolving, column_errors(snapshot.schema.names, alias, ExpressionError))
     if not files:
+        with resolved(of_table=True):
+            empty = empty_frame(spark, snapshot.schema)
+            named = empty if alias is None else empty.alias(alias)
+            frames.added(named, values.values()).select(*values.values())
         return command.finish(files, [])
     found = addressed_rows(spark, table, files, row_ids=True)
-    frame = found.frame if alias is None else found.frame.alias(alias)
-    frame = frames.added(frame, [condition, *values.values()])
-    if read is not None:
-        frame = frame.where(read.column)
     given = given_columns(snapshot.schema, assigned)
     rules = update_rules(snapshot.metadata, given, uri=snapshot.uri, runtime=command.runtime, spark=True)
     job = _UpdateTask(
@@ -96,7 +99,12 @@ def update_rows(
         records_changes(snapshot),
         (),
     )
-    rows = _new_rows(frame, snapshot, given, {n: (assigned[n], v) for n, v in values.items()}, job)
+    with resolved():
+        frame = found.frame if alias is None else found.frame.alias(alias)
+        frame = frames.added(frame, [condition, *values.values()])
+        if read is not None:
+            frame = frame.where(read.column)
+        rows = _new_rows(frame, snapshot, given, {n: (assigned[n], v) for n, v in values.items()}, job)
     job = replace(job, names=tuple(rows.columns))
     # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
     plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))

@@ -23,6 +23,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.predicate import Opaque
+from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
@@ -108,12 +109,14 @@ def read_condition(
 
     ``extend`` gives a frame of the table the columns that the condition names besides.
 
-    Raises what Spark raises where it cannot be resolved; on Spark Connect, that may come later.
+    Raises ``FilterError`` where it cannot be resolved; on Spark Connect, that may come later.
     """
     column = as_column(condition)
-    plain = isinstance(condition, str) and alias is None
-    text = condition if plain else _analysed(spark, column, schema, alias, extend)
-    assert text is None or isinstance(text, str)
+    text = None
+    with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
+        text = _analysed(spark, column, schema, alias, extend)
+    if isinstance(condition, str) and alias is None:
+        text = condition
     shown = condition if isinstance(condition, str) else text or column_sql(condition) or str(condition)
     return Condition(column, shown, None if text is None else _certain_filter(spark, text, schema))
 
@@ -150,7 +153,7 @@ def _analysed(
 ) -> str | None:
     """The text of a condition as Spark resolves it, which its parser reads again; classic sessions only.
 
-    Raises what Spark raises for a condition that cannot be resolved over the table.
+    Raises what Spark raises for a condition that cannot be resolved over the table's columns.
     """
     if is_connect(spark):
         return None

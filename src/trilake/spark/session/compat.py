@@ -16,6 +16,7 @@ Classes of the data source API come from :mod:`~trilake.spark.session.sources.ap
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pyarrow as pa
@@ -120,6 +121,15 @@ def error_condition(error: Any) -> str | None:
     """The name of the condition that one of Spark's errors states."""
     found: str | None = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
     return found
+
+
+def error_logs() -> list[logging.Logger]:
+    """Where PySpark logs errors that it also raises, with stack traces of the JVM; nowhere before 4.0."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:
+        return []
+    return [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
 
 
 def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:

@@ -17,6 +17,7 @@ from trilake.delta.protocol.schema import (
     StructField,
     StructType,
     all_nullable,
+    check_distinct,
     parse_schema,
 )
 
@@ -69,8 +70,10 @@ def _spark_type(t: DataType) -> Any:
 def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> StructType:
     """The Delta schema for rows of a DataFrame: nullable throughout, as Delta tables written by Spark are.
 
-    Raises ``UnsupportedProtocolError`` for a type that Delta does not have.
+    Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for two columns of
+    one name.
     """
+    check_distinct(schema.names)
     parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
     kept = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
     return StructType(tuple(_clean(f) for f in kept.fields))

@@ -17,7 +17,7 @@ import trilake
 from tests.delta.merge_tables import FEED, KINDS, SOURCE, VECTORS, info, letters, opened, pairs, rows, table
 from trilake.delta.commands.merge import match as merge_match
 from trilake.delta.commands.merge import merge
-from trilake.delta.commands.merge.source import held
+from trilake.delta.commands.merge.source import materialized
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
@@ -161,9 +161,9 @@ def _dataset(folder: Path) -> pds.Dataset:
 
 
 def test_a_long_stream_is_held_in_a_file() -> None:
-    with held(pa.table({"n": range(1000)}).to_reader(max_chunksize=10), limit=100) as found:
+    with materialized(pa.table({"n": range(1000)}).to_reader(max_chunksize=10), limit=100) as found:
         assert found["n"].to_pylist() == list(range(1000))
-    with pytest.raises(InvalidArgumentError, match="source of a merge"), held(1):
+    with pytest.raises(InvalidArgumentError, match="source of a merge"), materialized(1):
         pass
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, UnsupportedOperationException
@@ -30,7 +32,14 @@ from tests.delta.test_merge_oracle import (
 from trilake import DeltaTable
 from trilake.delta.commands.merge.pruning import KeyValues
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import AmbiguousMergeError, ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError
+from trilake.errors import (
+    AmbiguousMergeError,
+    ConstraintViolatedError,
+    ExpressionError,
+    FilterError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+)
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.merge import run as merge_run
 from trilake.spark.delta.merge.prefilter import sieved
@@ -369,3 +378,74 @@ def test_wrong_clauses_are_found_by_analysis(session: SparkSession, tmp_path: Pa
     assert _opened(path).version == 0
     with pytest.raises((InvalidArgumentError, SchemaMismatchError)):
         m.whenMatchedUpdateAll().execute()
+
+
+def _refusal(action: Callable[[], object]) -> str:
+    """What our own error says that is also Spark's."""
+    with pytest.raises(AnalysisException) as refused:
+        action()
+    assert isinstance(refused.value, ExpressionError)
+    return str(refused.value)
+
+
+def test_names_mean_columns_of_the_tables_that_a_clause_sees(session: SparkSession, tmp_path: Path) -> None:
+    path = _letters(tmp_path)
+    table = DeltaTable.forPath(session, path)
+    source = _source(session).toDF("key", "other")
+    m = table.alias("t").merge(source.alias("s"), "t.key = s.key")
+    both = "the reference to key is ambiguous: t and s both have it. Help: write t.key or s.key"
+    of_target = "it is of the target, and clauses WHEN NOT MATCHED see the source alone. Help: columns are s: "
+    of_source = "it is of the source, and clauses WHEN NOT MATCHED BY SOURCE see the target alone. Help: columns are t"
+    wrong = [
+        (table.alias("t").merge(source.alias("s"), "key = s.key").whenMatchedDelete(), both),
+        (m.whenMatchedUpdate(set={"value": "length(key)"}), both),
+        (m.whenMatchedUpdate(F.col("key") == "a", {"value": "1"}), both),
+        (m.whenMatchedUpdate(set={"value": "s.valu"}), "cannot resolve s.valu: s has no column valu"),
+        (
+            m.whenNotMatchedInsert(values={"value": "value"}),
+            f"resolve value: {of_target}",
+        ),
+        (
+            m.whenNotMatchedInsert("t.value > 1", {"key": "key"}),
+            f"resolve t.value: {of_target}",
+        ),
+        (m.whenNotMatchedBySourceDelete("other = 1"), f"resolve other: {of_source}"),
+        (table.merge(source, "key = key").whenMatchedDelete(), "the target and the source both have it"),
+        (m.whenMatchedUpdate("s.other + 1", {"value": "1"}), "is not a boolean"),
+    ]
+    for builder, text in wrong:
+        said = _refusal(builder.execute)
+        assert text in said
+        assert "\n" not in said
+    assert _opened(path).version == 0
+    # A name that one table alone has is of that table; so is one that a clause sees of one table alone.
+    m.whenMatchedUpdate("other < 0", {"value": "value + other"}).whenNotMatchedInsert(
+        values={"key": "key", "value": "other"}
+    ).whenNotMatchedBySourceDelete("key = 'd'").execute()
+    assert _values(path)[0] == ("a", 0)
+
+
+def test_names_are_looked_at_where_no_row_comes_to_a_clause(session: SparkSession, tmp_path: Path) -> None:
+    trilake.write(pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.int64())}), tmp_path)
+    table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
+    merge = table.merge(_source(session).alias("s"), "t.key = s.k")
+    assert "cannot resolve nosuch" in _refusal(merge.whenMatchedUpdate(set={"value": "nosuch"}).execute)
+    for change in (lambda: table.delete("nosuch = 1"), lambda: table.update("t.nosuch = 1", {"value": "1"})):
+        with pytest.raises(FilterError, match=r"the table has no column 'nosuch' .*Help: The columns are key, value$"):
+            change()
+    assert "no column 'nosuch'" in _refusal(lambda: table.update(set={"value": "nosuch + 1"}))
+    assert _opened(tmp_path).version == 0
+
+
+def test_rows_of_pandas_and_arrow_are_sources_whose_nanoseconds_are_not_cut(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    trilake.write(pa.table({"id": [1], "t": pa.array([0], pa.timestamp("us"))}), tmp_path)
+    table = DeltaTable.forPath(session, str(tmp_path)).alias("target")
+    rows = pa.table({"id": pa.array([1, 2], pa.uint32()), "t": pa.array([1_999, -1], pa.timestamp("ns"))})
+    for source in (rows, rows.to_pandas(), polars.from_arrow(rows)):
+        with pytest.raises(SchemaMismatchError, match=r"of column t is finer.*round_times=True"):
+            table.merge(source, "target.id = source.id")
+    merge = table.merge(rows.to_pandas(), "target.id = source.id", round_times=True)
+    assert merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().first()["num_affected_rows"] == 2
+    assert sorted(_opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]

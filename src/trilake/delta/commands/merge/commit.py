@@ -23,7 +23,10 @@ from trilake.runtime import Runtime
 
 @dataclass(frozen=True)
 class MergeRequest:
-    """What the caller asks for: ``on`` is the condition that joins ``target_alias`` and ``source_alias``."""
+    """What the caller asks for: ``on`` is the condition that joins ``target_alias`` and ``source_alias``.
+
+    ``round_times`` lets times of the source that are finer than a microsecond be rounded down.
+    """
 
     on: str
     clauses: tuple[Clause[str], ...]
@@ -31,6 +34,7 @@ class MergeRequest:
     target_alias: str = "target"
     evolve: bool = False
     user_metadata: str | None = None
+    round_times: bool = False
 
 
 class MergeResult(ChangeResult):

@@ -38,7 +38,7 @@ from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, 
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
-from trilake.delta.commands.merge.source import held
+from trilake.delta.commands.merge.source import materialized
 from trilake.delta.commands.rows.row_changes import (
     TakenRows,
     TouchedFile,
@@ -82,7 +82,7 @@ def merge(log: DeltaLog, source: Any, request: MergeRequest, runtime: Runtime | 
     check_clauses(request.clauses)
     snapshot = log.snapshot()
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
-    with held(source) as rows:
+    with materialized(source, round_times=request.round_times) as rows:
         held_at = runtime.clock_ms()
         work = _Work.of(log, snapshot, rows, request, runtime)
         pruned = work.pruned()

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commands.merge.clauses import FromSource, Given, Kept, Parts, ResolvedClause
-from trilake.delta.commands.merge.scope import Scope, Side
+from trilake.delta.commands.merge.names import VISIBLE, Side
+from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, path_text
@@ -192,9 +193,8 @@ class RowClause:
 
 
 def _visible(clause: ResolvedClause[str], scope: Scope) -> Scope:
-    if clause.kind == "not_matched":
-        return scope.only("source")
-    return scope.only("target") if clause.kind == "not_matched_by_source" else scope
+    sides = VISIBLE[clause.kind]
+    return scope.only(sides[0]) if len(sides) == 1 else scope
 
 
 def _bind(

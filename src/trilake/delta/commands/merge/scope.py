@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Literal, cast
+from typing import cast
 
 import pyarrow as pa
 from sqlglot import exp
 
+from trilake.delta.commands.merge.names import Side, VisibleColumns
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.expr.sql.parse import parse_text
 from trilake.expr.sql.translate import Translator, operands, plain
-
-Side = Literal["target", "source"]
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,13 @@ class Scope:
     """The tables that an expression may name columns of.
 
     ``schemas`` holds the sides that are visible; ``aliases`` the name of each.  ``now`` is what
-    ``current_timestamp()`` means.
+    ``current_timestamp()`` means, and ``names`` what messages know of both tables.
     """
 
     schemas: Mapping[Side, pa.Schema]
     aliases: Mapping[Side, str]
     now: dt.datetime
+    names: VisibleColumns
 
     @classmethod
     def of(cls, target: pa.Schema, source: pa.Schema, aliases: Mapping[Side, str], now: dt.datetime) -> Scope:
@@ -43,11 +43,12 @@ class Scope:
             raise InvalidArgumentError(
                 f"target and source have the same alias {aliases['target']!r}", help="give them different ones"
             )
-        return cls({"target": target, "source": source}, aliases, now)
+        names = VisibleColumns({"target": target.names, "source": source.names}, aliases)
+        return cls({"target": target, "source": source}, aliases, now, names)
 
     def only(self, side: Side) -> Scope:
         """The scope in which nothing but one side is visible."""
-        return Scope({side: self.schemas[side]}, self.aliases, self.now)
+        return replace(self, schemas={side: self.schemas[side]}, names=replace(self.names, visible=(side,)))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -87,7 +88,7 @@ class Scope:
             parts = tuple(p.name for p in node.parts)
             if self._by_alias(parts) is None:
                 start = node.parts[0].meta.get("start")
-                side = self._by_name(parts[0], text)
+                side = self._by_name(parts, text)
                 assert start is not None
                 insert[int(start)] = _quoted(self.aliases[side]) + "."
         return _spliced(text, insert)
@@ -100,21 +101,13 @@ class Scope:
                 return side
         return None
 
-    def _by_name(self, name: str, text: str) -> Side:
-        found = [side for side, schema in self.schemas.items() if _has(schema, name)]
-        if len(found) == 1:
-            return found[0]
-        aliases = " and ".join(self.aliases[s] for s in self.schemas)
-        columns = "; ".join(f"{self.aliases[s]}: {', '.join(schema.names[:50])}" for s, schema in self.schemas.items())
-        if found:
-            raise ExpressionError(
-                f"the reference to {name} is ambiguous: {aliases} both have it",
-                help=f"write {self.aliases[found[0]]}.{name} or {self.aliases[found[1]]}.{name}",
-                expression=text[:200],
-            )
-        raise ExpressionError(
-            f"cannot resolve {name}: there is no such column here", help=f"columns are {columns}", expression=text[:200]
-        )
+    def _by_name(self, parts: tuple[str, ...], text: str) -> Side:
+        owners = self.names.owners(parts[0])
+        if len(owners) == 1:
+            return owners[0]
+        if owners:
+            raise self.names.ambiguous(parts[0], expression=text[:200])
+        raise self.names.unknown(parts, expression=text[:200])
 
     # --- the join condition ------------------------------------------------------------------------------------------
 

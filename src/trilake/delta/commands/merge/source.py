@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,16 @@ _IN_MEMORY = 256 << 20
 
 
 @contextmanager
-def held(data: Any, limit: int = _IN_MEMORY) -> Iterator[pa.Table]:
+def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = False) -> Iterator[pa.Table]:
     """The rows of a source as a table without views and in microseconds, for the time of the block.
 
     ``data`` is what :func:`trilake.frames.arrow_batches` takes; it raises ``InvalidArgumentError`` for anything else.
-    Raises ``SchemaMismatchError`` for times finer than a microsecond.
+    Raises ``SchemaMismatchError`` for times finer than a microsecond, unless ``round_times`` says to round them down.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     schema, batches = stream_without_views(*arrow_batches(data, "the source of a merge is a"))
-    schema, batches = microseconds_schema(schema), map(in_microseconds, batches)
+    schema, batches = microseconds_schema(schema), map(partial(in_microseconds, round_down=round_times), batches)
     if isinstance(data, pa.Table):
         yield pa.Table.from_batches(batches, schema)
         return

@@ -170,6 +170,10 @@ def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Ex
 
 
 def _literal(value: Any, target: Target) -> pa.Scalar:
+    if getattr(value, "nanosecond", 0) > 0:  # of pandas, which Arrow would cut to microseconds
+        value = pa.scalar(value.value, pa.timestamp("ns"))
+    elif type(value).__name__ == "datetime64":
+        value = pa.array([value])[0]
     if isinstance(value, pa.Scalar):
         return assign_array(pa.array([value.as_py()], value.type), target.type, target.name)[0]
     try:

@@ -20,12 +20,12 @@ from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type
 from trilake.delta.scan.generated import generation_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import SchemaMismatchError
+from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import as_column
 from trilake.spark.session.schemas import to_spark
 
-Expr = str | Column
 #: How columns begin that hold values of expressions before their turn.
 _HOISTED = "__trilake_value_"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,33 +12,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError
-from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.merge.run import SparkMerge, merge_dataframe
 from trilake.spark.native.columns import assignment_columns, checked_condition
 from trilake.spark.session.analysis_errors import raises_for_spark, unsupported_error
-from trilake.spark.session.compat import arrow_frame, is_frame
+from trilake.spark.session.compat import arrow_frame
 
 Condition = str | Column | None
 Assigned = Mapping[str, str | Column] | None
-
-
-def merge_request(
-    source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
-) -> SparkMerge:
-    """The beginning of a merge; ``frames`` knows the frames of the table whose columns it may name.
-
-    Raises ``ValueError`` for ``None`` and ``TypeError`` for arguments of other types.
-    """
-    if source is None:
-        raise ValueError("'source' in merge cannot be None")
-    if not is_frame(source):
-        raise TypeError("Type of 'source' in merge must be DataFrame.")
-    if condition is None:
-        raise ValueError("'condition' in merge cannot be None")
-    checked_condition(condition)
-    return SparkMerge(
-        cast(DataFrame, source), cast("str | Column", condition), alias=alias, frames=frames or FrameColumns()
-    )
 
 
 @raises_for_spark

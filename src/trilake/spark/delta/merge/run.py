@@ -16,8 +16,8 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -53,13 +53,15 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.frame_columns import FrameColumns
-from trilake.spark.delta.merge.frames import Expr, Sides, SparkClause, Values, new_rows, quoted
+from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows, quoted
 from trilake.spark.delta.merge.prefilter import sieved
+from trilake.spark.delta.merge.request import Expr, SparkMerge
+from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
 from trilake.spark.delta.merge.tasks import CLAUSE, OLD, ROW_ID, SOURCE, MergeTask, Outcome, Outcomes
 from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.native.columns import as_column, column_sql, read_condition
+from trilake.spark.native.resolution import resolving
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.internals import items_of, query_execution
 from trilake.spark.session.job_errors import job_error_of
@@ -87,27 +89,6 @@ _FEW_INSERTS = 50_000
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
-@dataclass(frozen=True)
-class SparkMerge:
-    """What the caller of a merge asks for."""
-
-    source: DataFrame
-    condition: Expr
-    clauses: tuple[Clause[Expr], ...] = ()
-    alias: str | None = None
-    evolve: bool = False
-    #: An application id and the version of it that the merge stands for.
-    txn: tuple[str, int] | None = None
-    #: The frames of the table whose columns condition and clauses may name.
-    frames: FrameColumns = field(default_factory=FrameColumns)
-
-    @property
-    def expressions(self) -> list[object]:
-        """Condition, and conditions and values of all clauses."""
-        values = [v for c in self.clauses for v in (c.condition, *(c.values or {}).values())]
-        return [self.condition, *values]
-
-
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
     """Merge a frame into an open table.
 
@@ -119,7 +100,8 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
     check_clauses(request.clauses)
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
     job = _Job(spark, table, request)
-    with job.held_source():
+    check_expressions(spark, request, table.snapshot.schema)
+    with resolving(partial(name_error, visible_columns(request, table.snapshot.schema))), job.held_source():
         return job.run()
 
 

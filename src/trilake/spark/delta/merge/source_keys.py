@@ -47,7 +47,7 @@ def key_columns(
         return (), ()
     given = from_spark(source.schema)
     assert isinstance(given, StructType)
-    own = _alias_of(source)
+    own = alias_of(source)
     try:
         scope = Scope.of(
             target_schema(snapshot),
@@ -74,7 +74,7 @@ def _resolves(source: DataFrame, column: Column) -> bool:
     return kind.typeName() not in ("array", "map", "struct", "variant")
 
 
-def _alias_of(frame: DataFrame) -> str | None:
+def alias_of(frame: DataFrame) -> str | None:
     """The alias that a frame was given last, before columns were added to it; ``None`` where it has none."""
     plan = connect_plan(frame)
     if plan is not None:  # Spark Connect, where the plan is Python's

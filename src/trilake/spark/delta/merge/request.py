@@ -1,0 +1,72 @@
+"""What the caller of a MERGE on Spark asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from trilake.delta.commands.merge.clauses import Clause
+from trilake.delta.commands.merge.source import materialized
+from trilake.delta.protocol.schema import from_arrow
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.frame_columns import FrameColumns
+from trilake.spark.native.columns import checked_condition
+from trilake.spark.session.compat import arrow_frame, is_frame
+
+Expr = str | Column
+
+
+@dataclass(frozen=True)
+class SparkMerge:
+    """What the caller of a merge asks for."""
+
+    source: DataFrame
+    condition: Expr
+    clauses: tuple[Clause[Expr], ...] = ()
+    alias: str | None = None
+    evolve: bool = False
+    #: An application id and the version of it that the merge stands for.
+    txn: tuple[str, int] | None = None
+    #: The frames of the table whose columns condition and clauses may name.
+    frames: FrameColumns = field(default_factory=FrameColumns)
+
+    @property
+    def expressions(self) -> list[object]:
+        """Condition, and conditions and values of all clauses."""
+        values = [v for c in self.clauses for v in (c.condition, *(c.values or {}).values())]
+        return [self.condition, *values]
+
+
+def source_frame(spark: SparkSession, source: object, *, round_times: bool = False) -> object:
+    """Rows of Arrow, pandas or polars as a frame that is called ``source``; anything else as it is.
+
+    Raises ``SchemaMismatchError`` for times finer than a microsecond, unless ``round_times`` says to round them down.
+    """
+    if source is None or is_frame(source):
+        return source
+    try:
+        with materialized(source, round_times=round_times) as rows:
+            return arrow_frame(spark, rows.cast(from_arrow(rows.schema).to_arrow_schema())).alias("source")
+    except InvalidArgumentError:
+        return source  # nothing that holds rows
+
+
+def merge_request(
+    source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
+) -> SparkMerge:
+    """The beginning of a merge; ``frames`` knows the frames of the table whose columns it may name.
+
+    Raises ``ValueError`` for ``None`` and ``TypeError`` for arguments of other types.
+    """
+    if source is None:
+        raise ValueError("'source' in merge cannot be None")
+    if not is_frame(source):
+        raise TypeError("Type of 'source' in merge must be DataFrame.")
+    if condition is None:
+        raise ValueError("'condition' in merge cannot be None")
+    checked_condition(condition)
+    return SparkMerge(
+        cast(DataFrame, source), cast("str | Column", condition), alias=alias, frames=frames or FrameColumns()
+    )
