@@ -21,6 +21,8 @@ from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.row_changes import TouchedFile, row_columns, touched_files
 from trilake.delta.log.log import Snapshot
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema, resolve_columns
 from trilake.delta.scan.statistics import record_counts
@@ -36,6 +38,8 @@ _log = logging.getLogger("trilake.spark")
 
 #: The columns of an address: a number in :attr:`AddressedRows.files`, and the index of the row in that file.
 FILE, ROW = "__trilake_file", "__trilake_row"
+#: How the columns of a row as it was are called in frames that change rows, followed by their number.
+OLD = "__trilake_old_"
 #: Files that may hold so many rows are collected as bitmaps, which a shuffle makes, and not row by row.
 _MANY_ROWS = 1 << 24
 #: Rows of one bitmap of Spark's.
@@ -182,6 +186,15 @@ class _Read:
             yield rows.append_column(ROW, pa.array(positions, pa.int64()))
 
 
+def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -> pa.RecordBatch:
+    """Rows as they were, from the columns :data:`OLD`, as change files of a table of this ``schema`` have them.
+
+    ``names`` are those of the table's columns before the change.
+    """
+    old = pa.RecordBatch.from_arrays([rows.column(f"{OLD}{i}") for i in range(len(names))], list(names))
+    return assign_batch(old, read_schema(schema))
+
+
 @dataclass(frozen=True)
 class RowOrigins:
     """What rows that never moved have for id and version, by their address; travels to Spark's tasks."""
@@ -198,6 +211,13 @@ class RowOrigins:
     def ids(self, file: pa.Array, row: pa.Array) -> pa.Array:
         """The ids of rows at these addresses."""
         return pc.add(self.base_row_ids.take(file), row)
+
+    def kept_ids(self, rows: pa.RecordBatch, column: str | None) -> pa.Array | None:
+        """The ids that rows with addresses keep where they are written again; ``None`` without the ``column`` in which
+        rows that have moved before bring theirs."""
+        if column is None:
+            return None
+        return pc.coalesce(rows.column(column), self.ids(rows.column(FILE), rows.column(ROW)))
 
     def versions(self, file: pa.Array) -> pa.Array:
         """The versions of rows of these files."""

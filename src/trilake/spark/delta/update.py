@@ -6,49 +6,47 @@ that match to Python, which puts them through the table's rules, writes them, an
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark import TaskContext
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import candidates
+from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
 from trilake.delta.commands.rows.row_changes import records_changes, rewrite_plan
 from trilake.delta.commands.write.assignments import Target, given_columns, targets
-from trilake.delta.commands.write.update import NewRows, Update, UpdatedPart, update_rules
-from trilake.delta.commands.write.write import files_of_job
-from trilake.delta.commit import row_tracking
+from trilake.delta.commands.write.update import Update, UpdatedPart, new_images, update_rules
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.log import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowRules
-from trilake.delta.rules.store_assignment import assign_columns
-from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.frame_columns import FrameColumns
-from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows, bitmaps
+from trilake.spark.delta.row_addresses import (
+    FILE,
+    OLD,
+    ROW,
+    AddressedRows,
+    RowOrigins,
+    addressed_rows,
+    bitmaps,
+    old_images,
+)
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
-from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.row_jobs import chunks, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
-
-#: What a row was before, by the number of its column.
-_OLD = "__trilake_old_"
-#: Rows and bytes of small batches that are written together.
-_CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
 
 
 def update_rows(
@@ -97,7 +95,6 @@ def update_rows(
         rules,
         RowOrigins.of(snapshot, found.files),
         records_changes(snapshot),
-        (),
     )
     with resolved():
         frame = found.frame if alias is None else found.frame.alias(alias)
@@ -105,28 +102,8 @@ def update_rows(
         if read is not None:
             frame = frame.where(read.column)
         rows = _new_rows(frame, snapshot, given, {n: (assigned[n], v) for n, v in values.items()}, job)
-    job = replace(job, names=tuple(rows.columns))
-    # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
-    plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))
-    try:
-        outcomes = [pickle.loads(r.part) for r in plain.mapInArrow(job, "part binary").collect()]
-    except AnalysisException:
-        raise  # nothing ran
-    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
-        raise _job_failed(command, e) from None
+    outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
     return command.finish(files, [_placed(p, found) for p in outcomes], SparkRunner(spark))
-
-
-def _job_failed(command: Update, cause: BaseException) -> TrilakeError:
-    left = files_of_job(command.log, command.job_id)
-    what = f"{len(left)} files are left behind, invisible to readers" if left else "nothing is left behind"
-    return job_error_of(
-        cause,
-        f"the update failed before its commit; the table is unchanged and {what}",
-        again="repeat the update",
-        left="vacuum removes what was left behind" if left else "",
-        file=command.log.store.uri,
-    )
 
 
 def _placed(part: UpdatedPart, found: AddressedRows) -> UpdatedPart:
@@ -155,7 +132,7 @@ def _new_rows(
     carried: list[Column] = []
     if job.feed:
         names = read_schema(snapshot.schema).names
-        carried += [F.col(_quoted(name)).alias(f"{_OLD}{i}") for i, name in enumerate(names)]
+        carried += [F.col(_quoted(name)).alias(f"{OLD}{i}") for i, name in enumerate(names)]
     carried += [F.col(_quoted(f.name)) for f in job.files.extra]
     carried += [F.col(FILE), F.col(ROW)]
     rows = frame.select(*columns, *carried)
@@ -196,63 +173,30 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class _UpdateTask:
-    """What one task of an update does, as it travels; ``names`` are the columns that it gets."""
+    """What one task of an update does, as it travels."""
 
     store: Store
     files: FilePlan
     rules: RowRules
     origins: RowOrigins
     feed: bool
-    names: tuple[str, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: int) -> UpdatedPart | None:
         try:
-            part = self._write(batches, 0 if context is None else context.partitionId())
+            part = self._write(batches, task)
         except TrilakeError as e:
-            part = UpdatedPart(WrittenFiles(()), error=e)
-        if part.updated or part.error is not None:
-            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], ["part"])
+            return UpdatedPart(WrittenFiles(()), error=e)
+        return part if part.updated else None
 
     def _write(self, batches: Iterator[pa.RecordBatch], task: int) -> UpdatedPart:
         taken: dict[int, BitMap64] = {}
-        with NewRows(self.store, self.files, self.rules, task, feed=self.feed) as out:
-            for chunk in _joined(batches):
-                rows = chunk.rename_columns(list(self.names))
+        pipeline = self.rules.start(task)
+        with RowChangeWriter(self.store, self.files, task, feed=self.feed) as out:
+            for rows in chunks(batches):
                 for file, found in bitmaps(rows.select([FILE, ROW])).items():
                     taken[file] = taken[file] | found if file in taken else found
-                out.write(rows, self._row_ids(rows), self._old(rows) if self.feed else None)
-            written, cdc = out.close()
-        return UpdatedPart(written, cdc, {n: rows.serialize() for n, rows in taken.items()}, updated=out.updated)
-
-    def _row_ids(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """An updated row keeps its id, and gets the version of the commit by having none."""
-        id_column = self.files.configuration.get(row_tracking.ID_COLUMN)
-        fresh = self.origins.ids(rows.column(FILE), rows.column(ROW)) if self.files.extra else None
-        return [
-            pa.compute.coalesce(rows.column(f.name), fresh)
-            if f.name == id_column
-            else pa.nulls(rows.num_rows, pa.int64())
-            for f in self.files.extra
-        ]
-
-    def _old(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        fields = self.files.schema.fields
-        named = pa.RecordBatch.from_arrays(
-            [rows.column(f"{_OLD}{i}") for i in range(len(fields))], [f.name for f in fields]
-        )
-        columns = assign_columns(named, self.files.schema)
-        wanted = self.files.schema.to_arrow_schema()
-        return pa.RecordBatch.from_arrays([as_nullable(columns[f.name], f.type) for f in wanted], schema=wanted)
-
-
-def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-        if sum(b.num_rows for b in waiting) >= _CHUNK_ROWS or sum(b.nbytes for b in waiting) >= _CHUNK_BYTES:
-            yield pa.concat_batches(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_batches(waiting)
+                old = [old_images(rows, self.files.schema.names, self.files.schema)] if self.feed else []
+                new = new_images(pipeline, rows, self.files.schema)
+                out.update(new, old, self.origins.kept_ids(rows, out.id_column))
+            written, cdc = out.close([pipeline])
+        return UpdatedPart(written, cdc, {n: rows.serialize() for n, rows in taken.items()}, updated=out.counts.updated)

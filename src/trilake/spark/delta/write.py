@@ -4,14 +4,12 @@ Spark's tasks elsewhere."""
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.rows.row_changes import Runner
@@ -20,7 +18,6 @@ from trilake.delta.commands.write.write import (
     WriteRequest,
     WriteResult,
     finish_write,
-    left_behind,
     plan_write,
 )
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
@@ -30,8 +27,8 @@ from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMi
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.native.local_rows import rows_on_driver
 from trilake.spark.native.write import native_write_refusal, write_natively
-from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
+from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
@@ -84,19 +81,8 @@ def write_dataframe(
     except TrilakeError:
         raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
-        raise _failed(log, plan, e) from None
+        raise failed_job(e, log, plan.files.job_id, "write") from None
     return finish(log, plan, written, run=SparkRunner(df.sparkSession))
-
-
-def _failed(log: DeltaLog, plan: WritePlan, cause: BaseException) -> TrilakeError:
-    left = left_behind(log, plan)
-    return job_error_of(
-        cause,
-        f"the write failed before its commit; the table is unchanged and {left}",
-        again="repeat the write",
-        left="" if left.startswith("nothing") else "vacuum removes what was left behind",
-        file=log.store.uri,
-    )
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
@@ -105,10 +91,7 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
     if refusal is None:
         return [write_natively(rows, log.store, files)]
     _log.info("%s is written through Arrow: %s", uri, refusal)
-    job = _WriteTask(uri, dict(store), files, tuple(rows.columns))
-    # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
-    plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns)))) if "`" in "".join(rows.columns) else rows
-    written = [pickle.loads(r.written) for r in plain.mapInArrow(job, "written binary").collect()]
+    written = run_over_rows(rows, _WriteTask(uri, dict(store), files), log, files.job_id, "write")
     refused = [w for w in written if isinstance(w, TrilakeError)]
     if refused:
         parts = [w for w in written if isinstance(w, WrittenFiles)]
@@ -132,15 +115,9 @@ class _WriteTask:
     uri: str
     options: Mapping[str, str] = field(repr=False)
     files: FilePlan
-    names: tuple[str, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = 0 if context is None else context.partitionId()
-        named = (b.rename_columns(list(self.names)) for b in batches)
-        written: WrittenFiles | TrilakeError
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: int) -> WrittenFiles | TrilakeError:
         try:
-            written = write_files(open_store(self.uri, dict(self.options)), self.files, named, task=task)
+            return write_files(open_store(self.uri, dict(self.options)), self.files, batches, task=task)
         except (SchemaMismatchError, InvalidArgumentError, IdentityOverflowError) as e:
-            written = e  # rows that would be refused again: no other attempt, and no traceback of this process
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(written)], pa.binary())], ["written"])
+            return e  # rows that would be refused again: no other attempt, and no traceback of this process

@@ -12,6 +12,7 @@ import pyarrow as pa
 from trilake.delta.commands.merge.clauses import Clause, predicates
 from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.rows.row_change_writer import RowCounts
 from trilake.delta.commands.rows.row_changes import TakenRows, row_columns
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
@@ -59,26 +60,6 @@ class MergeResult(ChangeResult):
     def num_affected_rows(self) -> int:
         """All of them."""
         return self.num_updated_rows + self.num_deleted_rows + self.num_inserted_rows
-
-
-@dataclass(frozen=True)
-class RowCounts:
-    """Rows by what happened to them; sums are of all parts of a merge."""
-
-    source: int = 0
-    updated_matched: int = 0
-    updated_unmatched: int = 0
-    deleted_matched: int = 0
-    deleted_unmatched: int = 0
-    inserted: int = 0
-
-    def __add__(self, other: RowCounts) -> RowCounts:
-        return RowCounts(*(getattr(self, n) + getattr(other, n) for n in self.__dataclass_fields__))
-
-    @property
-    def changed(self) -> int:
-        """Rows of the target that are no longer what they were."""
-        return self.updated_matched + self.updated_unmatched + self.deleted_matched + self.deleted_unmatched
 
 
 @dataclass(frozen=True)
@@ -183,15 +164,14 @@ def _metrics(
     counts: RowCounts,
     times: Times,
 ) -> dict[str, int]:
-    updated = counts.updated_matched + counts.updated_unmatched
     written = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     return {
         "numSourceRows": counts.source,
         "numTargetRowsInserted": counts.inserted,
-        "numTargetRowsUpdated": updated,
+        "numTargetRowsUpdated": counts.updated,
         "numTargetRowsMatchedUpdated": counts.updated_matched,
         "numTargetRowsNotMatchedBySourceUpdated": counts.updated_unmatched,
-        "numTargetRowsDeleted": counts.deleted_matched + counts.deleted_unmatched,
+        "numTargetRowsDeleted": counts.deleted,
         "numTargetRowsMatchedDeleted": counts.deleted_matched,
         "numTargetRowsNotMatchedBySourceDeleted": counts.deleted_unmatched,
         "numTargetRowsCopied": taken.copied,

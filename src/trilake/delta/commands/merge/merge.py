@@ -29,7 +29,6 @@ from trilake.delta.commands.merge.commit import (
     MergePlan,
     MergeRequest,
     MergeResult,
-    RowCounts,
     Times,
     finish_merge,
     merge_files,
@@ -39,20 +38,16 @@ from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values,
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.commands.merge.source import materialized
+from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCounts
 from trilake.delta.commands.rows.row_changes import (
     TakenRows,
     TouchedFile,
-    change_file_plan,
     check_changeable,
     records_changes,
     row_columns,
     take_rows,
     touched_files,
-    with_change_type,
 )
-from trilake.delta.commit import row_tracking
-from trilake.delta.files.file_plan import WrittenFiles
-from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructType, from_arrow
@@ -175,13 +170,11 @@ class _Work:
         files = touched_files(self.snapshot, pruned.numbers)
         plan = merge_files(self.snapshot, self.metadata, self.job_id)
         touched: dict[int, BitMap64] = {}
-        counts = RowCounts(source=self.source.num_rows)
         seen = np.zeros(self.source.num_rows, bool)
         started, held_at, scanned_at = times
         finding = 0
         with ExitStack() as stack:
-            writer = stack.enter_context(TaskWriter(self.log.store, plan, 0, self.runtime))
-            changes = stack.enter_context(TaskWriter(self.log.store, change_file_plan(plan), 0, self.runtime))
+            writer = stack.enter_context(RowChangeWriter(self.log.store, plan, 0, feed=self.feed, runtime=self.runtime))
             bar = stack.enter_context(progress("merging", total=len(files), unit="files"))
             matcher = Matcher(self.log.store, self.snapshot, self.scope, self.join, self.source, self.workers)
             for group in groups(files):
@@ -190,12 +183,10 @@ class _Work:
                 finding += self.runtime.clock_ms() - before
                 seen[pairs.source] = True
                 for piece in self._pieces(group, pairs, matcher):
-                    counts += self._put(piece, touched, writer, changes)
+                    self._put(piece, touched, writer)
                 bar.advance(len(group))
-            inserted, marks = self._insert(np.flatnonzero(~seen), writer, changes if touched else None)
-            counts += RowCounts(inserted=inserted)
-            written = WrittenFiles(tuple(writer.close()), marks)
-            new_changes = changes.close()
+            pipelines = self._insert(np.flatnonzero(~seen), writer, feed=bool(touched))
+            written, changes = writer.close(pipelines)
             taken = self._taken(touched)
         now = self.runtime.clock_ms()
         spent = Times(now - started, held_at - started, scanned_at - held_at + finding, now - scanned_at - finding)
@@ -203,7 +194,8 @@ class _Work:
         done = MergePlan(
             request.on, request.clauses, self.metadata, self.protocol, pruned.read, self.job_id, request.user_metadata
         )
-        return finish_merge(self.log, self.snapshot, done, [written], new_changes, taken, counts, spent, self.runtime)
+        counts = writer.counts + RowCounts(source=self.source.num_rows)
+        return finish_merge(self.log, self.snapshot, done, [written], changes, taken, counts, spent, self.runtime)
 
     def _taken(self, touched: Mapping[int, BitMap64]) -> TakenRows:
         return take_rows(self.log, self.snapshot, touched, job_id=self.job_id, runtime=self.runtime)
@@ -313,62 +305,46 @@ class _Work:
 
     # --- rows into files ---------------------------------------------------------------------------------------------
 
-    def _put(self, piece: _Piece, touched: dict[int, BitMap64], writer: TaskWriter, changes: TaskWriter) -> RowCounts:
+    def _put(self, piece: _Piece, touched: dict[int, BitMap64], writer: RowChangeWriter) -> None:
         rows = BitMap64(piece.positions.astype(np.uint64))
         number = piece.file.number
         touched[number] = touched[number] | rows if number in touched else rows
-        clause = piece.clause.clause
-        matched, count = clause.kind == "matched", len(piece.positions)
-        if self.feed:
-            assert piece.old is not None
-            kind = "delete" if piece.new is None else "update_preimage"
-            self._feed(piece.old, kind, changes)
+        matched = piece.clause.clause.kind == "matched"
         if piece.new is None:
-            return RowCounts(deleted_matched=count) if matched else RowCounts(deleted_unmatched=count)
-        if self.feed:
-            changes.write(with_change_type(piece.new, "update_postimage"))
-        writer.write(self._with_ids(piece))
-        return RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
+            writer.delete(len(piece.positions), self._old_images(piece), matched=matched)
+        else:
+            writer.update(piece.new, self._old_images(piece), self._ids(piece, writer), matched=matched)
 
-    def _feed(self, old: pa.Table, kind: str, changes: TaskWriter) -> None:
+    def _old_images(self, piece: _Piece) -> list[pa.RecordBatch]:
+        if not self.feed:
+            return []
+        assert piece.old is not None
         wanted: StructType = read_schema(self.metadata.schema)
-        for batch in old.select(self.snapshot.schema.names).to_batches():
-            changes.write(with_change_type(assign_batch(batch, wanted), kind))
+        return [assign_batch(batch, wanted) for batch in piece.old.select(self.snapshot.schema.names).to_batches()]
 
-    def _with_ids(self, piece: _Piece) -> pa.RecordBatch:
-        """The new images of rows with the ids that the rows have; their version is that of this commit."""
-        assert piece.new is not None
-        conf, rows = self.snapshot.metadata.configuration, piece.new
-        for f in self.tracked:
-            values = pa.nulls(rows.num_rows, pa.int64())
-            if f.name == conf.get(row_tracking.ID_COLUMN):
-                if piece.file.base_row_id is not None:
-                    values = pa.array(piece.positions + piece.file.base_row_id)
-                if piece.old is not None:
-                    values = pc.coalesce(piece.old.column(f.name).combine_chunks(), values)
-            rows = rows.append_column(f.name, values)
-        return rows
+    def _ids(self, piece: _Piece, writer: RowChangeWriter) -> pa.Array | None:
+        """The ids that updated rows keep."""
+        if writer.id_column is None:
+            return None
+        ids = pa.nulls(len(piece.positions), pa.int64())
+        if piece.file.base_row_id is not None:
+            ids = pa.array(piece.positions + piece.file.base_row_id)
+        if piece.old is not None:
+            ids = pc.coalesce(piece.old.column(writer.id_column).combine_chunks(), ids)
+        return ids
 
-    def _insert(self, which: Indexes, writer: TaskWriter, changes: TaskWriter | None) -> tuple[int, dict[str, int]]:
-        """Insert rows of the source; how many there were, and how far identity columns moved."""
+    def _insert(self, which: Indexes, writer: RowChangeWriter, *, feed: bool) -> list[RowPipeline]:
+        """Insert rows of the source; the rules that they went through."""
         pipelines = [c.start(i, tasks=len(self.inserts)) for i, c in enumerate(self.inserts)]
-        inserted = 0
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
             part = which[lo : lo + _INSERT_ROWS]
             rows = Rows(len(part), {"source": self._source(part)})
             chosen = choose(self.inserts, rows)
             for number, (clause, pipeline) in enumerate(zip(self.inserts, pipelines, strict=True)):
                 mine = rows.take(np.flatnonzero(chosen == number))
-                if not mine.count:
-                    continue
-                new = clause.make(mine, pipeline)
-                inserted += new.num_rows
-                if changes is not None and self.feed:
-                    changes.write(with_change_type(new, "insert"))
-                for f in self.tracked:
-                    new = new.append_column(f.name, pa.nulls(new.num_rows, pa.int64()))
-                writer.write(new)
-        return inserted, _marks(pipelines)
+                if mine.count:
+                    writer.insert(clause.make(mine, pipeline), feed=feed)
+        return pipelines
 
 
 @dataclass(frozen=True)
@@ -380,18 +356,6 @@ class _Piece:
     positions: Positions
     new: pa.RecordBatch | None
     old: pa.Table | None
-
-
-def _marks(pipelines: Sequence[RowPipeline]) -> dict[str, int]:
-    """How far identity columns moved in all."""
-    found: dict[str, int] = {}
-    for pipeline in pipelines:
-        columns = {c.name: c for c in pipeline.rules.identities}
-        for name, mark in pipeline.marks.items():
-            further = columns[name].further(mark, found.get(name))
-            assert further is not None
-            found[name] = further
-    return found
 
 
 def ambiguous(source_rows: Sequence[Mapping[str, Any]], **where: Any) -> AmbiguousMergeError:

@@ -23,10 +23,10 @@ from pyroaring import BitMap64
 from trilake.delta.commands.rows.change_commit import commit_changes, discard
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, candidates, matching_rows
+from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
 from trilake.delta.commands.rows.row_changes import (
     Runner,
     TouchedFile,
-    change_file_plan,
     check_changeable,
     records_changes,
     rewrite_plan,
@@ -35,21 +35,18 @@ from trilake.delta.commands.rows.row_changes import (
     touched_files,
     uses_vectors,
     whole_rows,
-    with_change_type,
     with_row_ids,
 )
 from trilake.delta.commands.write.assignments import Assignments, given_columns
 from trilake.delta.commands.write.delete import Stopwatch, read_set
 from trilake.delta.commands.write.write import moved_on
-from trilake.delta.commit import row_tracking
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
-from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
-from trilake.delta.scan.parquet_rows import as_dictionaries, as_texts, places_mask, rows_as_stored, rows_at
+from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored, rows_at
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
@@ -67,7 +64,7 @@ class UpdatedPart:
     """What a task of an update did: actions of its files, and the rows they replace.
 
     ``taken`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions of
-    files of which everything that stays was written again, ``kept`` rows of them.
+    files of which everything that stays was written again, ``copied`` rows of them.
     """
 
     written: WrittenFiles
@@ -75,7 +72,7 @@ class UpdatedPart:
     taken: Mapping[int, bytes] = field(default_factory=dict)
     replaced: tuple[int, ...] = ()
     updated: int = 0
-    kept: int = 0
+    copied: int = 0
     #: Why the task failed; its files are gone then.  Told and not raised, so that the files of others can go too.
     error: TrilakeError | None = None
 
@@ -140,7 +137,7 @@ class Update:
         metrics = {
             "numUpdatedRows": sum(p.updated for p in parts),
             **taken.metrics,
-            "numCopiedRows": taken.copied + sum(p.kept for p in parts),
+            "numCopiedRows": taken.copied + sum(p.copied for p in parts),
             "numAddedFiles": taken.files_added + len(adds),
             "numAddedBytes": taken.bytes_added + sum(int(a["size"]) for a in adds),
             "numAddedChangeFiles": len(cdc),
@@ -174,58 +171,11 @@ def update_rules(metadata: Metadata, given: StructType, *, uri: str, runtime: Ru
     return RowRules.of(metadata, given, uri=uri, now_ms=runtime.clock_ms(), spark=spark, rewrite=True)
 
 
-class NewRows:
-    """Writes rows with new values, and both images of them into change files, for one task.
-
-    A context manager: when its block raises, its files are deleted.
-    """
-
-    def __init__(self, store: Store, files: FilePlan, rules: RowRules, task: int, *, feed: bool) -> None:
-        runtime = files.engine.runtime
-        self.files, self.feed, self.updated = files, feed, 0
-        self.pipeline: RowPipeline = rules.start(task)
-        self.writer = TaskWriter(store, files, task, runtime)
-        self.changes = TaskWriter(store, change_file_plan(files), task, runtime)
-        self.schema = files.schema.to_arrow_schema()
-        #: Text columns in which the rows beside these come as dictionaries: a file has one form of a column.
-        self.dictionaries: Collection[str] = ()
-
-    def __enter__(self) -> NewRows:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is not None:
-            self.writer.abort()
-            self.changes.abort()
-
-    def write(self, new: pa.RecordBatch, row_ids: Sequence[pa.Array] = (), old: pa.RecordBatch | None = None) -> None:
-        """Write rows with new values.
-
-        Parameters
-        ----------
-        new: the rows as they enter the table's rules.
-        row_ids: the columns ``files.extra``, where the table tracks its rows.
-        old: the rows as they were, for the change feed.
-        """
-        ruled = self.pipeline.apply(new)
-        columns = [as_nullable(c, f.type) for c, f in zip(ruled.columns, self.schema, strict=True)]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        self.updated += rows.num_rows
-        if self.feed and old is not None:
-            self.changes.write(with_change_type(old.select(self.schema.names), "update_preimage"))
-            self.changes.write(with_change_type(rows, "update_postimage"))
-        self.copy(rows, row_ids)
-
-    def copy(self, rows: pa.RecordBatch, row_ids: Sequence[pa.Array] = ()) -> None:
-        """Write rows as they are."""
-        rows = as_dictionaries(rows, self.dictionaries)
-        for f, values in zip(self.files.extra, row_ids, strict=True):
-            rows = rows.append_column(f, values)
-        self.writer.write(rows)
-
-    def close(self) -> tuple[WrittenFiles, tuple[Mapping[str, Any], ...]]:
-        """Finish all files: what was written, and the change files."""
-        return WrittenFiles(tuple(self.writer.close()), self.pipeline.marks), tuple(self.changes.close())
+def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+    """Rows with new values once they have gone through the table's rules; ``schema`` is that of the files."""
+    wanted, ruled = schema.to_arrow_schema(), pipeline.apply(rows)
+    columns = [as_nullable(c, f.type) for c, f in zip(ruled.columns, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 # --- without Spark ---------------------------------------------------------------------------------------------------
@@ -263,8 +213,11 @@ class _UpdateJob:
     def _update(self, group: _Group) -> UpdatedPart:
         taken: dict[int, bytes] = {}
         replaced: list[int] = []
-        kept = 0
-        with NewRows(self.store, self.files, self.rules, group.number, feed=self.feed) as out:
+        copied = 0
+        #: Text columns in which the rows beside these come as dictionaries: a file has one form of a column.
+        dictionaries: Collection[str] = ()
+        pipeline = self.rules.start(group.number)
+        with RowChangeWriter(self.store, self.files, group.number, feed=self.feed) as out:
             chunk: list[pa.RecordBatch] = []
             for source in group.files:
                 matched = None
@@ -279,16 +232,16 @@ class _UpdateJob:
                     taken[source.number] = BitMap64(matched.astype(np.uint64)).serialize()
                 for rows, rest in self._rows(source, matched):
                     if rest is not None:
-                        out.dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
-                        kept += rest.num_rows
-                        out.copy(rest.select(list(self.wide.output)), self._ids(rest))
+                        dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
+                        copied += rest.num_rows
+                        out.copy(rest.select(list(self.wide.output)), [rest.column(f.name) for f in self.files.extra])
                     chunk.append(rows)
                     if sum(b.num_rows for b in chunk) >= _CHUNK:
-                        self._write(out, chunk)
+                        self._write(out, pipeline, chunk, dictionaries)
                         chunk = []
-            self._write(out, chunk)
-            written, cdc = out.close()
-        return UpdatedPart(written, cdc, taken, tuple(replaced), out.updated, kept)
+            self._write(out, pipeline, chunk, dictionaries)
+            written, cdc = out.close([pipeline])
+        return UpdatedPart(written, cdc, taken, tuple(replaced), out.counts.updated, copied)
 
     def _rows(
         self, source: TouchedFile, matched: np.ndarray[Any, Any] | None
@@ -303,21 +256,21 @@ class _UpdateJob:
             hit = np.ones(len(positions), bool) if matched is None else places_mask(positions, matched)
             yield as_texts(rows.filter(pa.array(hit))), None if matched is None else rows.filter(pa.array(~hit))
 
-    def _ids(self, rows: pa.RecordBatch, *, updated: bool = False) -> list[pa.Array]:
-        """Row id and version: an updated row keeps its id, and gets the version of the commit by having none."""
-        version = self.files.configuration.get(row_tracking.VERSION_COLUMN)
-        return [
-            pa.nulls(rows.num_rows, pa.int64()) if updated and f.name == version else rows.column(f.name)
-            for f in self.files.extra
-        ]
-
-    def _write(self, out: NewRows, chunk: Sequence[pa.RecordBatch]) -> None:
+    def _write(
+        self,
+        out: RowChangeWriter,
+        pipeline: RowPipeline,
+        chunk: Sequence[pa.RecordBatch],
+        dictionaries: Collection[str],
+    ) -> None:
         rows = [b for b in chunk if b.num_rows]
         if not rows:
             return
         old = pa.concat_batches(rows)
-        new = self.assignments.apply(old).select(self.rules.source.names)
-        out.write(new, self._ids(old, updated=True), old)
+        assigned = self.assignments.apply(old).select(self.rules.source.names)
+        new = new_images(pipeline, assigned, self.files.schema)
+        ids = None if out.id_column is None else old.column(out.id_column)
+        out.update(new, [old.select(self.files.schema.names)], ids, dictionaries=dictionaries)
 
 
 def update_rows(

@@ -485,9 +485,9 @@ def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
     return [o.key for o in log.store.list() if job_id in o.key]
 
 
-def left_behind(log: DeltaLog, plan: WritePlan) -> str:
-    """What a write that failed left in the table's folder, as part of a sentence."""
-    left = files_of_job(log, plan.files.job_id)
+def left_behind(log: DeltaLog, job_id: str) -> str:
+    """What a job that failed left in the table's folder, as part of a sentence."""
+    left = files_of_job(log, job_id)
     if not left:
         return "nothing is left behind"
     shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +35,7 @@ from trilake.delta.commands.merge.clauses import (
     lenient_duplicates,
     resolve,
 )
-from trilake.delta.commands.merge.commit import MergePlan, MergeResult, RowCounts, Times, finish_merge, merge_files
+from trilake.delta.commands.merge.commit import MergePlan, MergeResult, Times, finish_merge, merge_files
 from trilake.delta.commands.merge.pruning import (
     MOST_KEYS,
     KeyValues,
@@ -47,8 +46,8 @@ from trilake.delta.commands.merge.pruning import (
     target_schema,
 )
 from trilake.delta.commands.rows.change_commit import discard
+from trilake.delta.commands.rows.row_change_writer import RowCounts
 from trilake.delta.commands.rows.row_changes import check_changeable, records_changes, row_columns, take_rows
-from trilake.delta.commands.write.write import files_of_job
 from trilake.delta.commit import row_tracking
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
@@ -58,13 +57,13 @@ from trilake.spark.delta.merge.prefilter import sieved
 from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
-from trilake.spark.delta.merge.tasks import CLAUSE, OLD, ROW_ID, SOURCE, MergeTask, Outcome, Outcomes
-from trilake.spark.delta.row_addresses import FILE, ROW, AddressedRows, RowOrigins, addressed_rows
+from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeTask, Outcome, Outcomes
+from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.native.resolution import resolving
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.internals import items_of, query_execution
-from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
 
@@ -439,27 +438,17 @@ class _Job:
         except AnalysisException:
             raise
         except PySparkException as e:
-            raise self._failed(e) from None
+            raise failed_job(e, self.log, self.job_id, "merge") from None
         return self._insert_here(found, task)
 
     def _insert_here(self, rows: pa.Table, task: MergeTask) -> Outcomes:
-        job = replace(task, names=tuple(rows.column_names))
-        done = job.run(iter(rows.to_batches()), 0, tasks=1)
+        done = task(iter(rows.to_batches()), 0, tasks=1)
         return self._checked([done] if done is not None else [])
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
     def _run(self, frame: DataFrame, task: MergeTask) -> Outcomes:
-        job = replace(task, names=tuple(frame.columns))
-        # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
-        plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
-        try:
-            parts: list[Outcome] = [pickle.loads(r.outcome) for r in plain.mapInArrow(job, "outcome binary").collect()]
-        except AnalysisException:
-            raise  # nothing ran
-        except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
-            raise self._failed(e) from None
-        return self._checked(parts)
+        return self._checked(run_over_rows(frame, task, self.log, self.job_id, "merge"))
 
     def _checked(self, parts: Sequence[Outcome]) -> Outcomes:
         done = Outcomes.of(parts, lenient=lenient_duplicates(self.request.clauses))
@@ -467,17 +456,6 @@ class _Job:
             discard(self.log.store, done.actions, self.job_id)
             raise done.error
         return done
-
-    def _failed(self, cause: BaseException) -> TrilakeError:
-        left = files_of_job(self.log, self.job_id)
-        what = f"{len(left)} files are left behind, invisible to readers" if left else "nothing is left behind"
-        return job_error_of(
-            cause,
-            f"the merge failed before its commit; the table is unchanged and {what}",
-            again="repeat the merge",
-            left="vacuum removes what was left behind" if left else "",
-            file=self.log.store.uri,
-        )
 
 
 def _text(condition: Expr) -> str:

@@ -6,7 +6,6 @@ clause it got, and what that makes of it.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,26 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
-from pyspark import TaskContext
 
 from trilake.delta.commands.merge.clauses import Action, Kind
-from trilake.delta.commands.merge.commit import RowCounts
-from trilake.delta.commands.rows.row_changes import change_file_plan, with_change_type
-from trilake.delta.commit import row_tracking
+from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCounts
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
-from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
-from trilake.delta.rules.store_assignment import assign_batch
-from trilake.delta.scan.scan import read_schema
 from trilake.errors import TrilakeError
-from trilake.spark.delta.row_addresses import FILE, ROW, RowOrigins
+from trilake.spark.delta.row_addresses import FILE, ROW, RowOrigins, old_images
+from trilake.spark.session.row_jobs import chunks
 from trilake.storage.base import Store
 
 #: The number of a row of the source, and the number of the clause that a row gets, null for none.
 SOURCE, CLAUSE = "__trilake_source", "__trilake_clause"
-#: A column of the row as it was, by its number, and the id of a row that has moved before.
-OLD, ROW_ID = "__trilake_old_", "__trilake_row_id"
-_CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
+#: The id of a row that has moved before.
+ROW_ID = "__trilake_row_id"
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """What tasks of a merge do, as it travels; ``names`` are the columns that they get.
+    """What tasks of a merge do, as it travels.
 
     ``origins`` say the ids of rows that never moved, ``None`` where the rows of the target are not in it; ``lenient``
     allows several matches of a row that is deleted.
@@ -78,35 +71,24 @@ class MergeTask:
     lenient: bool = False
     #: The names of the table's columns before the merge, which the change feed wants as they were.
     before: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = 0 if context is None else context.partitionId()
-        named = (b.rename_columns(list(self.names)) for b in batches)
-        outcome = self.run(named, task)
-        if outcome is not None:
-            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], ["outcome"])
-
-    def run(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> Outcome | None:
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> Outcome | None:
         """Take all rows of a task; ``None`` where there were none."""
         try:
-            with _Pass(self, task, tasks) as work:
-                for chunk in joined(batches):
-                    work.take(chunk)
-                return work.outcome()
+            with ClauseRunner(self, task, tasks) as runner:
+                for rows in chunks(batches):
+                    runner.take(rows)
+                return runner.outcome()
         except TrilakeError as e:
             return Outcome(error=e)
 
 
-class _Pass:
-    """The state of one task."""
+class ClauseRunner:
+    """Does with the rows of one task what their clauses say, and keeps what is to be said of it."""
 
     def __init__(self, job: MergeTask, task: int, tasks: int | None) -> None:
         self.job = job
-        runtime = job.files.engine.runtime
-        self.writer = TaskWriter(job.store, job.files, task, runtime)
-        self.changes = TaskWriter(job.store, change_file_plan(job.files), task, runtime)
+        self.writer = RowChangeWriter(job.store, job.files, task, feed=job.feed)
         count = len(job.clauses)
         # Clauses of one task must not make up the same identity values, nor those of other tasks.
         self.pipelines: list[RowPipeline | None] = [
@@ -117,17 +99,15 @@ class _Pass:
         ]
         self.taken: dict[int, BitMap64] = {}
         self.seen = BitMap64()
-        self.counts = RowCounts()
         self.clash: tuple[int, int] | None = None
         self.rows = 0
 
-    def __enter__(self) -> _Pass:
+    def __enter__(self) -> ClauseRunner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
             self.writer.abort()
-            self.changes.abort()
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Do what the clauses say of some rows."""
@@ -173,41 +153,22 @@ class _Pass:
         return new
 
     def _apply(self, clause: TaskClause, pipeline: RowPipeline | None, rows: pa.RecordBatch) -> None:
-        count, matched = rows.num_rows, clause.kind == "matched"
+        matched = clause.kind == "matched"
         if self.clash is not None:
             return  # nothing of this will be committed
-        if self.job.feed and clause.action != "insert":
-            kind = "delete" if clause.action == "delete" else "update_preimage"
-            self.changes.write(with_change_type(self._old(rows), kind))
+        changes_row = self.job.feed and clause.action != "insert"
+        old = [old_images(rows, self.job.before, self.job.files.schema)] if changes_row else []
         if pipeline is None:
-            self.counts += RowCounts(deleted_matched=count) if matched else RowCounts(deleted_unmatched=count)
+            self.writer.delete(rows.num_rows, old, matched=matched)
             return
         given = pipeline.rules.given | {e.name for e in pipeline.rules.needs_spark}
         wanted = [n for n in rows.schema.names if n in given]
         new = pipeline.apply(rows.select(wanted or [CLAUSE]))
-        if self.job.feed:
-            change = "insert" if clause.action == "insert" else "update_postimage"
-            self.changes.write(with_change_type(new, change))
-        self.writer.write(self._with_ids(clause, rows, new))
         if clause.action == "insert":
-            self.counts += RowCounts(inserted=count)
-        else:
-            self.counts += RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
-
-    def _with_ids(self, clause: TaskClause, rows: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
-        """New rows with the ids that updated ones keep; their version is that of this commit."""
-        id_column = self.job.files.configuration.get(row_tracking.ID_COLUMN)
-        for f in self.job.files.extra:
-            values = pa.nulls(new.num_rows, pa.int64())
-            if f.name == id_column and clause.action == "update" and self.job.origins is not None:
-                values = pc.coalesce(rows.column(ROW_ID), self.job.origins.ids(rows.column(FILE), rows.column(ROW)))
-            new = new.append_column(f.name, values)
-        return new
-
-    def _old(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [rows.column(f"{OLD}{i}") for i in range(len(self.job.before))]
-        old = pa.RecordBatch.from_arrays(arrays, list(self.job.before))
-        return assign_batch(old, read_schema(self.job.files.schema))
+            self.writer.insert(new, feed=True)
+            return
+        origins = self.job.origins if self.writer.id_column is not None else None
+        self.writer.update(new, old, None if origins is None else origins.kept_ids(rows, ROW_ID), matched=matched)
 
     def outcome(self) -> Outcome | None:
         """Close all files."""
@@ -215,38 +176,15 @@ class _Pass:
             return None
         if self.clash is not None:
             self.writer.abort()
-            self.changes.abort()
             return Outcome(clash=self.clash)
-        marks: dict[str, int] = {}
-        for pipeline in self.pipelines:
-            if pipeline is not None:
-                columns = {c.name: c for c in pipeline.rules.identities}
-                for name, mark in pipeline.marks.items():
-                    further = columns[name].further(mark, marks.get(name))
-                    assert further is not None
-                    marks[name] = further
+        written, changes = self.writer.close(self.pipelines)
         return Outcome(
-            WrittenFiles(tuple(self.writer.close()), marks),
-            tuple(self.changes.close()),
+            written,
+            changes,
             {n: rows.serialize() for n, rows in self.taken.items()},
             self.seen.serialize() if len(self.seen) else None,
-            self.counts,
+            self.writer.counts,
         )
-
-
-def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: rules and writers cost something a batch."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-            yield pa.concat_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.concat_batches(waiting)
 
 
 @dataclass(frozen=True)
