@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from random import Random
@@ -160,9 +161,12 @@ def make_statistics(random: Random, tables: list[pa.Table]) -> FileStats:
             continue
         if random.random() < 0.2:
             continue
-        low, high, nulls = [], [], []
+        low, high, nulls, counted = [], [], [], []
         for table, is_wide, count in zip(tables, wide, counts):
             a, b = _bounds(table[name], cut)
+            counted.append(pa.types.is_floating(field.type) and random.random() < 0.5)
+            if counted[-1] and pc.any(pc.is_nan(table[name])).as_py():
+                b = None
             null = table[name].null_count
             if is_wide:
                 within = pa.array([v for v in VALUES[name] if v == v]).cast(field.type, safe=False).to_pylist()
@@ -175,7 +179,10 @@ def make_statistics(random: Random, tables: list[pa.Table]) -> FileStats:
             high.append(b if keep != 2 else None)
             nulls.append(null if keep != 3 else None)
         columns[name,] = ColumnStats(
-            min=pa.array(low, field.type), max=pa.array(high, field.type), null_count=pa.array(nulls, pa.int64())
+            min=pa.array(low, field.type),
+            max=pa.array(high, field.type),
+            null_count=pa.array(nulls, pa.int64()),
+            max_counts_nan=pa.array(counted),
         )
     return FileStats.of(len(tables), columns, pa.array(counts, pa.int64()))
 
@@ -375,6 +382,16 @@ def test_integers_are_skipped_by_bounds(text: str, kept: str) -> None:
 )
 def test_floats_may_hold_nan(text: str, kept: str) -> None:
     found = can_match(parse_filter(text, SCHEMA), _stats(x=_numbers(pa.float64())))
+    assert "".join("01"[int(k)] for k in found.keep) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [("x > 200", "010"), ("x >= 60", "011"), ("NOT (x <= 50)", "011"), ("x != 100", "110")]
+)
+def test_floats_of_files_whose_maximum_counts_nan(text: str, kept: str) -> None:
+    """The second file's writer does not say whether it does."""
+    x = replace(_numbers(pa.float64()), max_counts_nan=pa.array([True, False, True]))
+    found = can_match(parse_filter(text, SCHEMA), _stats(x=x))
     assert "".join("01"[int(k)] for k in found.keep) == kept
 
 

@@ -22,7 +22,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.scan.changes import changes_table, plan_changes
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_schema, vector_count
-from trilake.delta.scan.skipping import explain_files, skip_files
+from trilake.delta.scan.skipping import explain_files
 from trilake.delta.scan.statistics import record_counts
 from trilake.display import text_of
 from trilake.errors import InvalidArgumentError, masked
@@ -373,7 +373,7 @@ class ArrowDeltaTable(Table):
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """Which files ``filter`` keeps and which it skips, and why."""
         parsed = parse_table_filter(filter, self.snapshot)
-        files = explain_files(self.snapshot, skip_files(self.snapshot, parsed))
+        files = explain_files(self.snapshot, parsed)
         return Explanation(None if filter is None else str(filter), files, ("read as Arrow in this process",))
 
     def __repr__(self) -> str:

@@ -233,7 +233,8 @@ class _Analysis:
     def compare(self, column: CheckedColumn, leaf: Compare) -> tuple[Bits, Bits]:
         """Whether a comparison can be true and false for values that are not null."""
         op, literal = leaf.op, leaf.literal
-        nan = types.is_float(literal.type) and not leaf.widened  # a value may be NaN, which no bound tells of
+        # A value may be NaN, which no bound tells of.
+        nan = types.is_float(literal.type) and not leaf.widened
         if types.is_float(literal.type) and literal.as_py() != literal.as_py():
             return self.unknown.true, self.unknown.true
         if leaf.ieee and nan and op in (">", ">="):
@@ -242,7 +243,7 @@ class _Analysis:
             false, true = self.compare(column, replace(leaf, op=NEGATED[op]))
             return true, false
         true, false = self._range(column, op, literal)
-        return true, self.unknown.true if nan else false
+        return true, false | column.can_be_nan if nan else false
 
     def _range(self, column: CheckedColumn, op: str, literal: pa.Scalar) -> tuple[Bits, Bits]:
         low, high = self._bounds(column, literal.type)

@@ -4,7 +4,8 @@ What statistics may be (each rule of :mod:`trilake.expr.skip` follows from these
 
 * ``min`` and ``max`` enclose all values that are neither null nor NaN.  They need not be values of the file: texts are
   cut off and rounded up, timestamps are widened, deleted rows still count.
-* NaN is greater than all else in Spark and absent from ``max``, so ``x > 5`` on a floating point column says nothing.
+* NaN is greater than all else in Spark and absent from ``max``, so ``x > 5`` on a floating point column says nothing,
+  but for files whose writer gives a column with a NaN no ``max`` (``max_counts_nan``).
 * A ``null_count`` of 0 means that no row is null, one equal to ``num_records`` that all are.  Nothing else is concluded
   from it, so that the same rules serve statistics that are no longer tight.
 * A partition value is exact for every row of its file; a null one is null in every row.
@@ -36,7 +37,8 @@ class ColumnStats:
 
     Either ``value`` (a partition column: the one value of all rows, null if they are null) or the others.  ``min``,
     ``max`` and ``value`` are of the column's type.  ``exact`` promises that bounds are values of the file, which lets
-    ``min = max`` prove that all rows are equal also for strings, binaries and timestamps.
+    ``min = max`` prove that all rows are equal also for strings, binaries and timestamps.  ``max_counts_nan`` is true
+    for files in which a ``max`` means that the column holds no NaN.
     """
 
     min: pa.Array | pa.ChunkedArray | None = None
@@ -44,6 +46,7 @@ class ColumnStats:
     null_count: pa.Array | pa.ChunkedArray | None = None
     value: pa.Array | pa.ChunkedArray | None = None
     exact: bool = False
+    max_counts_nan: pa.Array | pa.ChunkedArray | None = None
 
 
 def _nothing() -> None:
@@ -99,6 +102,10 @@ class CheckedColumn:
                 if pc.any(crossed).as_py():
                     self.min, self.max = _blank(self.min, crossed), _blank(self.max, crossed)
         self.exact = stats.exact
+        self.can_be_nan = np.ones(num_files, bool)
+        counted = flat(stats.max_counts_nan, num_files)
+        if counted is not None and self.max is not None:
+            self.can_be_nan = ~(to_bits(counted, False) & to_bits(pc.is_valid(self.max), False))
         nulls = flat(stats.null_count, num_files)
         self.can_be_null = np.ones(num_files, bool)
         self.can_be_value = np.ones(num_files, bool)

@@ -6,8 +6,10 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+from pathlib import Path
 from typing import Any
 
+import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
@@ -30,6 +32,23 @@ def _stats(low: Any = None, high: Any = None, nulls: int | None = 0, count: int 
         if value is not None:
             found[kind]["a"] = value
     return {"stats": json.dumps(found)}
+
+
+def test_files_of_ours_say_that_a_column_holds_no_nan(tmp_path: Path) -> None:
+    path, interval = tmp_path / "t", {"delta.checkpointInterval": "3"}
+    for x in ([1.0, 2.0], [1.0, float("nan")]):
+        trilake.write(pa.table({"x": x}), path, mode="append", properties=interval)
+    deltalake.write_deltalake(str(path), pa.table({"x": [1.0, 2.0]}), mode="append")
+    matching, unknown = "may hold matching rows", "may hold a NaN, which no bound tells of"
+    found = trilake.open(path).explain("x > 5").files
+    assert sorted(found.filter(found["kept"])["reason"].to_pylist()) == [unknown, matching]
+    trilake.write(pa.table({"x": [1.0, 9.0]}), path, mode="append")
+    assert list((path / "_delta_log").glob("*3.checkpoint*.parquet"))
+    table = trilake.open(path)
+    found = table.explain("x > 5").files
+    assert sorted(found.filter(found["kept"])["reason"].to_pylist()) == [unknown, matching, matching]
+    assert (table.count("x > 5"), table.count("x < 1")) == (2, 0)
+    assert sorted(deltalake.DeltaTable(str(path)).to_pyarrow_table()["x"].to_pylist())[:2] == [1.0, 1.0]
 
 
 def _one(value: Any, type_: str, **stats: Any) -> ArrowDeltaTable:

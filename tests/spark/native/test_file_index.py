@@ -12,13 +12,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from tests.conftest import SOAK
 from trilake.spark.native import file_index
 from trilake.spark.native.plan_conditions import plan_filter
 
 FILES, ROWS = 5, 10
 
 
-@pytest.fixture(scope="module", params=["plain", "partitioned", "mapped by name", "mapped by id", "odd folders"])
+#: A soak tries all kinds.
+KINDS = ["odd folders", "mapped by id", "plain", "partitioned", "mapped by name"][: 5 if SOAK else 3]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Ids 0 to 49 in files of ten consecutive ones; ``p`` alternates."""
     path = str(tmp_path_factory.mktemp("chosen") / request.param.replace(" ", "-"))

@@ -35,7 +35,8 @@ def file_action(
     common = {"path": encode_path(key), "partitionValues": dict(partition), "size": size}
     if plan.action == "cdc":
         return {**common, "dataChange": False}
-    return {**common, "modificationTime": now_ms, "dataChange": True, "stats": statistics()}
+    tags = {"tags": dict(plan.tags)} if plan.tags else {}
+    return {**common, "modificationTime": now_ms, "dataChange": True, "stats": statistics(), **tags}
 
 
 class ParquetFile:

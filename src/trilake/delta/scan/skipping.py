@@ -55,21 +55,24 @@ def _both(first: SkipResult, second: SkipResult) -> SkipResult:
     return SkipResult(keep, first.every_row & keep, reason, first.reasons + second.reasons)
 
 
-def _reader(snapshot: Snapshot, adds: pa.Table) -> StatisticsReader:
+def _reader(snapshot: Snapshot, adds: pa.Table, *, without_nan: bool = False) -> StatisticsReader:
     columns = tuple(snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns)
-    return StatisticsReader(adds, snapshot.schema, columns)
+    return StatisticsReader(adds, snapshot.schema, columns, without_nan)
 
 
-def explain_files(snapshot: Snapshot, skipped: Skipped) -> pa.Table:
-    """One row a file: ``path``, ``kept`` and ``reason``."""
+def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
+    """One row a file: ``path``, ``kept`` and ``reason``, why the filter skips it or what it is kept for."""
+    skipped = skip_files(snapshot, filter)
     paths = decoded_paths(snapshot.adds["path"])
     count = len(paths)
-    if skipped.result is None:
+    if filter is None or skipped.result is None:
         kept: Any = pa.repeat(True, count)
         reasons: Any = pa.repeat("no filter", count)
     else:
         kept = pa.array(skipped.result.keep)
-        reasons = pc.fill_null(skipped.result.reason_texts(), "may hold matching rows")
+        bounded = can_match(filter, _reader(snapshot, snapshot.adds, without_nan=True).file_stats()).keep
+        why_kept = pc.if_else(pa.array(bounded), "may hold matching rows", "may hold a NaN, which no bound tells of")
+        reasons = pc.coalesce(skipped.result.reason_texts(), why_kept)
     return pa.table({"path": paths, "kept": kept, "reason": reasons})
 
 

@@ -33,6 +33,9 @@ _SQL_TYPES = {
     "timestamp_ntz": "TIMESTAMP",
     "string": "VARCHAR",
 }
+#: The tag of an ``add`` whose ``maxValues`` leave a floating-point column out where it holds a NaN, which is greater
+#: than all else: a bound that is there holds for every value.  Other engines carry it along without reading it.
+NAN_TAG = "trilake.maxCountsNaN"
 #: Digits that a JSON number keeps for certain on its way through a double.
 _SAFE_DIGITS = 15
 
@@ -59,6 +62,8 @@ class StatisticsReader:
     adds: pa.Table
     schema: StructType
     partition_columns: tuple[str, ...]
+    #: Whether to suppose that no file holds a NaN, to tell which are kept for one alone.
+    without_nan: bool = False
     _partitions: dict[str, pa.ChunkedArray] | None = field(default=None, repr=False)
     _counts: pa.ChunkedArray | None = field(default=None, repr=False)
 
@@ -116,7 +121,17 @@ class StatisticsReader:
         low, high = _typed(found["low"], type_, up=False), _typed(found["high"], type_, up=True)
         if was_float and low is not None and high is not None:  # older files say bounds of 32-bit values
             low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
-        return ColumnStats(min=low, max=high, null_count=found["nulls"])
+        return ColumnStats(min=low, max=high, null_count=found["nulls"], max_counts_nan=self._max_counts_nan(kind))
+
+    def _max_counts_nan(self, kind: str) -> pa.ChunkedArray | None:
+        if kind not in ("float", "double"):
+            return None
+        if self.without_nan:
+            return pa.chunked_array([pa.repeat(True, self.adds.num_rows)])
+        if "tags" not in self.adds.column_names:
+            return None
+        tag = pc.map_lookup(self.adds["tags"], pa.scalar(NAN_TAG, pa.string()), "first")
+        return pc.fill_null(pc.equal(tag, "true"), False)
 
 
 def _nest(path: tuple[str, ...]) -> Any:

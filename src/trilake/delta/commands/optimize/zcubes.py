@@ -7,6 +7,7 @@ to no cube, and cubes that are still small, are clustered anew together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import orjson
@@ -90,4 +91,5 @@ class Cubes:
 
 def tagged(add: Mapping[str, object], tags: Mapping[str, str]) -> dict[str, object]:
     """A new file as one of a cube."""
-    return {**add, "tags": dict(tags), "clusteringProvider": PROVIDER}
+    own: Any = add.get("tags") or {}
+    return {**add, "tags": {**own, **tags}, "clusteringProvider": PROVIDER}
