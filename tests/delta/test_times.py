@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -93,9 +96,32 @@ def test_nanoseconds_are_never_lost_without_a_word(tmp_path: Path) -> None:
         trilake.write(lossy, str(tmp_path), mode="append")
     with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
         _open(tmp_path).merge(pa.Table.from_pandas(lossy), "target.t = source.t").when_matched_delete().execute()
+    for finer in (pd.Timestamp(1), np.datetime64(1, "ns"), pa.scalar(1, pa.timestamp("ns"))):
+        with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
+            _open(tmp_path).update({"t": finer})
     trilake.write(lossy, str(tmp_path), mode="append", round_times=True)
     found = _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()
     assert sorted(found) == [-3, -1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "pandas", "polars"])
+def test_a_merge_rounds_nanoseconds_of_any_source_when_it_is_told_to(tmp_path: Path, kind: str) -> None:
+    rows = pa.table({"i": [1, 2], "t": pa.array([1_999, -1], pa.timestamp("ns"))})
+    kinds: dict[str, Any] = {
+        "arrow": lambda: rows,
+        "batch": lambda: rows.to_batches()[0],
+        "reader": rows.to_reader,
+        "pandas": rows.to_pandas,
+        "polars": lambda: polars.from_arrow(rows),
+    }
+    source = kinds[kind]
+    trilake.write(pa.table({"i": [1], "t": pa.array([0], pa.timestamp("us"))}), str(tmp_path))
+    merge = _open(tmp_path).merge(source(), "target.i = source.i")
+    with pytest.raises(SchemaMismatchError, match=r"of column t is finer.*round_times=True"):
+        merge.when_matched_update_all().execute()
+    merge = _open(tmp_path).merge(source(), "target.i = source.i", round_times=True)
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert sorted(_open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])

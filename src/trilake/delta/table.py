@@ -260,7 +260,15 @@ class ArrowDeltaTable(Table):
         store = self.log.store
         return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
 
-    def merge(self, source: Any, on: str, source_alias: str = "source", target_alias: str = "target") -> MergeBuilder:
+    def merge(
+        self,
+        source: Any,
+        on: str,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        *,
+        round_times: bool = False,
+    ) -> MergeBuilder:
         """Change, remove and add rows by what ``source`` holds: the beginning of a MERGE into the newest version.
 
         Parameters
@@ -268,13 +276,15 @@ class ArrowDeltaTable(Table):
         source: an Arrow table, reader or dataset, or a frame with the Arrow stream interface.  It is read once.
         on: the condition that says which rows belong together, as Spark SQL.
         source_alias, target_alias: what expressions call the two.
+        round_times: whether times of the source in nanoseconds are rounded down to the microseconds that the table has;
+            otherwise one that is between two microseconds is refused.
         """
         from trilake.delta.commands.merge.builder import MergeBuilder
         from trilake.delta.commands.merge.commit import MergeRequest
 
         if not isinstance(on, str):
             raise InvalidArgumentError(f"the condition of a merge is a {type(on).__name__}, not SQL text")
-        return MergeBuilder(self.log, source, MergeRequest(on, (), source_alias, target_alias))
+        return MergeBuilder(self.log, source, MergeRequest(on, (), source_alias, target_alias, round_times=round_times))
 
     def vacuum(
         self,
