@@ -21,7 +21,6 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ColumnDescriptor, ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.file.writer import TrevniWriter
 from trilake.trevni.mappings.avro_library import fastavro
 from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, branch_name, is_named_branch
 from trilake.trevni.mappings.shapes import (
@@ -37,7 +36,7 @@ from trilake.trevni.mappings.shapes import (
     Stream,
     bind,
     read_records,
-    write_records,
+    write_file,
 )
 
 #: File metadata: the schema of the records, as JSON.
@@ -430,18 +429,10 @@ def write_avro(
     not have it.
     """
     parsed = AvroSchema(schema)
-    walk = _ShapeBuilder(parsed, named=named)
-    with TrevniWriter(
-        path,
-        None,
-        codec=codec,
-        checksum=checksum,
-        columns=walk.sheet.descriptors(),
-        metadata={**(metadata or {}), SCHEMA_KEY: parsed.text()},
-        block_size=block_size,
-    ) as writer:
-        write_records(records, walk.shape, walk.sheet, writer)
-    return writer.rows
+    builder = _ShapeBuilder(parsed, named=named)
+    whole = {**(metadata or {}), SCHEMA_KEY: parsed.text()}
+    options: dict[str, Any] = {"codec": codec, "checksum": checksum, "metadata": whole, "block_size": block_size}
+    return write_file(records, builder.shape, builder.sheet, path, **options)
 
 
 def read_schema(file: TrevniFile) -> AvroSchema:
@@ -468,5 +459,5 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    walk = _ShapeBuilder(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged=tagged)
-    return read_records(opened, walk.shape, walk.bound)
+    builder = _ShapeBuilder(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged=tagged)
+    return read_records(opened, builder.shape, builder.bound)

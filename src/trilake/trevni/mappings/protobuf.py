@@ -34,7 +34,7 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.shapes import Shape, Sheet, Stream, bind, read_records, write_records
+from trilake.trevni.mappings.shapes import Shape, Sheet, Stream, bind, read_records, write_file
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
@@ -42,7 +42,6 @@ try:
     from google.protobuf.message import DecodeError, Message
 except ImportError as e:
     raise missing("google.protobuf", "protobuf messages", "trevni") from e
-from trilake.trevni.file.writer import TrevniWriter
 
 #: File metadata: the full name of the message, and the files that define it.
 MESSAGE_KEY, DESCRIPTOR_KEY = "protobuf.message", "protobuf.descriptor"
@@ -329,18 +328,10 @@ def write_protobuf(
     Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for others than said.
     """
     descriptor = cast(Descriptor, message_type.DESCRIPTOR)
-    walk = _ShapeBuilder(descriptor, message_type)
-    with TrevniWriter(
-        path,
-        None,
-        codec=codec,
-        checksum=checksum,
-        columns=walk.sheet.descriptors(),
-        metadata={**(metadata or {}), MESSAGE_KEY: descriptor.full_name, DESCRIPTOR_KEY: _described(descriptor)},
-        block_size=block_size,
-    ) as writer:
-        write_records(_checked(messages, descriptor), walk.shape, walk.sheet, writer)
-    return writer.rows
+    builder = _ShapeBuilder(descriptor, message_type)
+    whole = {**(metadata or {}), MESSAGE_KEY: descriptor.full_name, DESCRIPTOR_KEY: _described(descriptor)}
+    options: dict[str, Any] = {"codec": codec, "checksum": checksum, "metadata": whole, "block_size": block_size}
+    return write_file(_checked(messages, descriptor), builder.shape, builder.sheet, path, **options)
 
 
 def _checked(messages: Iterable[Any], descriptor: Descriptor) -> Iterator[Message]:
@@ -366,5 +357,5 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     found = message_type if message_type is not None else message_class(opened)
-    walk = _ShapeBuilder(cast(Descriptor, found.DESCRIPTOR), found, opened)
-    return read_records(opened, walk.shape, walk.bound)
+    builder = _ShapeBuilder(cast(Descriptor, found.DESCRIPTOR), found, opened)
+    return read_records(opened, builder.shape, builder.bound)

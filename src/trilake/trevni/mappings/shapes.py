@@ -8,6 +8,7 @@ this is the one place of the package with a loop over rows; columns are encoded 
 from __future__ import annotations
 
 import copy
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -263,8 +264,16 @@ def _short(value: Any) -> str:
     return text if len(text) < 60 else f"{text[:57]}..."
 
 
-def write_records(records: Iterable[Any], shape: Shape, sheet: Sheet, writer: TrevniWriter) -> None:
-    """Write all records through a shape; the writer was made with the sheet's descriptors as columns."""
+def write_file(
+    records: Iterable[Any], shape: Shape, sheet: Sheet, path: str | os.PathLike[str] | Any, **options: Any
+) -> int:
+    """The number of records written to a file through a shape; ``options`` are those of :class:`TrevniWriter`."""
+    with TrevniWriter(path, None, columns=sheet.descriptors(), **options) as writer:
+        _write_records(records, shape, sheet, writer)
+    return writer.rows
+
+
+def _write_records(records: Iterable[Any], shape: Shape, sheet: Sheet, writer: TrevniWriter) -> None:
     source = iter(records)
     row = 0
     while part := list(islice(source, _RECORDS)):

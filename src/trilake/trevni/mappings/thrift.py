@@ -38,7 +38,6 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.file.writer import TrevniWriter
 from trilake.trevni.mappings.shapes import (
     Branch,
     Choice,
@@ -52,7 +51,7 @@ from trilake.trevni.mappings.shapes import (
     Stream,
     bind,
     read_records,
-    write_records,
+    write_file,
 )
 
 #: File metadata: the struct as JSON, types by name and fields with their ids.
@@ -210,19 +209,11 @@ def write_thrift(
 
     Raises ``InvalidArgumentError`` for structs that cannot be stored and ``SchemaMismatchError`` for others than said.
     """
-    walk = _ShapeBuilder(struct)
-    text = json.dumps(walk.described, separators=(",", ":"))
-    with TrevniWriter(
-        path,
-        None,
-        codec=codec,
-        checksum=checksum,
-        columns=walk.sheet.descriptors(),
-        metadata={**(metadata or {}), STRUCT_KEY: text},
-        block_size=block_size,
-    ) as writer:
-        write_records(structs, walk.shape, walk.sheet, writer)
-    return writer.rows
+    builder = _ShapeBuilder(struct)
+    text = json.dumps(builder.described, separators=(",", ":"))
+    whole = {**(metadata or {}), STRUCT_KEY: text}
+    options: dict[str, Any] = {"codec": codec, "checksum": checksum, "metadata": whole, "block_size": block_size}
+    return write_file(structs, builder.shape, builder.sheet, path, **options)
 
 
 def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[Any]:
@@ -237,8 +228,8 @@ def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[
     Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    walk = _ShapeBuilder(struct if struct is not None else _described_struct(opened), opened)
-    return read_records(opened, walk.shape, walk.bound)
+    builder = _ShapeBuilder(struct if struct is not None else _described_struct(opened), opened)
+    return read_records(opened, builder.shape, builder.bound)
 
 
 def _described_struct(file: TrevniFile) -> type:
