@@ -59,12 +59,12 @@ def repair(
     def look() -> Findings:
         return verify(uri, depth=depth, limit=_ALL, format=table, storage_options=storage_options)
 
-    found = look()
+    verified = look()
     chosen = [code for code in known if only is None or code in only]
     allowed = frozenset({"accept_loss"} if accept_loss else ())
     steps: list[RepairStep] = []
     for code in chosen:
-        mine = [f for f in found.findings if f.repair == code]
+        mine = [f for f in verified.findings if f.repair == code]
         if mine:
             try:
                 # Each is planned when those before it are done: the log first, on which commits stand.
@@ -75,8 +75,8 @@ def repair(
     if any(s.done for s in steps):
         left = look().findings
     else:
-        left = tuple(f for f in found.findings if (f.code, f.repair) not in answered)
-    return Repairs(found.uri, found.format, found.version, dry_run, tuple(steps), left)
+        left = tuple(f for f in verified.findings if (f.code, f.repair) not in answered)
+    return Repairs(verified.uri, verified.format, verified.version, dry_run, tuple(steps), left)
 
 
 def _names(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -57,12 +57,12 @@ class Removal:
 
 def files_of(manifest: Manifest) -> set[str]:
     """The keys of all files that a version needs; of an index, its folder with a slash."""
-    found = {f.key for fragment in manifest.fragments for f in fragment.files}
-    found |= {f.deletion_file.key(f.id) for f in manifest.fragments if f.deletion_file is not None}
-    found |= {f"_indices/{i.uuid}/" for i in manifest.indices}
+    keys = {f.key for fragment in manifest.fragments for f in fragment.files}
+    keys |= {f.deletion_file.key(f.id) for f in manifest.fragments if f.deletion_file is not None}
+    keys |= {f"_indices/{i.uuid}/" for i in manifest.indices}
     if manifest.transaction_file:
-        found.add(f"_transactions/{manifest.transaction_file}")
-    return found
+        keys.add(f"_transactions/{manifest.transaction_file}")
+    return keys
 
 
 def cleanup(
@@ -85,16 +85,16 @@ def cleanup(
     Raises ``InvalidArgumentError`` for tagged versions, ``CorruptLogError`` for a manifest that cannot be read,
     ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.
     """
-    found = plan_cleanup(
+    removal = plan_cleanup(
         store,
         older_than_ms,
         runtime,
         delete_unverified=delete_unverified,
         error_if_tagged=error_if_tagged,
     )
-    _delete(store, [*found.files, *found.unfinished])
-    _delete(store, found.manifests)
-    return found.stats
+    _delete(store, [*removal.files, *removal.unfinished])
+    _delete(store, removal.manifests)
+    return removal.stats
 
 
 def plan_cleanup(

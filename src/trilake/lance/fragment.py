@@ -91,10 +91,10 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         """
         options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
         reporter = Reporter(progress, fragment_id or 0)
-        made = _create(dataset_uri, data, schema, options, reporter, storage_options)
-        if len(made) != 1:
-            raise NothingToWriteError(f"the rows make {len(made)} fragments instead of one")
-        return FragmentMetadata.of(replace(made[0], id=fragment_id or 0))
+        fragments = _create(dataset_uri, data, schema, options, reporter, storage_options)
+        if len(fragments) != 1:
+            raise NothingToWriteError(f"the rows make {len(fragments)} fragments instead of one")
+        return FragmentMetadata.of(replace(fragments[0], id=fragment_id or 0))
 
     @staticmethod
     def create_from_file(
@@ -220,8 +220,8 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
         if not len(rows):
             return self.metadata
-        made = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
-        return None if made is None else FragmentMetadata.of(made)
+        marked = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
+        return None if marked is None else FragmentMetadata.of(marked)
 
     def add_columns(
         self,
@@ -241,13 +241,13 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         first = next((b for b in self.to_batches(columns)), None)
         if first is None:
             raise InvalidArgumentError("a fragment without rows gets no columns", fragment=self.fragment_id)
-        made: list[pa.RecordBatch] = [value_func(first)]
-        if not isinstance(made[0], pa.RecordBatch):
-            raise InvalidArgumentError(f"value_func must return a RecordBatch, not a {type(made[0]).__name__}")
-        target = Target.new(made[0].schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
+        first_result: list[pa.RecordBatch] = [value_func(first)]
+        if not isinstance(first_result[0], pa.RecordBatch):
+            raise InvalidArgumentError(f"value_func must return a RecordBatch, not a {type(first_result[0]).__name__}")
+        target = Target.new(first_result[0].schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
 
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return made.pop() if made else value_func(batch)
+            return first_result.pop() if first_result else value_func(batch)
 
         return FragmentMetadata.of(commands.widen(self._fragment, snapshot, target, read, values))
 
@@ -255,13 +255,13 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         self, data: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
     ) -> tuple[FragmentMetadata, pa.Schema]:
         """The fragment with the columns of ``data`` joined to it, and the schema for ``LanceOperation.Merge``."""
-        found, batches = stream(data, schema)
-        rows = pa.Table.from_batches(batches, schema=found)
+        rows_schema, batches = stream(data, schema)
+        rows = pa.Table.from_batches(batches, schema=rows_schema)
         values, new = commands.join_values(self._ds.snapshot, rows, left_on, right_on)
         target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
         read = self._ds.snapshot.view.columns([left_on])
-        made = commands.widen(self._fragment, self._ds.snapshot, target, read, values)
-        return FragmentMetadata.of(made), pa.schema([*self.schema, *new], self.schema.metadata)
+        widened = commands.widen(self._fragment, self._ds.snapshot, target, read, values)
+        return FragmentMetadata.of(widened), pa.schema([*self.schema, *new], self.schema.metadata)
 
 
 def _create(
@@ -273,10 +273,10 @@ def _create(
     storage_options: Mapping[str, str] | None,
 ) -> list[Fragment]:
     store = open_store(uri, dict(storage_options or {}))
-    found, batches = stream(data, schema)
-    if not found.names:
+    rows_schema, batches = stream(data, schema)
+    if not rows_schema.names:
         raise NothingToWriteError("the rows have no columns")
-    target = Target.new(found, nulls=options.nulls)
+    target = Target.new(rows_schema, nulls=options.nulls)
     if list_versions(store).versions:
         known = Snapshot.open(store, SYSTEM_RUNTIME).manifest.schema
         if sorted(known.names) == sorted(target.view.whole.names):
@@ -308,5 +308,5 @@ def write_fragments(
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
     """
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
-    made = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options)
-    return [FragmentMetadata.of(f) for f in made]
+    fragments = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options)
+    return [FragmentMetadata.of(f) for f in fragments]

@@ -41,24 +41,24 @@ def maybe_sample(
     batch_size: rows of a batch, about.
     max_takes: a larger sample is made of so many runs of neighbouring rows, which are read faster than single ones.
     """
-    found = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
+    opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
     names = [columns] if isinstance(columns, str) else list(columns)
-    total = len(found)
+    total = len(opened)
     if n >= total:
-        yield from found.to_batches(columns=names, batch_size=batch_size)
+        yield from opened.to_batches(columns=names, batch_size=batch_size)
         return
     rng = np.random.default_rng()
     if n <= max_takes:
-        yield one_batch(found.take(rng.choice(total, n, replace=False), columns=names))
+        yield one_batch(opened.take(rng.choice(total, n, replace=False), columns=names))
         return
-    held: list[pa.Table] = []
+    pending: list[pa.Table] = []
     for places in _runs(total, n, max_takes, rng):
-        held.append(found.take(places, columns=names))
-        if sum(t.num_rows for t in held) >= batch_size:
-            yield one_batch(pa.concat_tables(held))
-            held = []
-    if held:
-        yield one_batch(pa.concat_tables(held))
+        pending.append(opened.take(places, columns=names))
+        if sum(t.num_rows for t in pending) >= batch_size:
+            yield one_batch(pa.concat_tables(pending))
+            pending = []
+    if pending:
+        yield one_batch(pa.concat_tables(pending))
 
 
 def _runs(total: int, n: int, count: int, rng: np.random.Generator) -> Iterator[Rows]:
@@ -134,10 +134,10 @@ class FullScanSampler(Sampler):
         with_row_id: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All batches; parameters are those of :meth:`Sampler.__call__`."""
-        found = dataset.to_batches(
+        batches = dataset.to_batches(
             columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id
         )
-        yield from rebatched(found, batch_size)
+        yield from rebatched(batches, batch_size)
 
 
 class _ShardedSampler(Sampler):
@@ -183,10 +183,10 @@ class ShardedFragmentSampler(_ShardedSampler):
         """The batches of this reader's fragments; parameters are those of :meth:`Sampler.__call__`."""
         fragments = dataset.get_fragments()
         mine = [fragments[i] for i in self.share(len(fragments))]
-        found = dataset.to_batches(
+        batches = dataset.to_batches(
             columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id, fragments=mine
         )
-        yield from rebatched(found, batch_size)
+        yield from rebatched(batches, batch_size)
 
 
 class ShardedBatchSampler(_ShardedSampler):

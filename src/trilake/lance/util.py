@@ -103,8 +103,8 @@ def _matrix(data: Any) -> Floats:
     if isinstance(data, pa.FixedSizeListArray):
         if data.type.value_type != pa.float32():
             raise InvalidArgumentError(f"Array must be float32 type, got: {data.type.value_type}")
-        found: Floats = data.flatten().to_numpy(zero_copy_only=False).reshape(len(data), -1)
-        return found
+        matrix: Floats = data.flatten().to_numpy(zero_copy_only=False).reshape(len(data), -1)
+        return matrix
     if not isinstance(data, np.ndarray):
         raise InvalidArgumentError("Data must be a FixedSizeListArray, Tensor or numpy array")
     if data.ndim != 2:

@@ -89,8 +89,8 @@ def compute_partitions(dataset: LanceDataset, column: str, kmeans: Any, batch_si
     def partitions() -> Iterator[pa.RecordBatch]:
         for batch in dataset.to_batches(columns=[column], batch_size=batch_size, with_row_id=True):
             vectors = vectors_of(storage(batch.column(0)), size)
-            found = pa.array(np.asarray(kmeans.predict(np.ascontiguousarray(vectors))), pa.uint32())
-            yield pa.RecordBatch.from_arrays([batch.column(ROW_ID), found], schema=_PARTITIONS)
+            numbers = pa.array(np.asarray(kmeans.predict(np.ascontiguousarray(vectors))), pa.uint32())
+            yield pa.RecordBatch.from_arrays([batch.column(ROW_ID), numbers], schema=_PARTITIONS)
 
     reader = pa.RecordBatchReader.from_batches(_PARTITIONS, partitions())
     (fragment,) = write_fragments(reader, dataset.uri, max_rows_per_file=rows)

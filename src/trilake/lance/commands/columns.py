@@ -52,17 +52,17 @@ def widen(reader: FragmentReader, snapshot: Snapshot, target: Target, read: Lanc
                 yield target.blank(batch.num_rows)
                 continue
             shown = snapshot.view.show(batch, read)
-            found = values(shown if mask is None else shown.filter(pa.array(mask)))
-            if not isinstance(found, pa.RecordBatch):
-                raise InvalidArgumentError(f"the new columns must be a RecordBatch, not a {type(found).__name__}")
-            if found.num_rows != live:
+            new = values(shown if mask is None else shown.filter(pa.array(mask)))
+            if not isinstance(new, pa.RecordBatch):
+                raise InvalidArgumentError(f"the new columns must be a RecordBatch, not a {type(new).__name__}")
+            if new.num_rows != live:
                 raise SchemaMismatchError(
-                    f"{live} rows got {found.num_rows} new values", help="return one value for each row"
+                    f"{live} rows got {new.num_rows} new values", help="return one value for each row"
                 )
             if mask is not None:
                 at = np.maximum(np.cumsum(mask) - 1, 0)
-                found = found.take(pa.array(at))
-            yield target.stored(found)
+                new = new.take(pa.array(at))
+            yield target.stored(new)
 
     def check(rows: int) -> None:
         if rows != reader.physical_rows:
@@ -128,8 +128,8 @@ def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls
     read = sorted({c for e in bound.values() for c in e.columns})
 
     def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = evaluate_all(list(bound.values()), batch)
-        return pa.RecordBatch.from_arrays([one_array(v) for v in found], schema=schema)
+        columns = evaluate_all(list(bound.values()), batch)
+        return pa.RecordBatch.from_arrays([one_array(v) for v in columns], schema=schema)
 
     return add_columns(snapshot, schema, read, lambda: values, nulls=nulls)
 
@@ -214,8 +214,8 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
         mine = batch.column(0)
         mine = mine.cast(kind) if mine.type != kind else mine
         at = pc.index_in(mine, value_set=keys, skip_nulls=True)
-        found = rest.take(at)
-        return pa.RecordBatch.from_arrays([one_array(c) for c in found.columns], schema=found.schema)
+        columns = rest.take(at)
+        return pa.RecordBatch.from_arrays([one_array(c) for c in columns.columns], schema=columns.schema)
 
     return values, pa.schema([f.with_nullable(True) for f in rest.schema])
 
@@ -235,10 +235,10 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
         # A column takes its companion with it.
         masks = {m.field_id: m.mask_id for m in view.masked}
         gone |= {masks[id] for id in gone if id in masks}
-        kept = tuple(f for f in (_without(f, gone) for f in current.manifest.schema.fields) if f is not None)
-        if not {f.id for f in kept} - set(masks.values()):
+        fields_left = tuple(f for f in (_without(f, gone) for f in current.manifest.schema.fields) if f is not None)
+        if not {f.id for f in fields_left} - set(masks.values()):
             raise InvalidArgumentError("a dataset must keep a column")
-        schema = LanceSchema(kept, current.manifest.schema.metadata)
+        schema = LanceSchema(fields_left, current.manifest.schema.metadata)
         return op.Merge(_needed(current.manifest.fragments, schema), _with_values(current, schema))
 
     if not columns:
@@ -264,11 +264,11 @@ def _without(field: Field, ids: set[int]) -> Field | None:
 def _needed(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
     """The fragments without data files of which nothing is left in the schema; each keeps one, to be rows at all."""
     ids = set(schema.field_ids)
-    found = []
+    needed = []
     for fragment in fragments:
         files = tuple(f for f in fragment.files if ids.intersection(f.fields)) or fragment.files[:1]
-        found.append(replace(fragment, files=files))
-    return tuple(found)
+        needed.append(replace(fragment, files=files))
+    return tuple(needed)
 
 
 def alter_columns(
@@ -295,7 +295,7 @@ def alter_columns(
                 casts[top.id] = top
         readers, schema = list(current.readers), current.manifest.schema
         fragments = list(current.manifest.fragments)
-        kept = tuple(fields.values())
+        fields_left = tuple(fields.values())
         added: dict[int, Field] = {}
         first = next_field_id(current.manifest)
         for id, top in casts.items():
@@ -309,9 +309,9 @@ def alter_columns(
                 written.append(replace(wide, files=wide.files[-1:]))
                 fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))
             added[id] = column.view.whole.fields[0]
-        kept = tuple(added.get(f.id, f) for f in kept)
-        schema = LanceSchema(kept, schema.metadata)
-        if len(set(schema.names)) < len(kept):
+        fields_left = tuple(added.get(f.id, f) for f in fields_left)
+        schema = LanceSchema(fields_left, schema.metadata)
+        if len(set(schema.names)) < len(fields_left):
             raise InvalidArgumentError("two columns would have the same name")
         return op.Merge(_needed(fragments, schema), _with_values(current, schema))
 
@@ -335,21 +335,21 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
         raise InvalidArgumentError(
             f"an alteration has {sorted(alteration)}", help="it has a path, and any of name, nullable and data_type"
         )
-    found = snapshot.view.schema.field(path)
-    top = next(f for f in snapshot.view.schema.fields if any(c.id == found.id for c in f.walk()))
+    field = snapshot.view.schema.field(path)
+    top = next(f for f in snapshot.view.schema.fields if any(c.id == field.id for c in f.walk()))
     name, nullable = alteration.get("name"), alteration.get("nullable")
     if name is not None and snapshot.view.has_mask(top.name):
         raise InvalidArgumentError("a column whose nulls have a companion cannot be renamed", column=path)
-    harder = nullable is False and found.nullable
-    if harder and (found.id != top.id or snapshot.count(pc.field(top.name).is_null())):
+    harder = nullable is False and field.nullable
+    if harder and (field.id != top.id or snapshot.count(pc.field(top.name).is_null())):
         raise InvalidArgumentError("the column has nulls, or may have", column=path)
     changed = replace(
-        found,
-        name=found.name if name is None else str(name),
-        nullable=found.nullable if nullable is None else bool(nullable),
+        field,
+        name=field.name if name is None else str(name),
+        nullable=field.nullable if nullable is None else bool(nullable),
     )
     fields[top.id] = _replaced(fields[top.id], changed)
-    return found, top
+    return field, top
 
 
 def _replaced(field: Field, changed: Field) -> Field:
@@ -385,8 +385,8 @@ def add(
     if isinstance(transforms, pa.Schema):
         return add_null_columns(snapshot, transforms)
     if callable(transforms):
-        made = getattr(transforms, "output_schema", None) or schema
-        if made is None:
+        new_schema = getattr(transforms, "output_schema", None) or schema
+        if new_schema is None:
             rows = snapshot.take(np.arange(min(1, snapshot.count())), snapshot.view.columns(read))
             first = rows.combine_chunks().to_batches()
             if not first:
@@ -394,7 +394,7 @@ def add(
             result = transforms(first[0])
             if not isinstance(result, pa.RecordBatch):
                 raise InvalidArgumentError(f"the function must return a RecordBatch, not a {type(result).__name__}")
-            made = result.schema
-        return add_columns(snapshot, made, read, lambda: transforms, nulls=nulls)
-    found, batches = input_rows.stream(transforms, schema)
-    return add_rows(snapshot, found, batches, nulls=nulls)
+            new_schema = result.schema
+        return add_columns(snapshot, new_schema, read, lambda: transforms, nulls=nulls)
+    rows_schema, batches = input_rows.stream(transforms, schema)
+    return add_rows(snapshot, rows_schema, batches, nulls=nulls)

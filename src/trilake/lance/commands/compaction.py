@@ -88,12 +88,12 @@ class CompactionTask:
     @staticmethod
     def from_json(text: str) -> CompactionTask:
         """The task in a text.  Raises ``InvalidArgumentError``."""
-        found = _parsed(text, "fragments", "read_version", "options")
+        parsed = _parsed(text, "fragments", "read_version", "options")
         try:
-            options = CompactionOptions(**found["options"])
+            options = CompactionOptions(**parsed["options"])
         except TypeError as e:
             raise InvalidArgumentError(f"these are no options of a compaction: {e}") from e
-        return CompactionTask(_fragments(found["fragments"]), found["read_version"], options)
+        return CompactionTask(_fragments(parsed["fragments"]), parsed["read_version"], options)
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class RewriteResult:
     @staticmethod
     def from_json(text: str) -> RewriteResult:
         """The result in a text.  Raises ``InvalidArgumentError``."""
-        found = _parsed(text, "original_fragments", "new_fragments", "read_version")
-        old, new = _fragments(found["original_fragments"]), _fragments(found["new_fragments"])
-        return RewriteResult(old, new, found["read_version"])
+        parsed = _parsed(text, "original_fragments", "new_fragments", "read_version")
+        old, new = _fragments(parsed["original_fragments"]), _fragments(parsed["new_fragments"])
+        return RewriteResult(old, new, parsed["read_version"])
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class CompactionPlan:
     @staticmethod
     def from_json(text: str) -> CompactionPlan:
         """The plan in a text.  Raises ``InvalidArgumentError``."""
-        found = _parsed(text, "tasks", "read_version")
-        if not isinstance(found["tasks"], list):
+        parsed = _parsed(text, "tasks", "read_version")
+        if not isinstance(parsed["tasks"], list):
             raise InvalidArgumentError("this is no plan of a compaction")
-        return CompactionPlan(tuple(map(CompactionTask.from_json, found["tasks"])), found["read_version"])
+        return CompactionPlan(tuple(map(CompactionTask.from_json, parsed["tasks"])), parsed["read_version"])
 
 
 def _texts(fragments: Sequence[Fragment]) -> list[str]:
@@ -170,15 +170,15 @@ def _fragments(texts: Sequence[str]) -> tuple[Fragment, ...]:
 
 def _parsed(text: str, *keys: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, TypeError) as e:
         raise InvalidArgumentError(f"this is no part of a compaction: {e}") from e
-    if not isinstance(found, dict) or set(found) != set(keys):
+    if not isinstance(parsed, dict) or set(parsed) != set(keys):
         raise InvalidArgumentError("this is no part of a compaction", help=f"it must have {', '.join(keys)}")
-    version = found["read_version"]
+    version = parsed["read_version"]
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InvalidArgumentError(f"a compaction does not read version {version!r}")
-    return found
+    return parsed
 
 
 # --- planning --------------------------------------------------------------------------------------------------------

@@ -33,11 +33,11 @@ def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runt
     return replace(reader.fragment, deletion_file=entry, physical_rows=reader.physical_rows)
 
 
-def mark_all(snapshot: Snapshot, found: dict[int, Rows]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
+def mark_all(snapshot: Snapshot, offsets: dict[int, Rows]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
     """Mark rows of several fragments, by id: the fragments that are left, and the ids of those that are not."""
     updated: list[Fragment] = []
     removed: list[int] = []
-    for fragment_id, rows in found.items():
+    for fragment_id, rows in offsets.items():
         reader = snapshot.reader_of(fragment_id)
         assert reader is not None
         if not len(rows):
@@ -52,12 +52,12 @@ def mark_all(snapshot: Snapshot, found: dict[int, Rows]) -> tuple[tuple[Fragment
 
 def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
     """The live rows that a condition is true for, by fragment id; fragments without any are left out."""
-    found = {}
+    offsets = {}
     for reader in snapshot.readers:
         rows = snapshot.matching(condition, reader)
         if len(rows):
-            found[reader.fragment.id] = rows
-    return found
+            offsets[reader.fragment.id] = rows
+    return offsets
 
 
 def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:

@@ -99,13 +99,13 @@ class Target:
 
     def runs(self) -> list[LanceSchema]:
         """The columns by runs of ids without a gap: readers of old want the ids of one file to be such a run."""
-        found: list[list[Field]] = []
+        runs: list[list[Field]] = []
         for field in self.schema.fields:
-            if found and [*found[-1][-1].walk()][-1].id + 1 == field.id:
-                found[-1].append(field)
+            if runs and [*runs[-1][-1].walk()][-1].id + 1 == field.id:
+                runs[-1].append(field)
             else:
-                found.append([field])
-        return [LanceSchema(tuple(run), self.schema.metadata, self.schema.dictionaries) for run in found]
+                runs.append([field])
+        return [LanceSchema(tuple(run), self.schema.metadata, self.schema.dictionaries) for run in runs]
 
     def wrote(self, dictionaries: Mapping[int, pa.Array]) -> None:
         """Keep the dictionaries that a file has used: the next one goes on with them."""
@@ -186,7 +186,7 @@ def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordB
     >>> [b.num_rows for b in regroup([pa.record_batch({"n": range(5)})] * 2, 4)]
     [4, 4, 2]
     """
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         at = 0
@@ -194,16 +194,16 @@ def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordB
             part = batch.slice(at, rows - count)
             at += part.num_rows
             count += part.num_rows
-            held.append(part)
+            pending.append(part)
             if count == rows:
-                yield _joined(held)
-                held, count = [], 0
-    if held:
-        yield _joined(held)
+                yield _joined(pending)
+                pending, count = [], 0
+    if pending:
+        yield _joined(pending)
 
 
-def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return held[0] if len(held) == 1 else one_batch(pa.Table.from_batches(held).unify_dictionaries())
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else one_batch(pa.Table.from_batches(parts).unify_dictionaries())
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

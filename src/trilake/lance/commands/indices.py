@@ -43,10 +43,10 @@ def find(snapshot: Snapshot, name: str) -> IndexMetadata:
 
 def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The indices of a version, as dictionaries."""
-    found = []
+    rows = []
     for index in snapshot.manifest.indices:
         fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
-        found.append(
+        rows.append(
             {
                 "name": index.name,
                 "type": "Vector" if _is_of_vectors(snapshot, index) else "Scalar",
@@ -56,7 +56,7 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
                 "fragment_ids": set(index.fragment_bitmap or ()),
             }
         )
-    return found
+    return rows
 
 
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
@@ -145,14 +145,14 @@ def optimize(snapshot: Snapshot) -> Snapshot:
 
     def stale(current: Snapshot) -> list[tuple[str, IndexMetadata]]:
         ids = {f.id for f in current.manifest.fragments}
-        found = []
+        stale_indices = []
         for index in current.manifest.indices:
             fields = [current.manifest.schema.by_id(id) for id in index.fields]
             field = fields[0] if len(fields) == 1 else None
             known = current.indices.vector(index) or current.indices.scalar(index)
             if field is not None and known is not None and ids - set(index.fragment_bitmap or ()):
-                found.append((field.name, index))
-        return found
+                stale_indices.append((field.name, index))
+        return stale_indices
 
     def plan(current: Snapshot) -> op.Operation:
         old = stale(current)
@@ -197,7 +197,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
         moved = np.where(hit, after[at], ids) if len(before) else ids
         return moved, hit | ~np.isin(ids >> np.uint64(32), gone)
 
-    found = []
+    rewritten_indices = []
     for index in snapshot.manifest.indices:
         if index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
             continue
@@ -214,5 +214,5 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             vector.write_with(snapshot.store, new, move=move)
         else:
             continue
-        found.append(op.RewrittenIndex(index.uuid, uuid, index.details or details))
-    return tuple(found)
+        rewritten_indices.append(op.RewrittenIndex(index.uuid, uuid, index.details or details))
+    return tuple(rewritten_indices)

@@ -70,8 +70,8 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
 
 def plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Schema and batches with plain layouts for views."""
-    found = without_views_schema(schema)
-    return found, iter(batches) if found is schema else map(_plain, batches)
+    flat = without_views_schema(schema)
+    return flat, iter(batches) if flat is schema else map(_plain, batches)
 
 
 def _plain(batch: Any) -> Any:
@@ -105,7 +105,7 @@ def numbers(given: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
     """Places of rows, or row ids, as an array.  Raises ``InvalidArgumentError`` for what is no whole number."""
     if isinstance(given, pa.Array | pa.ChunkedArray):
         given = given.to_numpy(zero_copy_only=False) if isinstance(given, pa.Array) else given.to_numpy()
-    found = np.asarray(list(given) if isinstance(given, range) else given)
-    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+    array = np.asarray(list(given) if isinstance(given, range) else given)
+    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
         raise InvalidArgumentError("rows are asked for by whole numbers", help="pass a list or array of integers")
-    return found.astype(kind)
+    return array.astype(kind)

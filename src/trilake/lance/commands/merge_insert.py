@@ -91,15 +91,15 @@ def merge_insert(
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal stats
         rows = _conformed(current, source)
-        found = _match(current, what, rows)
-        new = np.setdiff1d(np.arange(rows.num_rows), found.matched) if what.insert else np.array([], np.int64)
-        changed = np.concatenate([*found.updates, np.array([], np.int64)])
+        matches = _match(current, what, rows)
+        new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
+        changed = np.concatenate([*matches.updates, np.array([], np.int64)])
         target = Target(current.manifest.schema, nulls=nulls)
         parts = [rows.take(pa.array(part)) for part in (changed, new) if len(part)]
         batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
         written.extend(write_fragments(current.store, batches, target, WriteOptions(nulls=nulls), current.runtime))
-        updated, removed = mark_all(current, found.deleted)
-        deleted = sum(map(len, found.deleted.values())) - len(changed)
+        updated, removed = mark_all(current, matches.deleted)
+        deleted = sum(map(len, matches.deleted.values())) - len(changed)
         stats = MergeStats(len(new), len(changed), deleted)
         return op.Update(removed, updated, tuple(written))
 
@@ -133,7 +133,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
         needs |= set(snapshot.schema.names) if ("target",) in update_if.paths else set()
     read = [name for name in snapshot.schema.names if name in needs]
     on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
-    found = _Matches()
+    matches = _Matches()
     seen: list[Rows] = []
     for reader in snapshot.readers:
         batches = list(snapshot.scan(snapshot.plan(read, with_row_id=True), [reader]))
@@ -160,13 +160,13 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
                     "several rows of the source match one row of the dataset", help="remove all but one from the source"
                 )
             gone.append(targets)
-            found.updates.append(sources)
+            matches.updates.append(sources)
         if what.delete_unmatched:
             gone.append(_unmatched(condition, mine, pairs.column(1).to_numpy()))
         if gone:
-            found.deleted[reader.fragment.id] = offsets[np.unique(np.concatenate(gone))]
-    found.matched = np.unique(np.concatenate(seen)) if seen else found.matched
-    return found
+            matches.deleted[reader.fragment.id] = offsets[np.unique(np.concatenate(gone))]
+    matches.matched = np.unique(np.concatenate(seen)) if seen else matches.matched
+    return matches
 
 
 def _keys(table: pa.Table) -> pa.Table:
@@ -179,8 +179,8 @@ def _unmatched(condition: Filter | None, mine: pa.Table, matched: Rows) -> Rows:
     if condition is None or not len(rest):
         return rest
     mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(mine.take(pa.array(rest))))
-    kept: Rows = rest[mask]
-    return kept
+    unmatched: Rows = rest[mask]
+    return unmatched
 
 
 def pair_schema(schema: pa.Schema) -> pa.Schema:

@@ -76,9 +76,9 @@ def commit_batch(
     replaces = plan.mode != "append"
     listing = list_versions(store)
     if claimed is not begun or (listing.versions and claimed.read_version == 0):
-        found = _committed(store, listing, claimed)
-        if found is not None:
-            return found
+        version = _committed(store, listing, claimed)
+        if version is not None:
+            return version
     if claimed.read_version == 0 and listing.versions and not replaces:
         claimed = _appended(store, claimed, listing)
     create = claimed.read_version == 0 and not replaces
@@ -89,9 +89,9 @@ def commit_batch(
     except _DoneError:
         return _committed(store, list_versions(store), claimed)
     except DatasetExistsError as e:
-        found = _committed(store, list_versions(store), claimed)
-        if found is not None:
-            return found
+        version = _committed(store, list_versions(store), claimed)
+        if version is not None:
+            return version
         raise CommitConflictError(
             "another writer created the dataset meanwhile", help="start the query again", file=store.uri
         ) from e
@@ -102,8 +102,8 @@ def _claim(store: Store, batch: LanceBatch, mine: Transaction) -> Transaction:
     try:
         store.put_if_absent(batch.key, transaction.serialise(mine))
     except ObjectExistsError:
-        found = transaction.parse(store.read(batch.key).to_pybytes(), file=batch.key)
-        return mine if found.uuid == mine.uuid else found
+        theirs = transaction.parse(store.read(batch.key).to_pybytes(), file=batch.key)
+        return mine if theirs.uuid == mine.uuid else theirs
     return mine
 
 

@@ -53,11 +53,11 @@ def update(
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal count
-        found: dict[int, list[Rows]] = {}
+        parts_by_fragment: dict[int, list[Rows]] = {}
         target = Target(current.manifest.schema, nulls=how.nulls)
-        rows = changed_rows(current, updates, where, found)
+        rows = changed_rows(current, updates, where, parts_by_fragment)
         written += write_fragments(current.store, rows, target, how, current.runtime)
-        offsets = {id: np.concatenate(parts) for id, parts in found.items()}
+        offsets = {id: np.concatenate(parts) for id, parts in parts_by_fragment.items()}
         count = sum(map(len, offsets.values()))
         updated, removed = mark_all(current, offsets)
         return op.Update(removed, updated, tuple(written))
@@ -70,7 +70,7 @@ def update(
 
 def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]:
     """The expressions of an update, of the types of their columns."""
-    found = {}
+    expressions = {}
     for name, text in updates.items():
         if name not in schema.names:
             raise InvalidArgumentError(
@@ -82,10 +82,10 @@ def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]
             )
         kind = schema.field(name).type
         if _is_list(kind) and text.strip()[:1] == "[":
-            found[name] = _vector(text, kind)
+            expressions[name] = _vector(text, kind)
         else:
-            found[name] = parse_expression(as_spark(text), schema)
-    return found
+            expressions[name] = parse_expression(as_spark(text), schema)
+    return expressions
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -121,7 +121,7 @@ def changed_rows(
     snapshot: Snapshot,
     updates: Mapping[str, str],
     where: FilterLike | None,
-    found: dict[int, list[Rows]],
+    offsets: dict[int, list[Rows]],
     readers: Sequence[FragmentReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; their offsets go into ``found``, by fragment id."""
@@ -129,7 +129,7 @@ def changed_rows(
     plan = snapshot.plan(None, where, with_row_id=True)
     for batch in snapshot.scan(plan, readers):
         ids = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
-        found.setdefault(int(ids[0] >> np.uint64(32)), []).append((ids & np.uint64(0xFFFFFFFF)).astype(np.int64))
+        offsets.setdefault(int(ids[0] >> np.uint64(32)), []).append((ids & np.uint64(0xFFFFFFFF)).astype(np.int64))
         rows = pa.Table.from_batches([batch]).drop_columns([ROW_ID])
         values = dict(zip(expressions, evaluate_all(list(expressions.values()), rows)))
         arrays = [

@@ -70,14 +70,14 @@ class VectorIndexPlan:
 
     def checked_sample(self, vectors: Floats, least: int | None = None) -> Floats:
         """The vectors of a sample that an index can hold.  Raises ``InvalidArgumentError`` where they are too few."""
-        found = vectors[np.isfinite(vectors).all(axis=1)]
-        if len(found) < (self.partitions if least is None else least):
+        finite = vectors[np.isfinite(vectors).all(axis=1)]
+        if len(finite) < (self.partitions if least is None else least):
             raise InvalidArgumentError(
-                f"{len(found)} vectors cannot be cut into {self.partitions} partitions",
+                f"{len(finite)} vectors cannot be cut into {self.partitions} partitions",
                 help="choose fewer",
                 column=self.column,
             )
-        return found
+        return finite
 
 
 def plan_index(
@@ -265,24 +265,24 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
 def _centroids(given: Any, partitions: int, size: int) -> Floats:
     if isinstance(given, pa.Array):
         given = vectors_of(storage(given), size)
-    found: Floats = np.asarray(given)
-    if found.dtype != np.float32:
-        raise WrongTypeError(f"IVF centroids must be float32, got {found.dtype}")
-    if found.shape != (partitions, size):
-        raise InvalidArgumentError(f"the centroids are of shape {found.shape}, not {(partitions, size)}")
-    return found
+    centroids: Floats = np.asarray(given)
+    if centroids.dtype != np.float32:
+        raise WrongTypeError(f"IVF centroids must be float32, got {centroids.dtype}")
+    if centroids.shape != (partitions, size):
+        raise InvalidArgumentError(f"the centroids are of shape {centroids.shape}, not {(partitions, size)}")
+    return centroids
 
 
 def _words(given: Any, pieces: int, size: int) -> Floats:
     if isinstance(given, pa.FixedShapeTensorArray):
         given = given.to_numpy_ndarray()
-    found: Floats = np.asarray(given)
+    words: Floats = np.asarray(given)
     shape = (pieces, ivf_pq.WORDS, size // pieces)
-    if found.dtype != np.float32:
-        raise WrongTypeError(f"the codebook must be float32, got {found.dtype}")
-    if found.shape != shape:
-        raise InvalidArgumentError(f"the codebook is of shape {found.shape}, not {shape}")
-    return found
+    if words.dtype != np.float32:
+        raise WrongTypeError(f"the codebook must be float32, got {words.dtype}")
+    if words.shape != shape:
+        raise InvalidArgumentError(f"the codebook is of shape {words.shape}, not {shape}")
+    return words
 
 
 def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator: Any = None) -> dict[str, Any]:

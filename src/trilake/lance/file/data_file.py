@@ -137,17 +137,17 @@ class DataFile:
         """The columns of the file among those asked for; fields that it does not have are left out."""
         if columns is None:
             return self.schema
-        asked, found = self._last
+        asked, projection = self._last
         if asked is columns:  # by identity: that is how batch after batch is asked for
-            return found
-        found = self._project(columns)
-        self._last = columns, found
-        return found
+            return projection
+        projection = self._project(columns)
+        self._last = columns, projection
+        return projection
 
     def _project(self, columns: LanceSchema | Sequence[int]) -> LanceSchema:
         if isinstance(columns, LanceSchema):
-            kept = [_common(f, self.schema) for f in columns.fields]
-            return LanceSchema(tuple(f for f in kept if f is not None), columns.metadata)
+            fields = [_common(f, self.schema) for f in columns.fields]
+            return LanceSchema(tuple(f for f in fields if f is not None), columns.metadata)
         return self.schema.project_ids(columns)
 
     def read_batch(
@@ -200,8 +200,8 @@ class DataFile:
                 raise self._decoder.fail(message, field, first + i)
             requests.append(Pieces(positions, totals * (field.layout.bits // 8)))
         count = int(totals.sum())
-        found = map(pa.py_buffer, self._source.gather_all(requests))
-        arrays = [flat_array(field, data, count) for field, data in zip(schema.fields, found)]
+        buffers = map(pa.py_buffer, self._source.gather_all(requests))
+        arrays = [flat_array(field, data, count) for field, data in zip(schema.fields, buffers)]
         return _batch(arrays, schema, count)
 
     def take(

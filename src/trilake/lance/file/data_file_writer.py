@@ -244,13 +244,13 @@ class DataFileWriter:
 
 def _outside_lists(schema: LanceSchema) -> list[Field]:
     """The fields at the top and in structs."""
-    found: list[Field] = []
+    outside: list[Field] = []
 
     def walk(fields: tuple[Field, ...]) -> None:
         for each in fields:
-            found.append(each)
+            outside.append(each)
             if each.layout.kind is PageKind.STRUCT:
                 walk(each.children)
 
     walk(schema.fields)
-    return found
+    return outside

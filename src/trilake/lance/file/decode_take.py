@@ -96,12 +96,12 @@ def _variable(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job
     # No value lies in another's bytes, so that together they are no longer than the file.
     if len(slots) and ((lengths < 0).any() or starts.min() < 0 or ends.max() > size or _exceeds(lengths, size)):
         raise decoder.fail("the offsets of strings or bytes fall, or lie outside of the file", field, None)
-    (found,) = yield [Pieces(starts, lengths)]
+    (content,) = yield [Pieces(starts, lengths)]
     offsets = np.zeros(len(slots) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     has_empty = bool((lengths == 0).any())
     return variable_array(
-        field, offsets, pa.py_buffer(found), has_empty=has_empty, file=decoder.source.file, batch=None
+        field, offsets, pa.py_buffer(content), has_empty=has_empty, file=decoder.source.file, batch=None
     )
 
 

@@ -32,7 +32,7 @@ def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> d
 
 def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array]:
     """As :func:`decode_dictionaries`, of a data file.  Raises ``CorruptFileError``."""
-    found = {}
+    dictionaries = {}
     claimed = 0
     for field in schema.walk():
         if field.is_dictionary and field.dictionary is not None:
@@ -44,8 +44,8 @@ def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array
             claimed += values.layout.page_bytes(length)
             if claimed > source.size:
                 raise decoder.fail(f"the dictionaries take more than the file's {source.size} bytes", field, None)
-            found[field.id] = decoder.column(values, 0, 0, length, None)
-    return found
+            dictionaries[field.id] = decoder.column(values, 0, 0, length, None)
+    return dictionaries
 
 
 def value_field(field: Field) -> Field:

@@ -48,14 +48,14 @@ def masked_schema(schema: pa.Schema) -> pa.Schema:
 def companions(schema: LanceSchema) -> dict[str, Field]:
     """The companion of each column that has one, by the column's name."""
     names = {f.name for f in schema.fields}
-    found: dict[str, Field] = {}
+    by_name: dict[str, Field] = {}
     for field in schema.fields:
         of = field.metadata.get(NULLS_OF)
         if of is not None and field.logical_type == "bool":
             name = of.decode("utf-8", "replace")
             if name in names and name != field.name:
-                found.setdefault(name, field)
-    return found
+                by_name.setdefault(name, field)
+    return by_name
 
 
 def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:

@@ -54,11 +54,11 @@ class PageTable:
 
     def lists(self, field_id: int) -> tuple[list[int], list[int]]:
         """As :meth:`field`, for access one by one."""
-        found = self._lists.get(field_id)
-        if found is None:
+        lists = self._lists.get(field_id)
+        if lists is None:
             positions, lengths = self.field(field_id)
-            found = self._lists[field_id] = positions.tolist(), lengths.tolist()
-        return found
+            lists = self._lists[field_id] = positions.tolist(), lengths.tolist()
+        return lists
 
     def has(self, field_id: int) -> bool:
         """Whether the table has a row for the field."""

@@ -278,16 +278,16 @@ class LanceSchema:
                 return whole
             path = path.split(".")
         candidates: tuple[Field, ...] = self.fields
-        found: Field | None = None
+        match: Field | None = None
         for name in path:
-            found = next((f for f in candidates if f.name == name), None)
-            while found is None and len(candidates) == 1 and candidates[0].parent_id in self._lists:
+            match = next((f for f in candidates if f.name == name), None)
+            while match is None and len(candidates) == 1 and candidates[0].parent_id in self._lists:
                 candidates = candidates[0].children
-                found = next((f for f in candidates if f.name == name), None)
-            if found is None:
+                match = next((f for f in candidates if f.name == name), None)
+            if match is None:
                 return None
-            candidates = found.children
-        return found
+            candidates = match.children
+        return match
 
     @cached_property
     def _lists(self) -> frozenset[int]:
@@ -295,13 +295,13 @@ class LanceSchema:
 
     def field(self, path: str | Sequence[str]) -> Field:
         """As :meth:`find`; raises ``InvalidArgumentError`` if there is no such field."""
-        found = self.find(path)
-        if found is None:
+        field = self.find(path)
+        if field is None:
             shown = path if isinstance(path, str) else ".".join(path)
             raise InvalidArgumentError(
                 f"there is no column {shown!r}", help=f"there are {', '.join(self.names)}", column=shown
             )
-        return found
+        return field
 
     # --- changing ---
 
@@ -313,10 +313,10 @@ class LanceSchema:
         wanted: dict[int, set[int]] = {}
         tops = {id: top for top in self.fields for id in (f.id for f in top.walk())}
         for column in columns:
-            found = self.field(column)
-            wanted.setdefault(tops[found.id].id, set()).add(found.id)
-        kept = [self._by_id[top].keep(frozenset(ids)) for top, ids in wanted.items()]
-        return replace(self, fields=tuple(f for f in kept if f is not None))
+            field = self.field(column)
+            wanted.setdefault(tops[field.id].id, set()).add(field.id)
+        fields = [self._by_id[top].keep(frozenset(ids)) for top, ids in wanted.items()]
+        return replace(self, fields=tuple(f for f in fields if f is not None))
 
     def project_ids(self, ids: Iterable[int]) -> LanceSchema:
         """Only the fields with these ids and those above and below them, in the order of this schema.
@@ -328,8 +328,8 @@ class LanceSchema:
         exact = frozenset(
             f.id for f in self.walk() if f.id in asked and not any(c.id in asked for c in f.walk() if c.id != f.id)
         )
-        kept = (f.keep(exact) for f in self.fields)
-        return replace(self, fields=tuple(f for f in kept if f is not None))
+        fields = (f.keep(exact) for f in self.fields)
+        return replace(self, fields=tuple(f for f in fields if f is not None))
 
     def with_dictionaries(self, dictionaries: Mapping[int, pa.Array]) -> LanceSchema:
         """The same fields with these values of dictionaries, by field id."""
@@ -343,10 +343,10 @@ class LanceSchema:
 
     def check_compatible(self, data: LanceSchema, *, nullability: bool = False, file: str | None = None) -> None:
         """Raise ``SchemaMismatchError`` unless ``data`` has the same columns in the same order."""
-        found = self.differences(data, nullability=nullability)
-        if found:
+        differences = self.differences(data, nullability=nullability)
+        if differences:
             raise SchemaMismatchError(
-                f"the rows do not have the columns of the dataset: {'; '.join(found)}",
+                f"the rows do not have the columns of the dataset: {'; '.join(differences)}",
                 help="select and cast the columns to match it",
                 file=file,
             )
@@ -414,13 +414,13 @@ def _differences(mine: Sequence[Field], theirs: Sequence[Field], above: str, nul
     if [f.name for f in mine] != [f.name for f in theirs]:
         have, want = ", ".join(f.name for f in theirs), ", ".join(f.name for f in mine)
         return [f"{above.rstrip('.') or 'the schema'} has {have or 'no columns'}, not {want or 'none'}"]
-    found = []
+    differences = []
     for a, b in zip(mine, theirs, strict=True):
         path = above + a.name
         if a.logical_type != b.logical_type:
-            found.append(f"{path} is {b.logical_type}, not {a.logical_type}")
+            differences.append(f"{path} is {b.logical_type}, not {a.logical_type}")
         elif nullability and a.nullable != b.nullable:
-            found.append(f"{path} is {'nullable' if b.nullable else 'not nullable'}")
+            differences.append(f"{path} is {'nullable' if b.nullable else 'not nullable'}")
         else:
-            found += _differences(a.children, b.children, path + ".", nullability)
-    return found
+            differences += _differences(a.children, b.children, path + ".", nullability)
+    return differences

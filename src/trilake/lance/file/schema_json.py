@@ -22,10 +22,10 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
     >>> schema_to_json(pa.schema({"a": pa.int64()}))
     {'fields': [{'name': 'a', 'type': {'type': 'int64'}, 'nullable': True}]}
     """
-    found: dict[str, Any] = {"fields": [_field(f) for f in schema]}
+    json: dict[str, Any] = {"fields": [_field(f) for f in schema]}
     if schema.metadata:
-        found["metadata"] = {k.decode(): v.decode() for k, v in schema.metadata.items()}
-    return found
+        json["metadata"] = {k.decode(): v.decode() for k, v in schema.metadata.items()}
+    return json
 
 
 def _field(field: pa.Field) -> dict[str, Any]:
@@ -63,14 +63,14 @@ def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
 def _parsed(field: Mapping[str, Any], depth: int) -> pa.Field:
     if depth > MAX_DEPTH:
         raise InvalidArgumentError(f"fields are nested more than {MAX_DEPTH} levels deep")
-    given = field["type"]
-    name = given["type"]
-    below = [_parsed(f, depth + 1) for f in given["fields"]] if name in _NESTED else []
+    kind_json = field["type"]
+    name = kind_json["type"]
+    below = [_parsed(f, depth + 1) for f in kind_json["fields"]] if name in _NESTED else []
     kind: pa.DataType
     if name == "struct":
         kind = pa.struct(below)
     elif name == "fixed_size_list":
-        kind = pa.list_(below[0], int(given["length"]))
+        kind = pa.list_(below[0], int(kind_json["length"]))
     elif name in _NESTED:
         kind = pa.list_(below[0]) if name == "list" else pa.large_list(below[0])
     else:

@@ -110,8 +110,8 @@ class Collector:
             values = array.to_numpy()
             low, high = int(values.min()), int(values.max())
         else:
-            found = pc.min_max(array)
-            low, high = found["min"].as_py(), found["max"].as_py()
+            bounds = pc.min_max(array)
+            low, high = bounds["min"].as_py(), bounds["max"].as_py()
             if low is None:
                 low, high = _widest(arrow)
         self.least.append(low)
@@ -153,10 +153,10 @@ def _float_bounds(array: pa.Array) -> tuple[float, float]:
 
 
 def _text_bounds(array: pa.Array, *, is_text: bool) -> tuple[Any, Any]:
-    found = pc.min_max(array)
-    if not found["min"].is_valid:
+    bounds = pc.min_max(array)
+    if not bounds["min"].is_valid:
         return None, None
-    low, high = found["min"].as_buffer().to_pybytes(), found["max"].as_buffer().to_pybytes()
+    low, high = bounds["min"].as_buffer().to_pybytes(), bounds["max"].as_buffer().to_pybytes()
     low, high = _cut(low, is_text), _cut(high, is_text)
     if _longest(array) > PREFIX:
         high = _prefix_successor(high, is_text)
@@ -255,7 +255,7 @@ def trusted(
     if statistics is None:
         return {}
     masks = {m.field_id: m.mask_id for m in masked}
-    found: dict[Path, ColumnStats] = {}
+    by_path: dict[Path, ColumnStats] = {}
     for path, each in _paths(schema):
         if str(each.id) not in statistics.column_names or not has_statistics(each):
             continue
@@ -278,8 +278,8 @@ def trusted(
             count = pa.array(np.zeros(len(nulls), np.int64))
         if each.id in masks:
             count = _masked_count(statistics, masks[each.id], rows)
-        found[path] = ColumnStats(min=low, max=high, null_count=count)
-    return found
+        by_path[path] = ColumnStats(min=low, max=high, null_count=count)
+    return by_path
 
 
 def _masked_count(statistics: pa.Table, mask_id: int, rows: Sequence[int]) -> pa.Array | None:
@@ -296,14 +296,14 @@ def _masked_count(statistics: pa.Table, mask_id: int, rows: Sequence[int]) -> pa
 
 def _paths(schema: LanceSchema) -> list[tuple[Path, Field]]:
     """The fields at the top and in structs, with their paths."""
-    found: list[tuple[Path, Field]] = []
+    paths: list[tuple[Path, Field]] = []
 
     def walk(fields: Sequence[Field], above: Path) -> None:
         for each in fields:
             path = (*above, each.name)
-            found.append((path, each))
+            paths.append((path, each))
             if each.layout.kind is PageKind.STRUCT:
                 walk(each.children, path)
 
     walk(schema.fields, ())
-    return found
+    return paths

@@ -239,11 +239,11 @@ class ScalarIndex:
         if not self._checksums:
             for number in beside[(beside >= 0) & (beside < self.num_pages)].tolist():
                 self._page(number)
-        found = []
+        row_ids = []
         for page in self._pages[keep].tolist():
             batch = self._page(page)
-            found.append(batch.column(1).filter(pc.fill_null(match(batch.column(0)), False)).to_numpy())
-        return np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
+            row_ids.append(batch.column(1).filter(pc.fill_null(match(batch.column(0)), False)).to_numpy())
+        return np.sort(np.concatenate([np.empty(0, np.uint64), *row_ids]))
 
     def _scalar(self, bound: Bound | None) -> pa.Scalar | None:
         if bound is None:
@@ -280,11 +280,11 @@ def _ascends(values: pa.Array) -> bool:
 
 def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
     """The CRC-32 of the columns of a page, as they are encoded."""
-    found = 0
+    checksum = 0
     for field, column in zip(schema.fields, batch.columns, strict=True):
         for part in encode_flat(field, column, 0)[0]:
-            found = crc32(part, found)
-    return found
+            checksum = crc32(part, checksum)
+    return checksum
 
 
 def _known_checksums(lookup_file: DataFile, lookup: pa.RecordBatch) -> list[int]:

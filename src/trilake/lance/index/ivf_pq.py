@@ -293,10 +293,10 @@ def write_partitions(
 
 def model_checksum(model: Model, offsets: Sequence[int], lengths: Sequence[int]) -> int:
     """The checksum of all that a file says besides its partitions."""
-    found = crc32(f"{model.metric} {model.centroids.shape} {model.words.shape}".encode())
+    checksum = crc32(f"{model.metric} {model.centroids.shape} {model.words.shape}".encode())
     for values in (model.centroids, model.words):
-        found = crc32(values.astype("<f4", copy=False).tobytes(), found)
-    return crc32(np.array([offsets, lengths], "<u8").tobytes(), found)
+        checksum = crc32(values.astype("<f4", copy=False).tobytes(), checksum)
+    return crc32(np.array([offsets, lengths], "<u8").tobytes(), checksum)
 
 
 def _tensor(values: Floats, shape: Sequence[int]) -> index_pb2.Tensor:

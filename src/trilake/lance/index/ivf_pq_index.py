@@ -74,12 +74,12 @@ class PartitionCache:
     def find(self, file: str, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
         """Those partitions of a file that are here."""
         with self._lock:
-            found = {i: self._kept[file, i] for i in numbers if (file, i) in self._kept}
+            cached = {i: self._kept[file, i] for i in numbers if (file, i) in self._kept}
             self.asked += len(numbers)
-            self.hits += len(found)
-            for i in found:
+            self.hits += len(cached)
+            for i in cached:
                 self._kept.move_to_end((file, i))
-            return found
+            return cached
 
     def add(self, file: str, partitions: Mapping[int, tuple[Codes, RowIds]]) -> None:
         """Keep these."""
@@ -191,14 +191,14 @@ class VectorIndex:
         return self._partitions([number])[0]
 
     def _partitions(self, numbers: Sequence[int]) -> list[tuple[Codes, RowIds]]:
-        found = self.partitions.find(self._source.file, numbers)
-        ranges = [self._range(i) for i in numbers if i not in found]
+        partitions = self.partitions.find(self._source.file, numbers)
+        ranges = [self._range(i) for i in numbers if i not in partitions]
         if ranges:
             source = self._source.window(ranges)  # one round of requests for all of them
-            read = {i: self._decoded(source, i) for i in numbers if i not in found}
+            read = {i: self._decoded(source, i) for i in numbers if i not in partitions}
             self.partitions.add(self._source.file, read)
-            found |= read
-        return [found[i] for i in numbers]
+            partitions |= read
+        return [partitions[i] for i in numbers]
 
     def _range(self, number: int) -> tuple[int, int]:
         return self._offsets[number], self._lengths[number] * (len(self.model.words) + 8)
@@ -303,19 +303,19 @@ class VectorIndex:
         return all_ids[best], all_found[best]
 
 
-def nearest_first(found: Floats, ids: RowIds, k: int) -> npt.NDArray[np.int64]:
+def nearest_first(distances: Floats, ids: RowIds, k: int) -> npt.NDArray[np.int64]:
     """The places of the ``k`` least, in order; NaN comes last, and among equals the lower id first.
 
     >>> nearest_first(np.array([2, 1, 1], np.float32), np.array([0, 9, 3], np.uint64), 2).tolist()
     [2, 1]
     """
-    if len(found) > 4 * k:
-        limit = np.partition(found, k - 1)[k - 1]
+    if len(distances) > 4 * k:
+        limit = np.partition(distances, k - 1)[k - 1]
         # All that equal the last one are candidates, so that ties are broken in one way.
-        at = np.flatnonzero(found <= limit) if limit == limit else np.arange(len(found))
+        at = np.flatnonzero(distances <= limit) if limit == limit else np.arange(len(distances))
     else:
-        at = np.arange(len(found))
-    return at[np.lexsort((ids[at], found[at]))][:k].astype(np.int64)
+        at = np.arange(len(distances))
+    return at[np.lexsort((ids[at], distances[at]))][:k].astype(np.int64)
 
 
 def _least(values: Floats, k: int) -> npt.NDArray[np.int64]:

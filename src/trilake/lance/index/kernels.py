@@ -37,20 +37,20 @@ def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, 
     """For each vector the number of its nearest word; where ``sums`` has rows, vectors are added up by it."""
     n, width = vectors.shape
     count = columns.shape[1]
-    found = np.empty(count, np.float32)
+    distances = np.empty(count, np.float32)
     add = len(sums) > 0
     for i in range(n):
         for w in range(count):
-            found[w] = squares[w]
+            distances[w] = squares[w]
         for d in range(width):
             x = np.float32(-2) * vectors[i, d]
             for w in range(count):
-                found[w] += x * columns[d, w]
-        least = found[0]
+                distances[w] += x * columns[d, w]
+        least = distances[0]
         for w in range(1, count):
-            least = min(least, found[w])
+            least = min(least, distances[w])
         at = 0
-        while at < count - 1 and found[at] != least:
+        while at < count - 1 and distances[at] != least:
             at += 1
         nearest[i] = at
         if add:
@@ -62,10 +62,10 @@ def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, 
 def _sum_of(table: Any, codes: Any, total: Any) -> None:
     rows, pieces = codes.shape
     for i in range(rows):
-        found = np.float32(0)
+        distance = np.float32(0)
         for m in range(pieces):
-            found += table[m, codes[i, m]]
-        total[i] = found
+            distance += table[m, codes[i, m]]
+        total[i] = distance
 
 
 def nearest(vectors: Floats, words: Floats, kind: Any = np.int32) -> npt.NDArray[Any]:
@@ -74,9 +74,9 @@ def nearest(vectors: Floats, words: Floats, kind: Any = np.int32) -> npt.NDArray
     >>> nearest(np.array([[1, 0], [0, 3]], np.float32), np.array([[0, 2], [2, 0]], np.float32)).tolist()
     [1, 0]
     """
-    found = np.empty(len(vectors), kind)
-    _run(vectors, words, found, np.empty((0, 0)), np.empty(0, np.int64))
-    return found
+    nearest_words = np.empty(len(vectors), kind)
+    _run(vectors, words, nearest_words, np.empty((0, 0)), np.empty(0, np.int64))
+    return nearest_words
 
 
 def word_sums(vectors: Floats, words: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

@@ -104,15 +104,15 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
 
     def isna(self) -> npt.NDArray[np.bool_]:
         """Which are null."""
-        found: npt.NDArray[np.bool_] = self.data.is_null().to_numpy(zero_copy_only=False)
-        return found
+        nulls: npt.NDArray[np.bool_] = self.data.is_null().to_numpy(zero_copy_only=False)
+        return nulls
 
     def to_numpy(self, *args: Any, **more: Any) -> npt.NDArray[Any]:
         """The numbers as numpy has them with the package ml_dtypes."""
         if args or more or self.data.null_count:
             return np.array(self.data.to_pylist(), object)
-        found: npt.NDArray[Any] = self.data.to_numpy()
-        return found
+        values: npt.NDArray[Any] = self.data.to_numpy()
+        return values
 
     def __arrow_array__(self, type: Any = None) -> pa.Array:
         return self.data

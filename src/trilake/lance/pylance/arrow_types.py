@@ -21,9 +21,9 @@ def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     """The upper halves of 32-bit floats, rounded to the nearest, to even where two are as near."""
     bits = values.view(np.uint32)
     up = (bits >> np.uint32(16)) & np.uint32(1)
-    found: npt.NDArray[np.uint16] = ((bits + np.uint32(0x7FFF) + up) >> np.uint32(16)).astype(np.uint16)
-    found[np.isnan(values)] = 0x7FC0
-    return found
+    rounded: npt.NDArray[np.uint16] = ((bits + np.uint32(0x7FFF) + up) >> np.uint32(16)).astype(np.uint16)
+    rounded[np.isnan(values)] = 0x7FC0
+    return rounded
 
 
 @total_ordering
@@ -125,8 +125,8 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
         if array.dtype.name != "bfloat16":
             raise InvalidArgumentError(f"the array is of {array.dtype}, not of bfloat16")
         storage = pa.Array.from_buffers(pa.binary(2), len(array), [None, pa.py_buffer(array.tobytes())])
-        made: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
-        return made
+        converted: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
+        return converted
 
 
 def bfloat16_array(values: Iterable[float | BFloat16 | None]) -> BFloat16Array:
@@ -135,11 +135,11 @@ def bfloat16_array(values: Iterable[float | BFloat16 | None]) -> BFloat16Array:
     >>> bfloat16_array([1.1, None]).to_pylist()
     [1.1015625, None]
     """
-    given = [v.as_float() if isinstance(v, BFloat16) else v for v in values]
-    numbers = np.array([np.nan if v is None else v for v in given], np.float32)
+    floats = [v.as_float() if isinstance(v, BFloat16) else v for v in values]
+    numbers = np.array([np.nan if v is None else v for v in floats], np.float32)
     data = pa.py_buffer(_rounded(numbers).astype("<u2").tobytes())
-    plain = pa.Array.from_buffers(pa.binary(2), len(given), [None, data])
-    missing = np.array([v is None for v in given], bool)
-    storage = plain.take(pa.array(np.arange(len(given)), mask=missing)) if missing.any() else plain
-    made: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
-    return made
+    plain = pa.Array.from_buffers(pa.binary(2), len(floats), [None, data])
+    missing = np.array([v is None for v in floats], bool)
+    storage = plain.take(pa.array(np.arange(len(floats)), mask=missing)) if missing.any() else plain
+    array: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
+    return array

@@ -46,7 +46,7 @@ def dataset(
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
     """
     del block_size
-    found = LanceDataset(
+    opened = LanceDataset(
         uri,
         version,
         index_cache_size=index_cache_size,
@@ -55,14 +55,14 @@ def dataset(
         nulls=nulls,
     )
     if version is not None or asof is None:
-        return found
+        return opened
     limit = sanitize_ts(asof)
-    before = [v["version"] for v in found.versions() if v["timestamp"] < limit]
+    before = [v["version"] for v in opened.versions() if v["timestamp"] < limit]
     if not before:
         raise DatasetVersionNotFoundError(
             f"{limit} is earlier than the first version of this dataset", file=os.fspath(uri)
         )
-    return found.checkout_version(max(before))
+    return opened.checkout_version(max(before))
 
 
 def write_dataset(
@@ -102,12 +102,12 @@ def write_dataset(
         store, where = uri.snapshot.store, uri.uri
     else:
         store, where = open_store(uri, dict(storage_options or {})), os.fspath(uri)
-    found, batches = input_rows.stream(data_obj, schema)
+    rows_schema, batches = input_rows.stream(data_obj, schema)
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
-    _check_metadata(found)
+    _check_metadata(rows_schema)
     reporter = None if progress is None else Reporter(progress)
-    made = write(store, found, batches, mode, runtime, options, progress=reporter)
-    return LanceDataset.of(Snapshot(store, made.manifest, runtime_with(None)), where, nulls)
+    snapshot = write(store, rows_schema, batches, mode, runtime, options, progress=reporter)
+    return LanceDataset.of(Snapshot(store, snapshot.manifest, runtime_with(None)), where, nulls)
 
 
 def _check_metadata(schema: pa.Schema) -> None:

@@ -150,8 +150,8 @@ class FixedShapeImageTensorArray(ImageArray):
     def to_numpy(self, zero_copy_only: bool = False, **more: Any) -> npt.NDArray[Any]:
         """The pixels, images x shape."""
         kind = pa.fixed_shape_tensor(self.storage.type.value_type, self.type.shape)
-        found: npt.NDArray[Any] = pa.ExtensionArray.from_storage(kind, self.storage).to_numpy_ndarray()
-        return found
+        pixels: npt.NDArray[Any] = pa.ExtensionArray.from_storage(kind, self.storage).to_numpy_ndarray()
+        return pixels
 
     def to_encoded(self, encoder: Callable[[npt.NDArray[Any]], Any] | None = None) -> Any:
         """The images as files, PNG unless ``encoder`` makes a column of bytes of the pixels."""

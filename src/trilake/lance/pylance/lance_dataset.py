@@ -92,10 +92,10 @@ class LanceDataset(ArrowDataset):
     @classmethod
     def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> LanceDataset:
         """A dataset that is open already."""
-        made = cls.__new__(cls)
-        made._uri, made._options, made.nulls = os.fspath(uri), dict(snapshot.store.options), nulls
-        made.snapshot = snapshot
-        return made
+        dataset = cls.__new__(cls)
+        dataset._uri, dataset._options, dataset.nulls = os.fspath(uri), dict(snapshot.store.options), nulls
+        dataset.snapshot = snapshot
+        return dataset
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._uri, self.version, self._options, self.nulls)
@@ -131,11 +131,11 @@ class LanceDataset(ArrowDataset):
         store = self.snapshot.store
         listing = list_versions(store)
         keys = [listing.key(v) for v in listing.versions]
-        found = []
+        rows = []
         for key, data in zip(keys, store.read_many(keys)):
             manifest = parse_manifest(data, file=f"{store.uri}/{key}")
-            found.append({"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
-        return found
+            rows.append({"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
+        return rows
 
     def checkout_version(self, version: int | str) -> LanceDataset:
         """Another version of the dataset, by number or tag, as another object."""
@@ -244,9 +244,9 @@ class LanceDataset(ArrowDataset):
             ivf_centroids=ivf_centroids,
             **how,
         )
-        made = vector_indices.create_vector_index(self.snapshot, plan)
-        self.moved(made)
-        indexed = Snapshot(made.store, made.manifest, made.runtime, index_cache_size)
+        snapshot = vector_indices.create_vector_index(self.snapshot, plan)
+        self.moved(snapshot)
+        indexed = Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size)
         return LanceDataset.of(indexed, self._uri, self.nulls)
 
     def list_indices(self) -> list[dict[str, Any]]:
@@ -356,8 +356,8 @@ class Tags:
 
     def list(self) -> dict[str, dict[str, Any]]:
         """All tags by name: ``version`` and ``manifest_size`` in bytes."""
-        found = read_tags(self._store)
-        return {name: {"version": tag.version, "manifest_size": tag.manifest_size} for name, tag in found.items()}
+        tags = read_tags(self._store)
+        return {name: {"version": tag.version, "manifest_size": tag.manifest_size} for name, tag in tags.items()}
 
     def get_version(self, tag: str) -> int:
         """The version that a tag names.  Raises ``VersionNotFoundError``."""

@@ -131,12 +131,12 @@ def with_ids(schema: pa.Schema, base: Manifest) -> LanceSchema:
     fields: list[Field] = []
     for one in schema:
         mine = known.get(one.name)
-        made = LanceSchema.from_arrow(pa.schema([one]), first).fields[0]
-        if mine is not None and mine.logical_type == made.logical_type and mine.arrow_type == made.arrow_type:
+        field = LanceSchema.from_arrow(pa.schema([one]), first).fields[0]
+        if mine is not None and mine.logical_type == field.logical_type and mine.arrow_type == field.arrow_type:
             fields.append(mine)
         else:
-            fields.append(made)
-            first += len(list(made.walk()))
-    found = LanceSchema(tuple(fields), dict(schema.metadata or {}))
-    ids = set(found.field_ids)
-    return found.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in ids})
+            fields.append(field)
+            first += len(list(field.walk()))
+    merged = LanceSchema(tuple(fields), dict(schema.metadata or {}))
+    ids = set(merged.field_ids)
+    return merged.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in ids})

@@ -100,11 +100,11 @@ class ScannerBuilder:
         if fragments is None:
             self._readers = None
             return self
-        given = list(fragments)
-        wrong = [f for f in given if not isinstance(f, pa.dataset.Fragment) or not hasattr(f, "_fragment")]
+        chosen = list(fragments)
+        wrong = [f for f in chosen if not isinstance(f, pa.dataset.Fragment) or not hasattr(f, "_fragment")]
         if wrong:
             raise WrongTypeError(f"fragments must be an iterable of LanceFragment. Got {type(wrong[0])} instead")
-        self._readers = tuple(f._fragment for f in given)
+        self._readers = tuple(f._fragment for f in chosen)
         return self
 
     def nearest(
@@ -206,8 +206,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             return self.to_table().slice(0, num_rows)
         limit = num_rows if self._plan.limit is None else min(num_rows, self._plan.limit)
         plan = replace(self._plan, limit=limit)
-        found = scan.scan(self._ds.snapshot.indexed(plan), self._readers, threads=1)
-        return pa.Table.from_batches(found, schema=plan.schema)
+        batches = scan.scan(self._ds.snapshot.indexed(plan), self._readers, threads=1)
+        return pa.Table.from_batches(batches, schema=plan.schema)
 
     def take(self, indices: Any) -> pa.Table:
         """Some of the rows that it would return, by their place among them."""

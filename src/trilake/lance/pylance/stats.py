@@ -37,7 +37,7 @@ class LanceStats:
         Raises ``UnknownIndexError``, which is a ``KeyError``.
         """
         snapshot = self._dataset.snapshot
-        found = indices.statistics(snapshot, index_name)
-        found["index_cache_entry_count"] = snapshot.indices.entry_count
-        found["index_cache_hit_rate"] = snapshot.indices.hit_rate
-        return found
+        numbers = indices.statistics(snapshot, index_name)
+        numbers["index_cache_entry_count"] = snapshot.indices.entry_count
+        numbers["index_cache_hit_rate"] = snapshot.indices.hit_rate
+        return numbers

@@ -85,20 +85,20 @@ class FragmentReader:
     def file(self, entry: Entry) -> DataFile:
         """An open data file.  Raises ``MissingFileError`` and ``CorruptFileError``."""
         with self._lock:
-            found = self._files.get(entry.path)
-        if found is None:
+            file = self._files.get(entry.path)
+        if file is None:
             try:
-                found = DataFile.open(self.store, entry.key, self.schema, entry.fields)
+                file = DataFile.open(self.store, entry.key, self.schema, entry.fields)
             except (ObjectNotFoundError, MissingFileError) as e:
                 raise MissingFileError(
                     "a data file is not there",
                     help="it was removed by a clean-up or by hand; read a newer version, or restore the file",
                     file=f"{self.store.uri}/{entry.key}",
                 ) from e
-            self._check(found, entry)
+            self._check(file, entry)
             with self._lock:
-                found = self._files.setdefault(entry.path, found)
-        return found
+                file = self._files.setdefault(entry.path, file)
+        return file
 
     def _check(self, file: DataFile, entry: Entry) -> None:
         known = self.fragment.physical_rows
@@ -172,21 +172,21 @@ class FragmentReader:
         if self.fragment.deletion_file is None:
             return inside
         at = np.searchsorted(self.deleted, offsets)
-        found = np.zeros(len(offsets), bool)
+        deleted = np.zeros(len(offsets), bool)
         within = at < len(self.deleted)
-        found[within] = self.deleted[at[within]] == offsets[within]
-        return inside & ~found
+        deleted[within] = self.deleted[at[within]] == offsets[within]
+        return inside & ~deleted
 
     def statistics(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
         """What the files' statistics say of each row group, by the path of the column."""
         if self._statistics is None:
             rows = np.diff(self.batch_offsets).tolist()
-            found: dict[Path, ColumnStats] = {}
+            statistics: dict[Path, ColumnStats] = {}
             for entry in self.fragment.files:
                 file = self.file(entry)
                 if file.num_batches == len(rows):
-                    found |= trusted(file.statistics(), self.schema, rows, masked)
-            self._statistics = found
+                    statistics |= trusted(file.statistics(), self.schema, rows, masked)
+            self._statistics = statistics
         return self._statistics
 
     @cached_property
@@ -198,21 +198,21 @@ class FragmentReader:
 
     def _parts(self, projection: LanceSchema) -> list[_Part]:
         ids = frozenset(projection.field_ids)
-        found = []
+        parts = []
         for entry in self.fragment.files:
             mine = ids.intersection(entry.fields)
             if mine:
                 schema = projection.project_ids(mine)
                 if schema.fields:
-                    found.append(_Part(self.file(entry), schema))
-        for part in found[1:]:
-            if not np.array_equal(part.file.batch_offsets, found[0].file.batch_offsets):
+                    parts.append(_Part(self.file(entry), schema))
+        for part in parts[1:]:
+            if not np.array_equal(part.file.batch_offsets, parts[0].file.batch_offsets):
                 raise CorruptFileError(
                     "the data files of a fragment are cut into different batches",
                     fragment=self.fragment.id,
                     file=self.store.uri,
                 )
-        return found
+        return parts
 
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None
@@ -242,9 +242,9 @@ class FragmentReader:
         if len(parts) == 1 and parts[0].schema.fields == projection.fields and stop > start:
             bounds = self.batch_offsets.tolist()
             first, last = bisect_right(bounds, start) - 1, bisect_left(bounds, stop)
-            found = parts[0].file.read_flat(first, last, parts[0].schema) if last - first > 1 else None
-            if found is not None:
-                return [found.slice(start - bounds[first], stop - start)]
+            flat = parts[0].file.read_flat(first, last, parts[0].schema) if last - first > 1 else None
+            if flat is not None:
+                return [flat.slice(start - bounds[first], stop - start)]
         return list(self.read_batches(projection, start, stop))
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
@@ -297,8 +297,8 @@ def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> 
         return no_columns(rows)
     arrays = []
     for one in arrow:
-        found = [p.column(i) for p in pieces if (i := p.schema.get_field_index(one.name)) >= 0]
-        arrays.append(_joined(found, one, rows))
+        columns = [p.column(i) for p in pieces if (i := p.schema.get_field_index(one.name)) >= 0]
+        arrays.append(_joined(columns, one, rows))
     absent = [f.name for f, a in zip(arrow, arrays) if a.null_count and not f.nullable]
     if absent:
         raise CorruptFileError(
@@ -307,8 +307,8 @@ def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
-def _joined(found: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
-    if not found:
+def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
+    if not columns:
         width = fixed_width(one.type)
         if rows * width > MAX_NULL_BYTES:
             raise CorruptFileError(
@@ -317,14 +317,14 @@ def _joined(found: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
                 column=one.name,
             )
         return pa.nulls(rows, one.type)
-    if len(found) == 1 and found[0].type == one.type:
-        return found[0]
+    if len(columns) == 1 and columns[0].type == one.type:
+        return columns[0]
     if not pa.types.is_struct(one.type):
-        if len(found) == 1:
-            raise SchemaMismatchError(f"a file has {found[0].type} where the dataset has {one.type}", column=one.name)
+        if len(columns) == 1:
+            raise SchemaMismatchError(f"a file has {columns[0].type} where the dataset has {one.type}", column=one.name)
         raise SchemaMismatchError("several files of a fragment have the same column", column=one.name)
     children = []
     for child in one.type:
-        below = [a.field(i) for a in found if (i := a.type.get_field_index(child.name)) >= 0]
+        below = [a.field(i) for a in columns if (i := a.type.get_field_index(child.name)) >= 0]
         children.append(_joined(below, child, rows))
     return pa.StructArray.from_arrays(children, fields=list(one.type))

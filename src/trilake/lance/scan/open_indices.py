@@ -44,40 +44,40 @@ class OpenIndices:
 
         Raises ``CorruptFileError``.
         """
-        found: VectorIndex | None = self._opened(VectorIndex, entry)
-        return found
+        index: VectorIndex | None = self._opened(VectorIndex, entry)
+        return index
 
     def scalar(self, entry: IndexMetadata) -> ScalarIndex | None:
         """The BTREE of an entry; otherwise as :meth:`vector`."""
-        found: ScalarIndex | None = self._opened(ScalarIndex, entry)
-        return found
+        index: ScalarIndex | None = self._opened(ScalarIndex, entry)
+        return index
 
     def _opened(self, kind: Any, entry: IndexMetadata) -> Any:
         key = kind, entry.uuid
         with self._lock:
             if key in self._open:
-                found = self._open[key]
+                index = self._open[key]
                 self._open.move_to_end(key)
-                if found is not None:
+                if index is not None:
                     self._asked += 1
                     self._hits += 1
-                return found
+                return index
         try:
-            found = kind.open(self._store, f"_indices/{entry.uuid}")
+            index = kind.open(self._store, f"_indices/{entry.uuid}")
         except (UnsupportedProtocolError, MissingFileError):
-            found = None
+            index = None
         with self._lock:
-            found = self._open.setdefault(key, found)
-            if isinstance(found, VectorIndex):
-                found.partitions = self._partitions
-            self._asked += found is not None
+            index = self._open.setdefault(key, index)
+            if isinstance(index, VectorIndex):
+                index.partitions = self._partitions
+            self._asked += index is not None
             while self._whole() > max(self._size, 1):
                 self._open.popitem(last=False)
             self._partitions.resize(max(self._size - self._whole(), 1))
-            return found
+            return index
 
     def _whole(self) -> int:
-        return sum(found is not None for found in self._open.values())
+        return sum(index is not None for index in self._open.values())
 
     @property
     def entry_count(self) -> int:

@@ -242,5 +242,5 @@ def candidates(query: IndexQuery | None, check: Callable[[RowIds], object]) -> d
     offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
     edges = np.flatnonzero(np.diff(of)) + 1
     parts = zip(of[np.concatenate(([0], edges))].tolist(), np.split(offsets, edges)) if len(of) else ()
-    found = {id: rows for id, rows in parts if id in query.fragments}
-    return {id: found.get(id, np.empty(0, np.int64)) for id in query.fragments}
+    covered = {id: rows for id, rows in parts if id in query.fragments}
+    return {id: covered.get(id, np.empty(0, np.int64)) for id in query.fragments}

@@ -69,8 +69,8 @@ class ScanPlan:
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        found = self.columns.to_arrow()
-        return found.append(pa.field(ROW_ID, pa.uint64())) if self.with_row_id else found
+        schema = self.columns.to_arrow()
+        return schema.append(pa.field(ROW_ID, pa.uint64())) if self.with_row_id else schema
 
 
 @dataclass(frozen=True)
@@ -140,16 +140,16 @@ def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]]) -> Iterator[
 def read_chunk(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     """The matching rows of a chunk, as batches of the plan's columns."""
     if chunk.rows is not None:
-        found = _picked(plan, chunk, chunk.rows)
+        batches = _picked(plan, chunk, chunk.rows)
     else:
-        found = _filtered(plan, chunk) if plan.filter is not None else _whole(plan, chunk)
+        batches = _filtered(plan, chunk) if plan.filter is not None else _whole(plan, chunk)
     if plan.batch_size is None:
-        return found
-    return [b.slice(at, plan.batch_size) for b in found for at in range(0, b.num_rows, plan.batch_size)]
+        return batches
+    return [b.slice(at, plan.batch_size) for b in batches for at in range(0, b.num_rows, plan.batch_size)]
 
 
 def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
-    found, at = [], chunk.start
+    batches, at = [], chunk.start
     stored = plan.view.stored(plan.columns)
     for batch in chunk.reader.read_batches(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
@@ -162,8 +162,8 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
             ids = None if ids is None else ids[mask]
         at += rows
         if batch.num_rows:
-            found.append(finish(plan, chunk.reader, batch, ids))
-    return found
+            batches.append(finish(plan, chunk.reader, batch, ids))
+    return batches
 
 
 def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
@@ -226,12 +226,12 @@ def _late_columns(
     plan: ScanPlan, reader: FragmentReader, shown: pa.Table, rest: LanceSchema, hits: Rows, offsets: Rows
 ) -> dict[str, pa.Array]:
     wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
-    found = {name: one_array(shown.column(name).take(pa.array(hits))) for name in wanted}
+    columns = {name: one_array(shown.column(name).take(pa.array(hits))) for name in wanted}
     if rest.fields:
         table = reader.take(offsets, plan.view.stored(rest))
         batch = plan.view.show(one_batch(table), rest)
-        found.update(zip(batch.schema.names, batch.columns))
-    return found
+        columns.update(zip(batch.schema.names, batch.columns))
+    return columns
 
 
 def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> list[tuple[int, int]]:
@@ -253,14 +253,14 @@ def _masked(
 ) -> dict[str, pa.Array]:
     selection = pa.array(mask)
     wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
-    found = {name: one_array(shown.column(name).filter(selection)) for name in wanted}
+    columns = {name: one_array(shown.column(name).filter(selection)) for name in wanted}
     stored, parts = plan.view.stored(rest), []
     for a, b in groups:
         batches = chunk.reader.read_batches(stored, chunk.start + a, chunk.start + b)
         parts += [plan.view.show(batch, rest).filter(selection.slice(a, b - a)) for batch in batches]
     table = pa.Table.from_batches(parts)
-    found.update((name, one_array(table.column(name))) for name in rest.names)
-    return found
+    columns.update((name, one_array(table.column(name))) for name in rest.names)
+    return columns
 
 
 def _arranged(plan: ScanPlan, parts: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
@@ -274,8 +274,8 @@ def one_array(chunked: pa.ChunkedArray) -> pa.Array:
     """All chunks as one array."""
     if chunked.num_chunks == 1:
         return chunked.chunk(0)
-    found = chunked.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+    combined = chunked.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

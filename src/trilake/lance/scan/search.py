@@ -84,10 +84,10 @@ class Nearest:
 
 def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
     """The type of a column of vectors.  Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column."""
-    found = snapshot.view.schema.find(column)
-    if found is None:
+    field = snapshot.view.schema.find(column)
+    if field is None:
         raise UnknownColumnError(f"{column} not found in schema", help=f"there are {snapshot.schema.names}")
-    kind = found.arrow_type
+    kind = field.arrow_type
     if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type) or not kind.list_size:
         raise WrongTypeError(
             f"the column must be a vector, and is of type {kind}",
@@ -104,22 +104,22 @@ def vector_of(q: Any) -> Floats:
     if hasattr(q, "to_pylist"):
         q = q.to_pylist()
     try:
-        found = np.asarray(q, np.float32)
+        vector = np.asarray(q, np.float32)
     except (ValueError, TypeError) as e:
         raise InvalidArgumentError(f"the query vector is no list of numbers: {e}") from e
-    if found.ndim != 1:
-        raise InvalidArgumentError(f"the query vector has {found.ndim} dimensions instead of one")
-    return found
+    if vector.ndim != 1:
+        raise InvalidArgumentError(f"the query vector has {vector.ndim} dimensions instead of one")
+    return vector
 
 
 def metric_name(metric: str | None) -> str | None:
     """The name of a metric as it is used here.  Raises ``InvalidArgumentError``."""
     if metric is None:
         return None
-    found = _METRICS.get(str(metric).lower())
-    if found is None:
+    name = _METRICS.get(str(metric).lower())
+    if name is None:
         raise InvalidArgumentError(f"metric {metric!r} is unknown", help="metrics are L2, cosine and dot")
-    return found
+    return name
 
 
 def columns_of(plan: ScanPlan, nearest: Nearest) -> LanceSchema:
@@ -132,8 +132,8 @@ def columns_of(plan: ScanPlan, nearest: Nearest) -> LanceSchema:
 
 def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
     """The schema of what a search returns."""
-    found = columns_of(plan, nearest).to_arrow().append(pa.field(DISTANCE, pa.float32()))
-    return found.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else found
+    schema = columns_of(plan, nearest).to_arrow().append(pa.field(DISTANCE, pa.float32()))
+    return schema.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else schema
 
 
 def search(
@@ -148,7 +148,7 @@ def search(
     metric = nearest.metric or (index.opened.metric if index is not None else "l2")
     covered = [r for r in readers if index is not None and r.fragment.id in index.fragments]
     rest = [r for r in readers if r not in covered]
-    found = _flat(snapshot, rest, nearest, metric, condition)
+    neighbours = _flat(snapshot, rest, nearest, metric, condition)
     if index is not None and covered:
         many = nearest.k * (nearest.refine_factor or 1)
         allowed = _allowed(snapshot, covered, condition, index)
@@ -156,9 +156,9 @@ def search(
         snapshot.check_indexed(some[0])
         if rest or nearest.refine_factor:  # distances of codes are not comparable with those of vectors
             some = some[0], _exact(snapshot, nearest, some[0], metric)
-        found.append(some)
-    ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in found)])
-    distance = np.concatenate([np.array([], np.float32), *(f[1] for f in found)])
+        neighbours.append(some)
+    ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in neighbours)])
+    distance = np.concatenate([np.array([], np.float32), *(f[1] for f in neighbours)])
     order = nearest_first(distance, ids, nearest.k)
     return _rows(snapshot, plan, nearest, ids[order], distance[order], None if prefilter else plan.filter)
 
@@ -225,8 +225,8 @@ def vectors_of(column: pa.Array, size: int) -> Floats:
     """The vectors of a column, rows x size."""
     # The format keeps no nulls of vectors: what is in their place counts, as it does for other readers.
     values = column.flatten() if column.null_count == 0 else column.values
-    found: Floats = values.to_numpy(zero_copy_only=False).reshape(-1, size).astype(np.float32, copy=False)
-    return found
+    vectors: Floats = values.to_numpy(zero_copy_only=False).reshape(-1, size).astype(np.float32, copy=False)
+    return vectors
 
 
 def distances(vectors: Floats, q: Floats, metric: str) -> Floats:
@@ -235,16 +235,16 @@ def distances(vectors: Floats, q: Floats, metric: str) -> Floats:
     >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
     [18.0, 0.0]
     """
-    found: Floats
+    distance: Floats
     if metric == "l2":
         difference = vectors - q
-        found = np.einsum("ij,ij->i", difference, difference)
-        return found
-    found = -(vectors @ q)
+        distance = np.einsum("ij,ij->i", difference, difference)
+        return distance
+    distance = -(vectors @ q)
     if metric == "cosine":
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = 1 + found / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(q @ q))
-    return found
+            distance = 1 + distance / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(q @ q))
+    return distance
 
 
 def storage(column: pa.Array) -> pa.Array:
@@ -267,15 +267,15 @@ def _flat(
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
         batches = reader.read_batches(projection, chunk.start, chunk.stop)
         parts = [distances(vectors_of(storage(b.column(0)), len(nearest.q)), nearest.q, metric) for b in batches]
-        found = np.concatenate([np.array([], np.float32), *parts])
+        nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
         if condition is not None:
             keep = np.isin(at, matching[id(reader)])
         if keep is not None:
-            at, found = at[keep], found[keep]
+            at, nearness = at[keep], nearness[keep]
         ids = row_ids(reader.fragment.id, at)
-        order = nearest_first(found, ids, nearest.k)
-        return ids[order], found[order]
+        order = nearest_first(nearness, ids, nearest.k)
+        return ids[order], nearness[order]
 
     plan = ScanPlan(snapshot.view, columns)
     with ThreadPoolExecutor(scan.THREADS, thread_name_prefix="lance") as pool:
@@ -283,7 +283,7 @@ def _flat(
 
 
 def _rows(
-    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, ids: Ids, found: Floats, postfilter: Filter | None
+    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, ids: Ids, distances: Floats, postfilter: Filter | None
 ) -> pa.Table:
     columns = columns_of(plan, nearest)
     tested = columns
@@ -292,7 +292,7 @@ def _rows(
         more = [f for f in snapshot.view.schema.fields if f.name in postfilter.columns and f.name not in have]
         tested = LanceSchema((*columns.fields, *more), columns.metadata)
     table = snapshot.take_rows(ids, tested)
-    table = table.append_column(DISTANCE, pa.array(found, pa.float32()))
+    table = table.append_column(DISTANCE, pa.array(distances, pa.float32()))
     if plan.with_row_id:
         table = table.append_column(pa.field(ROW_ID, pa.uint64()), pa.array(ids))
     if postfilter is not None:

@@ -59,13 +59,13 @@ class Snapshot:
 
     def at(self, manifest: Manifest) -> Snapshot:
         """Another version, which keeps open what both have."""
-        found = Snapshot(self.store, manifest, self.runtime)
-        found.indices = self.indices
+        other = Snapshot(self.store, manifest, self.runtime)
+        other.indices = self.indices
         if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
-            found.view = self.view
+            other.view = self.view
             mine = {reader.fragment: reader for reader in self.readers}
-            found.__dict__["readers"] = tuple(mine.get(f) or found.reader(f) for f in manifest.fragments)
-        return found
+            other.__dict__["readers"] = tuple(mine.get(f) or other.reader(f) for f in manifest.fragments)
+        return other
 
     @property
     def version(self) -> int:
@@ -163,23 +163,23 @@ class Snapshot:
         low = (wanted & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
         def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
-            found = low[mine]
-            if i < 0 or not self.readers[i].is_live(found).all():
+            offsets = low[mine]
+            if i < 0 or not self.readers[i].is_live(offsets).all():
                 raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
-            return found
+            return offsets
 
         return self._gathered(at, offsets, columns, with_row_id)
 
     def live_rows(self, ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """For each row id whether it names a row that is there and lives."""
-        found = np.zeros(len(ids), bool)
+        live = np.zeros(len(ids), bool)
         of = (ids >> np.uint64(32)).astype(np.int64)
         for fragment_id in np.unique(of):
             reader = self._by_id.get(int(fragment_id))
             if reader is not None:
                 mine = of == fragment_id
-                found[mine] = reader.is_live((ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64))
-        return found
+                live[mine] = reader.is_live((ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64))
+        return live
 
     def check_indexed(self, ids: npt.NDArray[np.uint64]) -> None:
         """Raise ``CorruptFileError`` unless all row ids that an index has can be, or have been, those of rows.
@@ -231,10 +231,10 @@ class Snapshot:
     def matching(self, filter: Filter | None, reader: FragmentReader) -> Rows:
         """The offsets of a fragment's live rows for which ``filter`` is true."""
         plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True))
-        found = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
-        if not found:
+        row_ids = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
+        if not row_ids:
             return np.array([], np.int64)
-        return (np.concatenate(found) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        return (np.concatenate(row_ids) & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
     def validate(self) -> None:
         """Check fields, fragments, data files, deletion files and the files of indices: all are there and as they must.

@@ -28,11 +28,11 @@ def as_spark(text: str) -> str:
     return _FORMS.sub(_replaced, text)
 
 
-def _replaced(found: re.Match[str]) -> str:
-    if found["quoted"] is not None:
-        return found[0]
-    if found["match"] is not None:
+def _replaced(match: re.Match[str]) -> str:
+    if match["quoted"] is not None:
+        return match[0]
+    if match["match"] is not None:
         return "regexp_like("
-    if found["decimal"] is not None:
-        return f"CAST({found['decimal']} AS DECIMAL{found['digits']})"
+    if match["decimal"] is not None:
+        return f"CAST({match['decimal']} AS DECIMAL{match['digits']})"
     return "TIMESTAMP"

@@ -62,8 +62,8 @@ def _numbers(name: str, column: pa.Array, uint64_as_int64: bool) -> npt.NDArray[
             column = column.cast(pa.int64())
         except pa.ArrowInvalid as e:
             raise InvalidArgumentError(f"a number does not fit int64: {e}", column=name) from e
-    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found
+    numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:

@@ -67,25 +67,25 @@ class LanceContext:
     @cached_property
     def manifests(self) -> Mapping[int, Manifest]:
         """The manifests that can be read; those that cannot are in ``bad_manifests``."""
-        found: dict[int, Manifest] = {}
+        manifests: dict[int, Manifest] = {}
         for version in self.listing.versions:
             try:
-                found[version] = read_manifest(self.store, self.listing.key(version), version)
+                manifests[version] = read_manifest(self.store, self.listing.key(version), version)
             except (TrilakeError, OSError, ValueError) as e:
                 self.bad_manifests[version] = e
-        return found
+        return manifests
 
     @cached_property
     def manifest(self) -> Manifest:
         """The manifest of the version.  Raises ``NotCheckedError`` where it cannot be read."""
-        found = self.manifests.get(self.version)
-        if found is None:
+        manifest = self.manifests.get(self.version)
+        if manifest is None:
             raise NotCheckedError(f"the manifest of version {self.version} cannot be read", file=self.store.uri)
         try:
-            found.check_readable(self.store.uri)
+            manifest.check_readable(self.store.uri)
         except UnsupportedProtocolError as e:
             raise NotCheckedError(e.message, file=self.store.uri) from e
-        return found
+        return manifest
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -83,8 +83,8 @@ def _deleted(table: LanceContext) -> list[Deleted]:
             for f in table.manifest.fragments
             if f.deletion_file is not None
         ]
-    found: list[Deleted] = table.deletions
-    return found
+    deleted: list[Deleted] = table.deletions
+    return deleted
 
 
 def _read(table: LanceContext, fragment: Fragment, rows: int) -> Deleted:
@@ -92,10 +92,10 @@ def _read(table: LanceContext, fragment: Fragment, rows: int) -> Deleted:
     assert entry is not None
     key = entry.key(fragment.id)
     try:
-        found = deletions.decode(entry.file_type, table.store.read(key), rows=MAX_ROWS, file=key)
+        positions = deletions.decode(entry.file_type, table.store.read(key), rows=MAX_ROWS, file=key)
     except (TrilakeError, OSError) as e:
         return Deleted(key, entry.num_deleted_rows, rows, error=e)
-    return Deleted(key, entry.num_deleted_rows, rows, len(found), found.max() if found else -1)
+    return Deleted(key, entry.num_deleted_rows, rows, len(positions), positions.max() if positions else -1)
 
 
 def deletions_readable(table: LanceContext) -> Generator[Finding, None, int]:

@@ -138,15 +138,15 @@ def _btree_differs(table: LanceContext, entry: IndexMetadata, index: pa.Table) -
     rows = _rows(table, entry, [name])
     live = table.snapshot.live_rows(ids)
     covered = np.isin(ids >> np.uint64(32), np.fromiter(entry.fragment_bitmap or (), np.uint64))
-    kept = index.filter(pa.array(live & covered))
-    if len(kept) != len(rows):
-        return f"it has {len(kept):,} of the rows of its fragments, which are {len(rows):,}"
+    entries = index.filter(pa.array(live & covered))
+    if len(entries) != len(rows):
+        return f"it has {len(entries):,} of the rows of its fragments, which are {len(rows):,}"
     values = rows[name]
     if values.null_count and not is_variable(values.type):
         # Nulls of such types are zeros in the file: only rows with a value are compared.
         known = rows.filter(values.is_valid())
-        kept = kept.filter(pa.array(np.isin(kept["row_ids"].to_numpy(), known[ROW_ID].to_numpy())))
+        entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), known[ROW_ID].to_numpy())))
         rows = known
-    mine = checksum(pa.table({"v": kept["values"], "i": kept["row_ids"]}))
+    mine = checksum(pa.table({"v": entries["values"], "i": entries["row_ids"]}))
     theirs = checksum(pa.table({"v": rows[name], "i": rows[ROW_ID]}))
     return None if mine == theirs else "its values are not those of the rows"

@@ -18,14 +18,14 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
     """Every manifest can be read and is of the version that its name says."""
     _ = table.manifests
     for version, error in table.bad_manifests.items():
-        found = unreadable("lance.manifest-unreadable", error)
+        finding = unreadable("lance.manifest-unreadable", error)
         yield Finding(
-            found.code,
-            found.message,
+            finding.code,
+            finding.message,
             "restore the manifest from a copy, or read another version",
             file=table.listing.key(version),
             version=version,
-            details=found.details,
+            details=finding.details,
         )
     return len(table.listing.versions)
 
@@ -53,11 +53,11 @@ def latest(table: LanceContext) -> Generator[Finding, None, int]:
 def tags(table: LanceContext) -> Generator[Finding, None, int]:
     """Every tag names a version that is there."""
     try:
-        found = read_tags(table.store)
+        tags = read_tags(table.store)
     except TrilakeError as e:
         yield unreadable("lance.tag-wrong", e)
         return 1
-    for name, tag in found.items():
+    for name, tag in tags.items():
         if tag.version not in table.listing.versions:
             yield Finding(
                 "lance.tag-wrong",
@@ -66,7 +66,7 @@ def tags(table: LanceContext) -> Generator[Finding, None, int]:
                 file=f"{TAGS}/{name}.json",
                 version=tag.version,
             )
-    return len(found)
+    return len(tags)
 
 
 def fields(table: LanceContext) -> Generator[Finding, None, int]:

@@ -29,36 +29,36 @@ class Pages:
 def read(table: LanceContext) -> Pages:
     """What reading the batches finds, read once."""
     if table.pages is None:
-        found = Pages()
+        pages = Pages()
         for one in table.chosen:
-            _read_file(table, one, found)
-        table.pages = found
+            _read_file(table, one, pages)
+        table.pages = pages
     out: Pages = table.pages
     return out
 
 
-def _read_file(table: LanceContext, one: OpenFile, found: Pages) -> None:
+def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
     file = one.file
     assert file is not None
     rows = np.diff(file.batch_offsets).tolist()
     try:
         stated = dict(trusted(file.statistics(), table.manifest.schema, rows))
     except (TrilakeError, OSError, ValueError) as e:
-        found.untrue.append(_finding(table, "statistics-differ", unreadable("", e).message, one, None, None))
+        pages.untrue.append(_finding(table, "statistics-differ", unreadable("", e).message, one, None, None))
         stated = {}
     for batch in range(file.num_batches):
-        found.batches += 1
-        values = _decoded(table, file, batch, one, found)
+        pages.batches += 1
+        values = _decoded(table, file, batch, one, pages)
         if values is None:
             continue
         for path, stats in stated.items():
             column = _at(values, path)
             wrong = None if column is None else _wrong_statistic(column, stats, batch)
             if wrong is not None:
-                found.untrue.append(_finding(table, "statistics-differ", wrong, one, ".".join(path), batch))
+                pages.untrue.append(_finding(table, "statistics-differ", wrong, one, ".".join(path), batch))
 
 
-def _decoded(table: LanceContext, file: DataFile, batch: int, one: OpenFile, found: Pages) -> pa.RecordBatch | None:
+def _decoded(table: LanceContext, file: DataFile, batch: int, one: OpenFile, pages: Pages) -> pa.RecordBatch | None:
     try:
         values = file.read_batch(batch)
         values.validate(full=True)
@@ -66,7 +66,7 @@ def _decoded(table: LanceContext, file: DataFile, batch: int, one: OpenFile, fou
         failed = unreadable("", e)
         for name in _damaged_columns(file, batch):
             message = failed.message if name is None else _message(file, batch, name, failed.message)
-            found.damaged.append(_finding(table, "page-unreadable", message, one, name, batch))
+            pages.damaged.append(_finding(table, "page-unreadable", message, one, name, batch))
         return None
     return values
 

@@ -55,9 +55,9 @@ def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id
     id: a random number of 64 bits that tells this file from those of concurrent writers.
     """
     kind, data = encode(rows)
-    found = DeletionFile(kind, read_version, id, len(rows))
-    store.put(found.key(fragment_id), data)
-    return found
+    file = DeletionFile(kind, read_version, id, len(rows))
+    store.put(file.key(fragment_id), data)
+    return file
 
 
 def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
@@ -68,18 +68,18 @@ def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
     """
     if kind == BITMAP:
         try:
-            found = BitMap.deserialize(data.to_pybytes())
+            deleted = BitMap.deserialize(data.to_pybytes())
         except (ValueError, IndexError, OverflowError, MemoryError) as e:
             raise DeletionVectorError(f"the deletion file is no Roaring bitmap: {e}", file=file) from e
     elif kind == ARROW_ARRAY:
-        found = _decode_arrow(data, rows, file)
+        deleted = _decode_arrow(data, rows, file)
     else:
         raise DeletionVectorError(f"deletion files of type {kind} are unknown", file=file)
-    if found and found.max() >= rows:
+    if deleted and deleted.max() >= rows:
         raise DeletionVectorError(
-            f"the deletion file names row {found.max()} of a fragment with {rows} rows", file=file
+            f"the deletion file names row {deleted.max()} of a fragment with {rows} rows", file=file
         )
-    return found
+    return deleted
 
 
 def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
@@ -100,10 +100,10 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
         raise DeletionVectorError(f"the deletion file is no Arrow file: {e}", file=file) from e
     if len(offsets) and offsets.min() < 0:
         raise DeletionVectorError("the deletion file holds a negative row", file=file)
-    found = BitMap(np.ascontiguousarray(offsets, np.uint32))
-    if len(found) != len(offsets):
+    deleted = BitMap(np.ascontiguousarray(offsets, np.uint32))
+    if len(deleted) != len(offsets):
         raise DeletionVectorError("the deletion file names a row twice", file=file)
-    return found
+    return deleted
 
 
 def read(store: Store, fragment: Fragment, rows: int | None = None) -> BitMap:

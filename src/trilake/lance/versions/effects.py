@@ -75,17 +75,17 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
                     f"the column of index {gone[0]} was dropped meanwhile", version=newest.version
                 )
             names, ids = {i.name for i in added}, {i.uuid for i in dropped}
-            kept = [i for i in newest.indices if i.name not in names and i.uuid not in ids]
-            return replace(newest, indices=(*kept, *added))
+            others = [i for i in newest.indices if i.name not in names and i.uuid not in ids]
+            return replace(newest, indices=(*others, *added))
         case op.Merge(fragments, schema):
             known = {f.id for f in schema.walk()}
-            kept = [i for i in newest.indices if set(i.fields) <= known]
+            others = [i for i in newest.indices if set(i.fields) <= known]
             highest = max([newest.max_fragment_id, *(f.id for f in fragments)])
             return replace(
                 newest,
                 fragments=tuple(fragments),
                 schema=schema.with_dictionaries({**newest.schema.dictionaries, **schema.dictionaries}),
-                indices=tuple(kept),
+                indices=tuple(others),
                 max_fragment_id=highest,
             )
         case op.Rewrite():
@@ -105,13 +105,13 @@ def _last_id(manifest: Manifest) -> int:
 
 def _numbered(fragments: Iterable[Fragment], last: int) -> tuple[tuple[Fragment, ...], int]:
     """New fragments with ids after ``last``; those that have one already (reserved before) keep it."""
-    found = []
+    numbered = []
     for fragment in fragments:
         if fragment.id == 0:
             last += 1
             fragment = replace(fragment, id=last)
-        found.append(fragment)
-    return tuple(found), max([last, *(f.id for f in found)])
+        numbered.append(fragment)
+    return tuple(numbered), max([last, *(f.id for f in numbered)])
 
 
 def _appended(newest: Manifest, present: tuple[Fragment, ...], new: Iterable[Fragment]) -> Manifest:
@@ -144,9 +144,9 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
             raise CommitConflictError("a fragment that was compacted is not there any more", version=newest.version)
         new, last = _numbered(group.new, last)
         contiguous = at[-1] - at[0] + 1 == len(at)
-        kept = [f for f in fragments if f.id not in ids]
-        place = at[0] if contiguous else len(kept)
-        fragments = [*kept[:place], *new, *kept[place:]]
+        others = [f for f in fragments if f.id not in ids]
+        place = at[0] if contiguous else len(others)
+        fragments = [*others[:place], *new, *others[place:]]
         groups.append((ids, new))
     new_ids = {i.old: i for i in rewrite.rewritten_indices}
     indices = [_moved(i, new_ids.get(i.uuid), groups) for i in newest.indices]

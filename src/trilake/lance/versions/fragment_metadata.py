@@ -24,20 +24,20 @@ class FragmentMetadata:
     def __init__(self, metadata: str) -> None:
         """Parse what :meth:`to_json` gave, as text.  Raises ``InvalidArgumentError``."""
         try:
-            found = json.loads(metadata)
-            files = tuple(_data_file(f) for f in found["files"])
-            deletion = found.get("deletion_file")
+            parsed = json.loads(metadata)
+            files = tuple(_data_file(f) for f in parsed["files"])
+            deletion = parsed.get("deletion_file")
             entry = None if deletion is None else _deletion_file(deletion)
-            self._metadata = Fragment(int(found["id"]), files, entry, int(found.get("physical_rows") or 0))
+            self._metadata = Fragment(int(parsed["id"]), files, entry, int(parsed.get("physical_rows") or 0))
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e
 
     @classmethod
     def of(cls, fragment: Fragment) -> FragmentMetadata:
         """The metadata of an entry."""
-        made = cls.__new__(cls)
-        made._metadata = fragment
-        return made
+        metadata = cls.__new__(cls)
+        metadata._metadata = fragment
+        return metadata
 
     @property
     def entry(self) -> Fragment:
@@ -74,7 +74,7 @@ class FragmentMetadata:
     def to_json(self) -> dict[str, Any]:
         """The entry as JSON types."""
         f = self._metadata
-        found: dict[str, Any] = {
+        json: dict[str, Any] = {
             "id": f.id,
             "files": [{"path": d.path, "fields": list(d.fields)} for d in f.files],
             "deletion_file": None,
@@ -82,13 +82,13 @@ class FragmentMetadata:
         }
         if f.deletion_file is not None:
             d = f.deletion_file
-            found["deletion_file"] = {
+            json["deletion_file"] = {
                 "read_version": d.read_version,
                 "id": d.id,
                 "file_type": _KINDS[d.file_type],
                 "num_deleted_rows": d.num_deleted_rows,
             }
-        return found
+        return json
 
     @staticmethod
     def from_json(json_data: str) -> FragmentMetadata:
@@ -101,8 +101,8 @@ class FragmentMetadata:
 
     def deletion_file(self) -> str | None:
         """The deletion file, relative to the dataset, if there is one."""
-        found = self._metadata.deletion_file
-        return None if found is None else found.key(self.id)
+        entry = self._metadata.deletion_file
+        return None if entry is None else entry.key(self.id)
 
     @property
     def id(self) -> int:
@@ -128,14 +128,14 @@ class DataFileInfo:
         return f"DataFile({self._entry.path})"
 
 
-def _data_file(found: Mapping[str, Any]) -> DataFile:
-    path = found["path"]
+def _data_file(entry: Mapping[str, Any]) -> DataFile:
+    path = entry["path"]
     if not isinstance(path, str):
         raise TypeError("the path of a data file is no text")
-    return DataFile(path, tuple(int(i) for i in found["fields"]))
+    return DataFile(path, tuple(int(i) for i in entry["fields"]))
 
 
-def _deletion_file(found: Mapping[str, Any]) -> DeletionFile:
+def _deletion_file(entry: Mapping[str, Any]) -> DeletionFile:
     kinds = {name: kind for kind, name in _KINDS.items()}
-    count = int(found.get("num_deleted_rows") or 0)
-    return DeletionFile(kinds[str(found["file_type"])], int(found["read_version"]), int(found["id"]), count)
+    count = int(entry.get("num_deleted_rows") or 0)
+    return DeletionFile(kinds[str(entry["file_type"])], int(entry["read_version"]), int(entry["id"]), count)

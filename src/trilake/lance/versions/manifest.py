@@ -209,11 +209,11 @@ def message_at(data: pa.Buffer, position: int, kind: type[_M], *, file: str) -> 
 
 def unknown_fields(message: Message, *, drop: Iterable[int] = ()) -> bytes:
     """The fields of a message that our messages do not have, as they are stored."""
-    found: Any = UnknownFieldSet(message)
-    if not len(found):
+    unknown: Any = UnknownFieldSet(message)
+    if not len(unknown):
         return b""
     dropped, out = set(drop), bytearray()
-    for one in found:
+    for one in unknown:
         if one.field_number not in dropped:
             out += _encode_unknown(one)
     return bytes(out)

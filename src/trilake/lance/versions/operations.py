@@ -197,5 +197,5 @@ def _with_article(name: str) -> str:
 
 
 def _listed(ids: Iterable[int]) -> str:
-    found = sorted(ids)
-    return ", ".join(map(str, found[:5])) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    ordered = sorted(ids)
+    return ", ".join(map(str, ordered[:5])) + (f" and {len(ordered) - 5} more" if len(ordered) > 5 else "")

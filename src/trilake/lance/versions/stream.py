@@ -252,8 +252,8 @@ class LanceStream:
         old = {} if before is None else {f.id: f for f in before.fragments}
         new = tuple(f for f in manifest.fragments if f.id not in old)
         gone = [f for i, f in old.items() if i not in {g.id for g in manifest.fragments}]
-        kept = {f.id: f for f in manifest.fragments if f.id in old}
-        changed = [f for i, f in kept.items() if f != old[i]]
+        common = {f.id: f for f in manifest.fragments if f.id in old}
+        changed = [f for i, f in common.items() if f != old[i]]
         if isinstance(operation, op.Overwrite):
             # Fragments are numbered from the beginning again.
             new, gone, changed = manifest.fragments, list(old.values()), []

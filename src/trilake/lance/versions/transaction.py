@@ -91,8 +91,8 @@ def serialise(transaction: Transaction) -> bytes:
     """The content of a transaction file."""
     message = tx.Transaction(read_version=transaction.read_version, uuid=transaction.uuid)
 
-    def fragments(given: Iterable[Fragment]) -> list[pb.DataFragment]:
-        return [fragment_message(f) for f in given]
+    def fragments(entries: Iterable[Fragment]) -> list[pb.DataFragment]:
+        return [fragment_message(f) for f in entries]
 
     match transaction.operation:
         case op.Append(new):
@@ -171,8 +171,8 @@ def parse(data: bytes, *, file: str = "") -> Transaction:
 
 
 def _operation(message: tx.Transaction, file: str) -> op.Operation:
-    def fragments(given: Iterable[pb.DataFragment]) -> tuple[Fragment, ...]:
-        return tuple(parse_fragment(f, file=file) for f in given)
+    def fragments(entries: Iterable[pb.DataFragment]) -> tuple[Fragment, ...]:
+        return tuple(parse_fragment(f, file=file) for f in entries)
 
     match message.WhichOneof("operation"):
         case "append":

@@ -68,7 +68,7 @@ def list_versions(store: Store) -> Listing:
 
     Raises ``CorruptLogError`` where both naming schemes are used.
     """
-    found: dict[Scheme, list[int]] = {"v1": [], "v2": []}
+    numbers: dict[Scheme, list[int]] = {"v1": [], "v2": []}
     for meta in store.list(VERSIONS):
         match = _NAME.match(meta.key)
         if match is None:
@@ -78,17 +78,17 @@ def list_versions(store: Store) -> Listing:
         if number > _LAST:
             continue
         if len(digits) == 20 and number > _LAST >> 1:
-            found["v2"].append(_LAST - number)
+            numbers["v2"].append(_LAST - number)
         elif number > 0:
-            found["v1"].append(number)
-    if found["v1"] and found["v2"]:
+            numbers["v1"].append(number)
+    if numbers["v1"] and numbers["v2"]:
         raise CorruptLogError(
             "the dataset's manifests are named in two ways",
             help="one of its writers has mistaken the naming scheme: keep the manifests of one scheme only",
             file=f"{store.uri}/{VERSIONS}",
         )
-    scheme: Scheme = "v2" if found["v2"] else "v1"
-    return Listing(scheme, tuple(sorted(set(found[scheme]))))
+    scheme: Scheme = "v2" if numbers["v2"] else "v1"
+    return Listing(scheme, tuple(sorted(set(numbers[scheme]))))
 
 
 #: Where data files of a dataset are, and how they end; the rest of their names is their writers' choice.
@@ -164,36 +164,36 @@ def _parse_tag(store: Store, key: str, data: bytes) -> Tag | None:
     """The tag in a file; ``None`` for one of a branch: this library knows no branches."""
     name = key.rpartition("/")[2].removesuffix(".json")
     try:
-        found = orjson.loads(data)
+        content = orjson.loads(data)
     except orjson.JSONDecodeError as e:
         raise CorruptLogError(f"the tag is not JSON: {e}", file=f"{store.uri}/{key}") from e
-    version = found.get("version") if isinstance(found, dict) else None
+    version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptLogError(f"the tag names version {version!r}", file=f"{store.uri}/{key}")
-    if found.get("branch") is not None:
+    if content.get("branch") is not None:
         return None
-    size = found.get("manifestSize")
-    texts = [found.get(k) if isinstance(found.get(k), str) else None for k in ("createdAt", "updatedAt")]
+    size = content.get("manifestSize")
+    texts = [content.get(k) if isinstance(content.get(k), str) else None for k in ("createdAt", "updatedAt")]
     return Tag(name, version, size if isinstance(size, int) else None, texts[0], texts[1])
 
 
 def read_tags(store: Store) -> Mapping[str, Tag]:
     """All tags by name, those of branches left out.  Raises ``CorruptLogError`` for one without a version."""
     keys = [m.key for m in store.list(TAGS) if m.key.endswith(".json") and m.key.count("/") == 2]
-    found = (_parse_tag(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys)))
-    return {tag.name: tag for tag in found if tag is not None}
+    tags = (_parse_tag(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys)))
+    return {tag.name: tag for tag in tags if tag is not None}
 
 
 def read_tag(store: Store, name: str) -> Tag:
     """One tag.  Raises ``VersionNotFoundError`` where there is none of this name."""
     key = _tag_key(name)
     try:
-        found = _parse_tag(store, key, store.read(key).to_pybytes())
+        tag = _parse_tag(store, key, store.read(key).to_pybytes())
     except ObjectNotFoundError:
-        found = None
-    if found is None:
+        tag = None
+    if tag is None:
         raise DatasetVersionNotFoundError(f"the dataset has no tag {name!r}", file=store.uri)
-    return found
+    return tag
 
 
 def write_tag(store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False) -> Tag:

@@ -52,19 +52,19 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    given = {"version": str(table.version), **(options or {})}
+    source_options = {"version": str(table.version), **(options or {})}
     if isinstance(filter, str):
-        given["filter"] = filter
+        source_options["filter"] = filter
     schema = rows_schema(output, table.uri)
     names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
     if bound is None or isinstance(filter, str):
         wanted = ml_vectors.declared(schema, names) if names else schema
-        return pruned_source_frame(spark, TrilakeLanceDataSource, table.uri, given, table.schema, wanted)
+        return pruned_source_frame(spark, TrilakeLanceDataSource, table.uri, source_options, table.schema, wanted)
     if names:
         raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
-    df = source_frame(spark, TrilakeLanceDataSource, table.uri, given, wanted)
+    df = source_frame(spark, TrilakeLanceDataSource, table.uri, source_options, wanted)
     return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
 
 
@@ -75,12 +75,14 @@ def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schem
     text of DDL.  Raises as :class:`~trilake.spark.lance.source.LanceDataSource` does.
     """
     source = TrilakeLanceDataSource({**options, "path": path})
-    found = source.schema()
+    source_schema = source.schema()
     snapshot, _ = source.opened()
-    given = {k: v for k, v in options.items() if k.lower() not in ("path", "version", "tag", "timestamp")}
-    given["version"] = str(snapshot.version)
-    wanted = found if schema is None else schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
-    return pruned_source_frame(spark, TrilakeLanceDataSource, path, given, snapshot.schema, wanted)
+    source_options = {k: v for k, v in options.items() if k.lower() not in ("path", "version", "tag", "timestamp")}
+    source_options["version"] = str(snapshot.version)
+    wanted = (
+        source_schema if schema is None else schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
+    )
+    return pruned_source_frame(spark, TrilakeLanceDataSource, path, source_options, snapshot.schema, wanted)
 
 
 def write_dataframe(

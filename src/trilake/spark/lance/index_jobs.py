@@ -165,14 +165,14 @@ def _encode(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, mode
         for start in range(0, reader.physical_rows, rows)
     ]
     tasks: list[list[list[int]]] = []
-    held = rows
+    filled = rows
     for piece in pieces:  # small fragments share a task
         size = piece[2] - piece[1]
-        if held + size > rows:
+        if filled + size > rows:
             tasks.append([])
-            held = 0
+            filled = 0
         tasks[-1].append(piece)
-        held += size
+        filled += size
     version, named = snapshot.version, {"name": what.name, "column": what.column}
 
     def job(text: str) -> str:
@@ -192,9 +192,9 @@ def _encode(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, mode
     opened = [VectorIndex.open(snapshot.store, part) for part in done]
 
     def partition_of(number: int) -> tuple[ivf_pq.Codes, ivf_pq.RowIds]:
-        found = [index.partition(number) for index in opened]
-        codes = np.concatenate([np.empty((0, what.pieces), np.uint8), *(f[0] for f in found)])
-        return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in found)])
+        partitions = [index.partition(number) for index in opened]
+        codes = np.concatenate([np.empty((0, what.pieces), np.uint8), *(f[0] for f in partitions)])
+        return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in partitions)])
 
     ivf_pq.write_partitions(snapshot.store, folder, model, partition_of, **named, dataset_version=version)
     snapshot.store.delete([f"{part}/{ivf_pq.FILE}" for part in done])

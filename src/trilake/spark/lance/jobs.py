@@ -45,17 +45,17 @@ def run_tasks(spark: SparkSession, tasks: Sequence[str], job: Callable[[str], st
     """
     if not tasks:
         return []
-    given = list(tasks)
+    texts = list(tasks)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             ids = batch.column(0).to_pylist()
-            done = [job(given[i]) for i in ids]
+            done = [job(texts[i]) for i in ids]
             yield pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(done, pa.string())], ["id", "done"])
 
-    rows = collected(spark.range(0, len(given), 1, len(given)).mapInArrow(run, "id long, done string"))
-    found = {row.id: row.done for row in rows}
-    return [found[i] for i in range(len(given))]
+    rows = collected(spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, "id long, done string"))
+    by_id = {row.id: row.done for row in rows}
+    return [by_id[i] for i in range(len(texts))]
 
 
 def collected(df: DataFrame) -> list[Row]:
@@ -201,11 +201,11 @@ def _change_fragment(
     if updates is None:
         rows = snapshot.matching(snapshot.filter(where), reader)
     else:
-        found: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
+        offsets: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
         target = Target(snapshot.manifest.schema, nulls=options.nulls)
-        changed = updating.changed_rows(snapshot, updates, where, found, [reader])
+        changed = updating.changed_rows(snapshot, updates, where, offsets, [reader])
         new = write_fragments(snapshot.store, changed, target, options, snapshot.runtime)
-        rows = np.concatenate([*found.get(id, []), np.array([], np.int64)])
+        rows = np.concatenate([*offsets.get(id, []), np.array([], np.int64)])
     left: Fragment | None = reader.fragment
     if len(rows):
         left = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)

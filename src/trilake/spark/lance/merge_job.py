@@ -156,8 +156,8 @@ def _marked(
     place, several_forbidden = Place.of(snapshot), what.update
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = [b.column(0).to_numpy(zero_copy_only=False).astype(np.uint64) for b in batches]
-        ids = np.concatenate([np.empty(0, np.uint64), *found])
+        parts = [b.column(0).to_numpy(zero_copy_only=False).astype(np.uint64) for b in batches]
+        ids = np.concatenate([np.empty(0, np.uint64), *parts])
         unique = np.unique(ids)
         done = [json.dumps({"twice": True})] if several_forbidden and len(unique) < len(ids) else []
         current = place.open() if len(unique) and not done else None

@@ -41,13 +41,13 @@ def is_vector(kind: T.DataType) -> bool:
 
 def plain(schema: T.StructType) -> tuple[T.StructType, dict[str, int | None]]:
     """The schema with vectors as arrays of doubles; the columns these are, with the size that their metadata tells."""
-    fields, found = [], {}
+    fields, sizes = [], {}
     for field in schema.fields:
         if is_vector(field.dataType):
-            found[field.name] = _size(field.metadata or {})
+            sizes[field.name] = _size(field.metadata or {})
             field = T.StructField(field.name, T.ArrayType(T.DoubleType()), field.nullable)
         fields.append(field)
-    return T.StructType(fields), found
+    return T.StructType(fields), sizes
 
 
 def _size(metadata: Mapping[str, Any]) -> int | None:
@@ -116,11 +116,11 @@ def as_lists(vectors: pa.StructArray) -> pa.ListArray:
     if len(sizes) and (sizes.min() < 0 or int(sizes.sum()) > _MOST):
         raise CorruptFileError(f"the vectors of a batch have {int(sizes.sum())} places", help="write smaller ones")
     offsets = np.concatenate(([0], np.cumsum(sizes)))
-    found = np.zeros(int(offsets[-1]))
+    numbers = np.zeros(int(offsets[-1]))
     counts = np.where(valid, counts, 0)
     row = np.repeat(np.arange(len(sizes)), counts)
     inside = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    given = _flat(values, counts, np.float64)
+    sparse_values = _flat(values, counts, np.float64)
     place = np.where(dense[row], inside, 0)
     sparse = np.flatnonzero(~dense[row])
     if len(sparse):
@@ -130,22 +130,22 @@ def as_lists(vectors: pa.StructArray) -> pa.ListArray:
         place[sparse] = places
     if len(place) and (place.min() < 0 or (place >= sizes[row]).any()):
         raise CorruptFileError("a sparse vector has a value outside of its size")
-    found[offsets[row] + place] = given
+    numbers[offsets[row] + place] = sparse_values
     edges = pa.array(offsets.astype(np.int32), mask=np.append(~valid, False) if not valid.all() else None)
-    return pa.ListArray.from_arrays(edges, pa.array(found))
+    return pa.ListArray.from_arrays(edges, pa.array(numbers))
 
 
 def _lengths(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = (
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = (
         lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     )
-    return found
+    return lengths
 
 
 def _flat(lists: pa.ListArray, counts: Any, kind: Any) -> Any:
     """The items of the lists whose count is not zero, one list after another."""
-    kept = lists.filter(pa.array(np.asarray(counts) > 0))
-    return kept.flatten().to_numpy(zero_copy_only=False).astype(kind)
+    chosen = lists.filter(pa.array(np.asarray(counts) > 0))
+    return chosen.flatten().to_numpy(zero_copy_only=False).astype(kind)
 
 
 def vectors_in(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:

@@ -81,9 +81,9 @@ class LanceDataSource(DataSource):
         schema = snapshot.schema
         if options.flag("rowId"):
             schema = schema.append(pa.field(ROW_ID, pa.int64()))
-        found = rows_schema(schema, snapshot.store.uri)
+        rows = rows_schema(schema, snapshot.store.uri)
         names = ml_vectors.chosen(options.get("mlVectors"), schema)
-        return ml_vectors.declared(found, names) if names else found
+        return ml_vectors.declared(rows, names) if names else rows
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         snapshot, options = self.opened()
@@ -94,11 +94,11 @@ class LanceDataSource(DataSource):
         return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
 
     def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> LanceWriter:
-        given = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
-        vectors = Vectors.of(given.pop("vectors", None), given.pop("vectorType", None))
+        own_options = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
+        vectors = Vectors.of(own_options.pop("vectors", None), own_options.pop("vectorType", None))
         path = table_path(self.options)
         mode: Mode = "overwrite" if overwrite else "append"
-        return LanceWriter.begin(path, options.store, schema, mode, write_options(given), vectors)
+        return LanceWriter.begin(path, options.store, schema, mode, write_options(own_options), vectors)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, LANCE_STREAM_OPTIONS)
@@ -160,9 +160,9 @@ class LanceReader(RowsReader):
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
         if self.filter is not None:
-            found = scalar_search.candidates(snapshot.index_query(self.filter), snapshot.check_indexed) or {}
+            candidates = scalar_search.candidates(snapshot.index_query(self.filter), snapshot.check_indexed) or {}
             # Where an index knows of no row of a fragment, no task is needed for it.
-            readers = tuple(r for r in readers if len(found.get(r.fragment.id, (0,))))
+            readers = tuple(r for r in readers if len(candidates.get(r.fragment.id, (0,))))
             readers = tuple(r for r in readers if candidate_groups(r, self.filter, snapshot.view))
         return [r.fragment for r in readers]
 
@@ -195,9 +195,9 @@ def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[s
     by_lower = {name.lower(): name for name in schema.names}
     names, row_id = [], None
     for i, name in enumerate(declared.names):
-        found = name if name in schema.names else by_lower.get(name.lower())
-        if found is not None:
-            names.append(found)
+        column = name if name in schema.names else by_lower.get(name.lower())
+        if column is not None:
+            names.append(column)
         elif name == ROW_ID:
             row_id = i
         else:
@@ -265,10 +265,10 @@ class LanceWriter(DataSourceArrowWriter):
         arrays, ml = ml_vectors.plain(schema)
         arrow = from_spark(arrays).to_arrow_schema()
         vectors = (vectors or Vectors()).and_ml(ml, arrow)
-        made: LanceSchema | None = None
+        stored: LanceSchema | None = None
         if plan.mode == "append" and plan.base is not None:
             view = plan.target(arrow).view
-            made = view.whole
+            stored = view.whole
             if set(arrow.names) != set(view.schema.names):
                 raise SchemaMismatchError(
                     f"the rows have the columns {', '.join(arrow.names)}, the dataset has "
@@ -277,9 +277,9 @@ class LanceWriter(DataSourceArrowWriter):
                     file=path,
                 )
         elif not vectors.unsized:
-            made = plan.target(with_vectors(arrow, vectors, {})).view.whole
+            stored = plan.target(with_vectors(arrow, vectors, {})).view.whole
         version = 0 if plan.base is None else plan.base.version
-        return cls(path, store, mode, version, made, options, arrow, vectors, plan.runtime)
+        return cls(path, store, mode, version, stored, options, arrow, vectors, plan.runtime)
 
     def target(self, sizes: Mapping[str, int]) -> Target:
         """Where rows of a task go.  Dictionaries of a new dataset cannot be, because tasks would not agree on one."""

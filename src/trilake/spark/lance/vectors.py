@@ -61,24 +61,24 @@ class Vectors:
         Reads on until there is a vector in each column, or no more rows.  Raises ``SchemaMismatchError`` where a
         column has rows but not a single vector.
         """
-        held: list[pa.RecordBatch] = []
-        found: dict[str, int] = {}
+        pending: list[pa.RecordBatch] = []
+        sizes: dict[str, int] = {}
         missing = self.unsized
         while missing and (batch := next(batches, None)) is not None:
-            held.append(batch)
+            pending.append(batch)
             for name in missing:
                 lengths = batch.column(batch.schema.get_field_index(name)).value_lengths().drop_null()
                 if len(lengths):
-                    found[name] = lengths[0].as_py()
-            missing = [name for name in missing if name not in found]
-        if missing and any(b.num_rows for b in held):
+                    sizes[name] = lengths[0].as_py()
+            missing = [name for name in missing if name not in sizes]
+        if missing and any(b.num_rows for b in pending):
             raise self._unknown(missing[0])
-        return found, chain(held, batches)
+        return sizes, chain(pending, batches)
 
-    def agreed(self, found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    def agreed(self, by_task: Iterable[Mapping[str, int]]) -> dict[str, int]:
         """The sizes that tasks have found.  Raises ``SchemaMismatchError`` where they differ, or no task had rows."""
         result: dict[str, int] = {}
-        for sizes in found:
+        for sizes in by_task:
             for name, size in sizes.items():
                 if result.setdefault(name, size) != size:
                     raise SchemaMismatchError(
@@ -101,7 +101,7 @@ def vector_sizes(text: str | None) -> dict[str, int | None]:
     >>> vector_sizes("v:128, w")
     {'v': 128, 'w': None}
     """
-    found: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
     for part in (text or "").split(","):
         if part.strip():
             name, colon, size = part.strip().rpartition(":")
@@ -109,14 +109,14 @@ def vector_sizes(text: str | None) -> dict[str, int | None]:
                 name, size = size, ""
             if not name or (colon and (not size.strip().isdigit() or int(size) < 1)):
                 raise InvalidArgumentError(f"option vectors is {text!r}", help='write it as "column:size, …"')
-            found[name.strip()] = int(size) if colon else None
-    return found
+            sizes[name.strip()] = int(size) if colon else None
+    return sizes
 
 
 def with_vectors(schema: pa.Schema, vectors: Vectors, sizes: Mapping[str, int]) -> pa.Schema:
     """The schema with array columns as vectors, those of unknown size as ``sizes`` has them."""
-    for name, given in vectors.sizes.items():
-        size = given if given is not None else sizes[name]
+    for name, known in vectors.sizes.items():
+        size = known if known is not None else sizes[name]
         if size < 1:
             raise SchemaMismatchError("vectors without numbers cannot be stored", column=name)
         i = schema.get_field_index(name)

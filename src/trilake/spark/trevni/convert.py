@@ -137,9 +137,9 @@ def _refuse(**given: object) -> None:
 
 
 def _codec(properties: Mapping[str, str] | None, default: str) -> str:
-    given = {name.lower(): value for name, value in (properties or {}).items()}
-    codec = given.pop("codec", default).lower()
-    _refuse(properties=given)
+    own_options = {name.lower(): value for name, value in (properties or {}).items()}
+    codec = own_options.pop("codec", default).lower()
+    _refuse(properties=own_options)
     return codec
 
 

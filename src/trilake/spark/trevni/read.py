@@ -36,15 +36,15 @@ def read_dataframe(
     """
     output = table.schema if columns is None else table.projected_schema(columns)
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    given = dict(options or {})
+    source_options = dict(options or {})
     if bound is None or isinstance(filter, str):
         if isinstance(filter, str):
-            given["filter"] = filter
+            source_options["filter"] = filter
         wanted = rows_schema(output, table.uri)
-        return pruned_source_frame(spark, TrilakeTrevniDataSource, table.uri, given, table.schema, wanted)
+        return pruned_source_frame(spark, TrilakeTrevniDataSource, table.uri, source_options, table.schema, wanted)
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
-    df = source_frame(spark, TrilakeTrevniDataSource, table.uri, given, wanted)
+    df = source_frame(spark, TrilakeTrevniDataSource, table.uri, source_options, wanted)
     return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
 
 

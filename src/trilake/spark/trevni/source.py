@@ -82,15 +82,15 @@ class TrevniDataSource(DataSource):
         return stream_writer(TrevniStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> TrevniWriter:
-        given = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
-        partition_by = given.pop("partitionBy", None)
+        own_options = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
+        partition_by = own_options.pop("partitionBy", None)
         path = table_path(self.options)
         plan = plan_table_write(
             open_store(path, options.store),
             from_spark(schema).to_arrow_schema(),
             mode="overwrite" if overwrite else "append",
             partition_by=None if partition_by is None else [c.strip() for c in partition_by.split(",") if c.strip()],
-            options=write_options(given),
+            options=write_options(own_options),
         )
         return TrevniWriter(path, options.store, plan)
 

@@ -34,15 +34,15 @@ def write_dataframe(
     Raises as :func:`trilake.trevni.tables.table_write.plan_table_write` does, and ``WriteFailedError`` where a task
     failed: then nothing was written.
     """
-    given = session_options(df.sparkSession, uri, store)
-    target = open_store(uri, given)
+    store_options = session_options(df.sparkSession, uri, store)
+    target = open_store(uri, store_options)
     schema = from_spark(df.schema).to_arrow_schema()
     plan = plan_table_write(target, schema, mode=mode, partition_by=partition_by, options=options)
     if plan.nothing:
         return TableWrite()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _run_task(uri, given, plan, batches)
+        yield _run_task(uri, store_options, plan, batches)
 
     try:
         rows = df.mapInArrow(run, "files binary").collect()

@@ -180,13 +180,13 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
 
 def verify(checksum: str, codec: str, data: Payload, stored: bytes, place: Place) -> None:
     """Compare a payload with the checksum behind its block.  Raises ``CorruptFileError`` where they differ."""
-    found = zlib.crc32(data)
-    if found == int.from_bytes(stored, "big"):
+    actual = zlib.crc32(data)
+    if actual == int.from_bytes(stored, "big"):
         return
     # The reference writer stores zeros behind uncompressed blocks: it hashes a buffer that it has already consumed.
     if codec == "null" and stored == b"\0\0\0\0":
         return
     # By the specification, which calls the checksum crc-32, it is a fixed32, which is little-endian.
-    if checksum == "crc-32" and found == int.from_bytes(stored, "little"):
+    if checksum == "crc-32" and actual == int.from_bytes(stored, "little"):
         return
-    raise BlockChecksumError(f"the checksum is {stored.hex()}, that of the data is {found:08x}", **place._asdict())
+    raise BlockChecksumError(f"the checksum is {stored.hex()}, that of the data is {actual:08x}", **place._asdict())

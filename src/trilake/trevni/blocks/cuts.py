@@ -60,13 +60,13 @@ class Request:
         self._row_values: dict[int, np.ndarray[Any, np.dtype[np.int64]]] = {}
 
     def _ancestors(self, columns: Sequence[int]) -> set[int]:
-        found: set[int] = set()
+        ancestors: set[int] = set()
         for number in columns:
             parent = self._columns[number].parent
-            while parent is not None and parent not in found:
-                found.add(parent)
+            while parent is not None and parent not in ancestors:
+                ancestors.add(parent)
                 parent = self._columns[parent].parent
-        return found
+        return ancestors
 
     def _block_ranges(self) -> dict[int, tuple[int, int]]:
         """Blocks to read of each column, children (which come after their parents) first."""
@@ -116,7 +116,7 @@ class Request:
             self._budget.inflate(int(table.stored_sizes[first:last].sum()), raw_bytes, where, begin)
         if column.array:
             self._budget.spend(total, raw_bytes, where, begin)
-        found = decode(
+        decoded = decode(
             column.type,
             column.array,
             self._file.payloads(number, first, last, slots),
@@ -128,15 +128,15 @@ class Request:
         )
         low, high = self._slots_before(number, self._start), self._slots_before(number, max(self._start, self._stop))
         if not column.array:
-            return Cut(None, found.values.slice(low, high - low), high - low)
-        assert found.lengths is not None
-        ends = np.concatenate(([0], np.cumsum(found.lengths, dtype=np.int64)))
+            return Cut(None, decoded.values.slice(low, high - low), high - low)
+        assert decoded.lengths is not None
+        ends = np.concatenate(([0], np.cumsum(decoded.lengths, dtype=np.int64)))
         if self._file.children[number]:
             row_start, row_stop = self._rows(number)
             rows = self._all_row_slots(number, row_start, row_stop)
             self._row_values[number] = ends[rows]
         first_value, end = int(ends[low]), int(ends[high])
-        return Cut(found.lengths[low:high], found.values.slice(first_value, end - first_value), high - low)
+        return Cut(decoded.lengths[low:high], decoded.values.slice(first_value, end - first_value), high - low)
 
     def _all_row_slots(self, number: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The slot at which each row from ``start`` to ``stop`` (inclusive) begins."""

@@ -110,12 +110,12 @@ def _parse_metadata(c: Cursor, what: str) -> dict[str, bytes]:
     # A pair has two lengths at least.
     if not 0 <= count <= c.remaining // 2:
         raise c.fail(f"the {what} claims {count} properties, and {c.remaining} bytes are left in the file", start)
-    found: dict[str, bytes] = {}
+    metadata: dict[str, bytes] = {}
     for _ in range(count):
         # A key that comes twice: the last value wins, at the place of the first, as in the reference.
         key = c.string(f"a key of the {what}")
-        found[key] = c.bytes_(f"the property {key!r} of the {what}")
-    return found
+        metadata[key] = c.bytes_(f"the property {key!r} of the {what}")
+    return metadata
 
 
 def _text_property(c: Cursor, metadata: Metadata, key: str, default: str) -> str:

@@ -71,10 +71,10 @@ def sort_keys(values: pa.Array, type_: ValueType) -> np.ndarray[Any, Any]:
     """Numbers that compare as the reference compares the values; not for text."""
     if type_ is ValueType.BOOLEAN:
         return np.asarray(values.cast(pa.uint8()))
-    found = np.asarray(values)
-    if found.dtype.kind != "f":
-        return found
-    wide = found.astype(np.float64)
+    array = np.asarray(values)
+    if array.dtype.kind != "f":
+        return array
+    wide = array.astype(np.float64)
     bits = wide.view(np.int64)
     ordered = np.where(bits >= 0, bits, -(bits & 0x7FFFFFFFFFFFFFFF) - 1)
     return np.where(np.isnan(wide), np.iinfo(np.int64).max, ordered)

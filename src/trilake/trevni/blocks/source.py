@@ -75,8 +75,8 @@ class StoreSource(Source):
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         if self._file is not None:
             return super().read_ranges(ranges)
-        found = self._store.read_ranges(self._key, ranges)
-        return [self._whole(data, start, length) for data, (start, length) in zip(found, ranges, strict=True)]
+        buffers = self._store.read_ranges(self._key, ranges)
+        return [self._whole(data, start, length) for data, (start, length) in zip(buffers, ranges, strict=True)]
 
 
 class FileSource(Source):

@@ -149,11 +149,11 @@ class ColumnFile:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """For each column the numbers of the columns that have it as their parent."""
-        found: list[list[int]] = [[] for _ in self._header.columns]
+        children: list[list[int]] = [[] for _ in self._header.columns]
         for column in self._header.columns:
             if column.parent is not None:
-                found[column.parent].append(column.number)
-        return tuple(map(tuple, found))
+                children[column.parent].append(column.number)
+        return tuple(map(tuple, children))
 
     def number(self, column: str | int) -> int:
         """The number of a column given by name or number; of columns with one name it is the last.

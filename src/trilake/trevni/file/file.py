@@ -193,8 +193,8 @@ class TrevniFile(ColumnFile):
             return 0
         start, stop = int(table.row_starts[block - 1]), int(table.row_starts[block])
         # The block before begins below the value and may reach it.
-        found = map(key, self.cut([number], start, stop)[number].values.to_pylist())
-        for row, one in enumerate(found, start):
+        keys = map(key, self.cut([number], start, stop)[number].values.to_pylist())
+        for row, one in enumerate(keys, start):
             if row == start and one != firsts[block - 1]:
                 raise CorruptFileError(
                     "the first value is not that of the block descriptor",

@@ -141,23 +141,23 @@ def _other_type(type_: ValueType, name: str, column: str) -> ValueType:
 
 
 def _properties(options: ColumnOptions) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    properties: dict[str, bytes] = {}
     if options.codec is not None:
-        found[CODEC] = check_codec(options.codec).encode()
+        properties[CODEC] = check_codec(options.codec).encode()
     if options.checksum is not None:
-        found[CHECKSUM] = check_checksum(options.checksum).encode()
-    return {**found, **_user_metadata(options.metadata)}
+        properties[CHECKSUM] = check_checksum(options.checksum).encode()
+    return {**properties, **_user_metadata(options.metadata)}
 
 
 def _user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    own: dict[str, bytes] = {}
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, bytes | str):
             raise InvalidArgumentError(f"metadata must be text to bytes, not {key!r} to {type(value).__name__}")
         if key.startswith(RESERVED):
             raise InvalidArgumentError(f"the metadata key {key!r} starts with {RESERVED!r}, which is reserved")
-        found[key] = value.encode() if isinstance(value, str) else value
-    return found
+        own[key] = value.encode() if isinstance(value, str) else value
+    return own
 
 
 @dataclass(frozen=True)
@@ -424,10 +424,10 @@ class _GivenColumn(PhysicalColumn):
     """A column with the metadata that it had elsewhere."""
 
     def metadata(self) -> dict[str, bytes]:
-        found = super().metadata()
+        standard = super().metadata()
         # What the file said keeps its order; whether it ascends is known anew.
-        kept = {key: found.get(key, value) for key, value in self._properties.items() if key != SORTED}
-        return {**kept, **{key: value for key, value in found.items() if key not in kept and key != SORTED}}
+        own = {key: standard.get(key, value) for key, value in self._properties.items() if key != SORTED}
+        return {**own, **{key: value for key, value in standard.items() if key not in own and key != SORTED}}
 
 
 def write(
@@ -460,10 +460,10 @@ def write(
     >>> write({"id": [1, 2, 3]}, sink, codec="deflate", checksum="crc32")
     3
     """
-    found, batches = as_batches(data, schema)
+    rows_schema, batches = as_batches(data, schema)
     with TrevniWriter(
         path,
-        found,
+        rows_schema,
         codec=codec,
         checksum=checksum,
         columns=columns,

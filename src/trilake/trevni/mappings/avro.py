@@ -176,7 +176,7 @@ class _ShapeBuilder:
         if self._file is None or SCHEMA_KEY not in self._file.metadata:
             return []
         above = None if parent is None else self._by_name[parent.name]
-        found = []
+        streams = []
         for column in self._file.header.columns:
             name = column.name or ""
             start = "" if path is None else f"{path}/"
@@ -185,8 +185,8 @@ class _ShapeBuilder:
                 continue
             # Deeper columns have a mark behind the branch's name.
             if tail and not set(tail) & set("/#[]>"):
-                found.append(self._add(name, column.type, parent, array=True))
-        return found
+                streams.append(self._add(name, column.type, parent, array=True))
+        return streams
 
     def _is_missing(self, schema: Any, path: str) -> bool:
         """Whether the file has none of the columns that the schema has at this path."""

@@ -154,11 +154,11 @@ class _Cursor:
     def take(self, size: int) -> bytes:
         if size < 0:
             raise ValueError("a length is negative")
-        found = self._data[self.at : self.at + size]
-        if len(found) < size:
+        part = self._data[self.at : self.at + size]
+        if len(part) < size:
             raise EOFError("there are no more bytes")
         self.at += size
-        return found
+        return part
 
     def pairs(self) -> Iterator[tuple[str, bytes]]:
         while count := self.long():
@@ -222,14 +222,14 @@ def from_avro(
     schema that cannot be stored.
     """
     file = AvroFile(source)
-    kept = {k: v for k, v in file.metadata.items() if not k.startswith(("avro.", RESERVED))}
+    metadata = {k: v for k, v in file.metadata.items() if not k.startswith(("avro.", RESERVED))}
     return write_avro(
         file.records(named=True),
         file.schema,
         target,
         codec=codec,
         checksum=checksum,
-        metadata=kept,
+        metadata=metadata,
         block_size=block_size,
         named=True,
     )
@@ -257,17 +257,17 @@ def to_avro(
     file = source if isinstance(source, TrevniFile) else TrevniFile(source)
     parsed = AvroSchema(schema) if schema is not None else read_schema(file)
     records = _Counted(read_avro(file, parsed, tagged=True))
-    kept = {
+    metadata = {
         key: value.decode("utf-8", "surrogateescape")
         for key, value in file.metadata.items()
         if key != SCHEMA_KEY and not key.startswith(("avro.", RESERVED)) and _is_text(value)
     }
     if hasattr(target, "write"):
-        _write(target, parsed, records, codec, kept, file.uri)
+        _write(target, parsed, records, codec, metadata, file.uri)
         return records.count
     store, key = target if isinstance(target, tuple) else locate(target)
     with store.open_output(key) as sink:
-        _write(sink, parsed, records, codec, kept, file.uri)
+        _write(sink, parsed, records, codec, metadata, file.uri)
     return records.count
 
 

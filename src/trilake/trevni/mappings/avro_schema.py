@@ -27,8 +27,8 @@ class AvroSchema:
             self.named, self.root = schema.named, schema.root
             return
         try:
-            given = _loaded(schema)
-            self.root = fastavro.parse_schema(given, self.named)
+            loaded = _loaded(schema)
+            self.root = fastavro.parse_schema(loaded, self.named)
         except (
             fastavro.schema.SchemaParseException,
             fastavro.schema.UnknownType,
@@ -92,14 +92,14 @@ def _named(schema: AvroSchema, part: Any, seen: set[str]) -> Any:
         return [_named_branch(schema, part, branch, seen) for branch in part]
     if isinstance(part, str):
         return part
-    found = {key: value for key, value in part.items() if not key.startswith("__")}
+    named = {key: value for key, value in part.items() if not key.startswith("__")}
     for key in ("items", "values", "type"):
-        if isinstance(found.get(key), dict | list):
-            found[key] = _named(schema, found[key], seen)
-    if "fields" in found:
+        if isinstance(named.get(key), dict | list):
+            named[key] = _named(schema, named[key], seen)
+    if "fields" in named:
         # Defaults play no part in decoding, and may not fit the stand-ins.
-        found["fields"] = [{"name": f["name"], "type": _named(schema, f["type"], seen)} for f in found["fields"]]
-    return found
+        named["fields"] = [{"name": f["name"], "type": _named(schema, f["type"], seen)} for f in named["fields"]]
+    return named
 
 
 def _named_branch(schema: AvroSchema, union: Sequence[Any], branch: Any, seen: set[str]) -> Any:
@@ -161,30 +161,30 @@ def _java_form(schema: Any, named: Mapping[str, Any], space: str, seen: set[str]
         return {"type": inner, **extra} if extra else inner
     own, _, short = schema["name"].rpartition(".")
     seen.add(schema["name"])
-    found: dict[str, Any] = {"type": kind, "name": short}
+    form: dict[str, Any] = {"type": kind, "name": short}
     if own != space:
-        found["namespace"] = own
+        form["namespace"] = own
     if "doc" in schema:
-        found["doc"] = schema["doc"]
+        form["doc"] = schema["doc"]
     if kind in ("record", "error"):
-        found["fields"] = [_java_field(field, named, own, seen) for field in schema["fields"]]
+        form["fields"] = [_java_field(field, named, own, seen) for field in schema["fields"]]
     elif kind == "enum":
-        found["symbols"] = schema["symbols"]
+        form["symbols"] = schema["symbols"]
         if "default" in schema:
-            found["default"] = schema["default"]
+            form["default"] = schema["default"]
     else:
-        found["size"] = schema["size"]
-    found.update(extra)
+        form["size"] = schema["size"]
+    form.update(extra)
     if schema.get("aliases"):
-        found["aliases"] = schema["aliases"]
-    return found
+        form["aliases"] = schema["aliases"]
+    return form
 
 
 def _java_field(field: Mapping[str, Any], named: Mapping[str, Any], space: str, seen: set[str]) -> dict[str, Any]:
-    found = {"name": field["name"], "type": _java_form(field["type"], named, space, seen)}
-    found.update({key: field[key] for key in ("doc", "default", "order") if key in field})
+    form = {"name": field["name"], "type": _java_form(field["type"], named, space, seen)}
+    form.update({key: field[key] for key in ("doc", "default", "order") if key in field})
     known = ("name", "type", "doc", "default", "order", "aliases")
-    found.update({key: value for key, value in field.items() if key not in known and not key.startswith("__")})
+    form.update({key: value for key, value in field.items() if key not in known and not key.startswith("__")})
     if field.get("aliases"):
-        found["aliases"] = field["aliases"]
-    return found
+        form["aliases"] = field["aliases"]
+    return form

@@ -273,16 +273,16 @@ class _ShapeBuilder:
 
 def _described(descriptor: Descriptor) -> bytes:
     """All files that a message needs, those that others import first."""
-    found: dict[str, FileDescriptor] = {}
+    files: dict[str, FileDescriptor] = {}
 
     def visit(file: FileDescriptor) -> None:
         for needed in file.dependencies:
             visit(needed)
-        found.setdefault(file.name, file)
+        files.setdefault(file.name, file)
 
     visit(descriptor.file)
     every = descriptor_pb2.FileDescriptorSet()
-    for file in found.values():
+    for file in files.values():
         file.CopyToProto(every.file.add())
     return every.SerializeToString(deterministic=True)
 
@@ -301,10 +301,10 @@ def message_class(file: TrevniFile) -> type[Message]:
         pool = descriptor_pool.DescriptorPool()
         for one in files.file:
             pool.Add(one)
-        found = pool.FindMessageTypeByName(file.metadata[MESSAGE_KEY].decode())
+        descriptor = pool.FindMessageTypeByName(file.metadata[MESSAGE_KEY].decode())
     except (DecodeError, TypeError, KeyError, ValueError) as e:
         raise CorruptFileError(f"the message descriptor in the file cannot be read: {e}", file=file.uri) from e
-    return message_factory.GetMessageClass(found)
+    return message_factory.GetMessageClass(descriptor)
 
 
 def write_protobuf(
@@ -356,6 +356,6 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
     Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    found = message_type if message_type is not None else message_class(opened)
-    builder = _ShapeBuilder(cast(Descriptor, found.DESCRIPTOR), found, opened)
+    message_class_ = message_type if message_type is not None else message_class(opened)
+    builder = _ShapeBuilder(cast(Descriptor, message_class_.DESCRIPTOR), message_class_, opened)
     return read_records(opened, builder.shape, builder.bound)

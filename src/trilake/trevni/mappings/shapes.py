@@ -64,15 +64,15 @@ class Sheet:
 
     def descriptors(self) -> list[ColumnDescriptor]:
         """The columns as a writer takes them.  Raises ``InvalidArgumentError`` where two have one name."""
-        found = []
+        descriptors = []
         for s in self.streams:
             metadata = {NAME: s.name.encode(), TYPE: s.type.value.encode()}
             if s.array:
                 metadata[ARRAY] = b""
             if s.parent is not None:
                 metadata[PARENT] = self.streams[s.parent].name.encode()
-            found.append(ColumnDescriptor(s.number, s.name, s.type, s.array, s.parent, metadata=metadata))
-        return found
+            descriptors.append(ColumnDescriptor(s.number, s.name, s.type, s.array, s.parent, metadata=metadata))
+        return descriptors
 
 
 class Shape(ABC):
@@ -221,16 +221,16 @@ class Choice(Shape):
             branch.inner.write(value)
 
     def read(self) -> Any:
-        found: Any = None
+        value: Any = None
         count = 0
         for branch in self._branches:
             # A branch that the file does not have holds nothing.
             length = branch.stream.next_length() if branch.stream is not None else 0
             if length:
                 count += length
-                found = branch.inner.read()
+                value = branch.inner.read()
                 if self._tagged is not None and self._tagged(branch):
-                    found = (branch.tag, found)
+                    value = (branch.tag, value)
         for stream in self._foreign:
             if stream.next_length():
                 raise SchemaMismatchError(
@@ -238,7 +238,7 @@ class Choice(Shape):
                 )
         if count > 1 or (count == 0 and not self._nothing):
             raise CorruptFileError(f"a value has {count} branches instead of one", column=self._where)
-        return found
+        return value
 
 
 class Default(Shape):

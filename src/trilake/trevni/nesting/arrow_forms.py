@@ -87,10 +87,10 @@ def check_form(field: pa.Field) -> None:
             )
     schema = pa.schema([field])
     try:
-        kept = pa.ipc.read_schema(schema.serialize()).equals(schema, check_metadata=True)
+        survives = pa.ipc.read_schema(schema.serialize()).equals(schema, check_metadata=True)
     except (pa.ArrowException, ValueError, TypeError):
-        kept = False
-    if not kept:
+        survives = False
+    if not survives:
         raise InvalidArgumentError(
             f"the type {field.type} cannot be kept: Arrow's own messages do not bring it back as it was",
             help="cast the column to a type that they can",
@@ -100,15 +100,15 @@ def check_form(field: pa.Field) -> None:
 
 def _within(type_: pa.DataType) -> list[pa.DataType]:
     """A type and all that it is made of."""
-    found = [type_]
+    types = [type_]
     if isinstance(type_, pa.BaseExtensionType):
-        found += _within(type_.storage_type)
+        types += _within(type_.storage_type)
     elif T.is_dictionary(type_) or T.is_run_end_encoded(type_):
-        found += _within(type_.value_type)
+        types += _within(type_.value_type)
     else:
         for i in range(type_.num_fields):
-            found += _within(type_.field(i).type)
-    return found
+            types += _within(type_.field(i).type)
+    return types
 
 
 # --- to plain --------------------------------------------------------------------------------------------------------
@@ -253,8 +253,8 @@ def _to_runs(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if len(array) > np.iinfo(type_.run_end_type.to_pandas_dtype()).max:
         raise _too_many(len(array), type_.run_end_type, type_)
     try:
-        found = pc.run_end_encode(array, run_end_type=type_.run_end_type)
-        ends, values = found.run_ends, found.values
+        runs = pc.run_end_encode(array, run_end_type=type_.run_end_type)
+        ends, values = runs.run_ends, runs.values
     except pa.ArrowNotImplementedError:
         # Arrow cannot compare such values: each is a run.
         ends, values = pa.array(np.arange(1, len(array) + 1), type_.run_end_type), array

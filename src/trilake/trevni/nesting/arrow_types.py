@@ -204,6 +204,6 @@ def _to_decimals(values: pa.Array, type_: pa.DataType) -> pa.Array:
         size = min(width, low.shape[1])
         wide[:, :size] = low[:, :size]
         raw = wide
-    found = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(raw)])
-    found.validate(full=True)
-    return found
+    decimals = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(raw)])
+    decimals.validate(full=True)
+    return decimals

@@ -62,19 +62,19 @@ class PhysicalColumn:
 
     def metadata(self) -> dict[str, bytes]:
         """The column's metadata, in the order of the reference: name, type, then as set."""
-        found = {NAME: self.name.encode(), TYPE: self.encoder.type.value.encode()}
+        properties = {NAME: self.name.encode(), TYPE: self.encoder.type.value.encode()}
         if self.encoder.array:
-            found[ARRAY] = b""
+            properties[ARRAY] = b""
         if self.parent is not None:
-            found[PARENT] = self.parent.name.encode()
+            properties[PARENT] = self.parent.name.encode()
         if self.encoder.values:
-            found[VALUES] = b""
-        found.update(self._properties)
+            properties[VALUES] = b""
+        properties.update(self._properties)
         if self._presence is not None:
-            found[PRESENCE] = b"%d" % self._presence
+            properties[PRESENCE] = b"%d" % self._presence
         if self._sorted:
-            found[SORTED] = b""
-        return found
+            properties[SORTED] = b""
+        return properties
 
     def watch(self, values: pa.Array) -> None:
         """Note whether the values of a ``values`` column ascend."""

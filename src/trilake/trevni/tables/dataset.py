@@ -161,8 +161,8 @@ def _list(place: Location, path: str, store: Store, options: Mapping[str, str] |
         return list_files(store)
     prefix = path[len(root) :].strip("/")
     table = open_store(Location(place.scheme, place.authority, root).uri, options)
-    found = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
-    return [_data_file(meta) for meta in found if not is_hidden(meta.key)]
+    metas = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
+    return [_data_file(meta) for meta in metas if not is_hidden(meta.key)]
 
 
 def is_hidden(key: str) -> bool:
@@ -177,12 +177,12 @@ def split_of(store: Store, key: str) -> Split:
 
 
 def _data_file(meta: ObjectMeta) -> DataFile:
-    found = []
+    partition = []
     for part in meta.key.split("/")[:-1]:
         name, equals, value = part.partition("=")
         if equals and name:
-            found.append((unquote(name), None if value == _NULL else unquote(value)))
-    return DataFile(meta.key, meta.size, tuple(found))
+            partition.append((unquote(name), None if value == _NULL else unquote(value)))
+    return DataFile(meta.key, meta.size, tuple(partition))
 
 
 def _matcher(pattern: str) -> Any:
@@ -254,10 +254,10 @@ def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
     """The value of each partition column in each file."""
-    found = {}
+    values = {}
     for i, one in enumerate(fields):
-        found[one.name] = _cast(pa.array([f.partition[i][1] for f in files], pa.string()), one.type)
-    return found
+        values[one.name] = _cast(pa.array([f.partition[i][1] for f in files], pa.string()), one.type)
+    return values
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------
@@ -328,17 +328,17 @@ def _kept_blocks(file: TrevniFile, node: Node, filter: Filter) -> list[tuple[int
 
 
 def _intersect(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    found = []
+    ranges = []
     i = j = 0
     while i < len(some) and j < len(others):
         low, high = max(some[i][0], others[j][0]), min(some[i][1], others[j][1])
         if low < high:
-            found.append((low, high))
+            ranges.append((low, high))
         if some[i][1] < others[j][1]:
             i += 1
         else:
             j += 1
-    return found
+    return ranges
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

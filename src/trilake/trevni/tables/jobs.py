@@ -134,8 +134,8 @@ def _outcome(store: Store, job: str) -> Outcome:
 def _plan(store: Store, job: str) -> Plan:
     raw = store.read(plan_key(job)).to_pybytes()
     try:
-        given = orjson.loads(raw)
-        plan = Plan(tuple(given["adds"]), tuple(given["removes"]))
+        parsed = orjson.loads(raw)
+        plan = Plan(tuple(parsed["adds"]), tuple(parsed["removes"]))
         if all(isinstance(key, str) for key in plan.adds + plan.removes):
             return plan
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -168,13 +168,13 @@ def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
     """
     before: list[ObjectMeta] | None = None
     for _ in range(_TRIES):
-        found = list(store.list(prefix))
-        records = [m for m in (store.list(STAGING) if prefix else found) if _RECORD.fullmatch(m.key)]
-        ours = records + [m for m in found if m.key.rpartition("/")[2].startswith("part-")]
+        objects = list(store.list(prefix))
+        records = [m for m in (store.list(STAGING) if prefix else objects) if _RECORD.fullmatch(m.key)]
+        ours = records + [m for m in objects if m.key.rpartition("/")[2].startswith("part-")]
         if ours == before:
             with suppress(ObjectNotFoundError):  # a job ended just now: look again
                 hidden = _hidden(store, [m.key for m in records])
-                return [m for m in found if m.key not in hidden]
+                return [m for m in objects if m.key not in hidden]
         before = ours
     raise StorageError(
         f"{_TRIES} listings of the folder were all different: files come and go faster than they can be listed",
@@ -194,8 +194,8 @@ def _hidden(store: Store, records: Sequence[str]) -> set[str]:
 
 
 def _jobs(records: Iterable[str], kind: str) -> list[str]:
-    found = (_RECORD.fullmatch(key) for key in records)
-    return [m[1] for m in found if m is not None and m[2] == kind]
+    matches = (_RECORD.fullmatch(key) for key in records)
+    return [m[1] for m in matches if m is not None and m[2] == kind]
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ def _remove(store: Store, staged: Sequence[str]) -> None:
 
 def remove_staged(store: Store, job: str) -> None:
     """Remove all that the tasks of a job have staged, finished or not."""
-    found = {m.key for metas in (store.list(STAGING), store.unfinished(STAGING)) for m in metas}
-    _remove(store, [k for k in sorted(found) if not _RECORD.fullmatch(k) and job_of(k.split("/")[1]) == job])
+    keys = {m.key for metas in (store.list(STAGING), store.unfinished(STAGING)) for m in metas}
+    _remove(store, [k for k in sorted(keys) if not _RECORD.fullmatch(k) and job_of(k.split("/")[1]) == job])
     for folder, _ in _folders(store):
         if job_of(os.path.basename(folder)) == job:
             shutil.rmtree(folder, ignore_errors=True)

@@ -333,9 +333,9 @@ def write_table(
         raise TableExistsError("there are files already", file=os.fspath(location))
     store = open_store(location, storage_options)
     check_trevni(store, list_files(store))
-    found, batches = as_batches(data, schema)
+    rows_schema, batches = as_batches(data, schema)
     job = new_write_id()
-    writer = RowGroupWriter(store, found, job, partition_by=partition_by, options=options)
+    writer = RowGroupWriter(store, rows_schema, job, partition_by=partition_by, options=options)
     with writer:
         for batch in _record_batches(batches):
             writer.write(batch)

@@ -87,8 +87,8 @@ class TrevniStream:
 
     def _files(self) -> list[ObjectMeta]:
         """The files that readers see, in the order of the stream."""
-        found = [m for m in visible(self.store) if not is_hidden(m.key)]
-        return sorted(found, key=lambda m: (m.modified_ms, m.key))
+        objects = [m for m in visible(self.store) if not is_hidden(m.key)]
+        return sorted(objects, key=lambda m: (m.modified_ms, m.key))
 
     def stop_at_newest(self) -> None:
         """Leave files that appear from now on to a later run."""

@@ -81,12 +81,12 @@ class TrevniTable(Table):
 
     def under(self, schema: pa.Schema) -> TrevniTable:
         """The same files under another schema, without listing them again."""
-        found = copy.copy(self)
-        found.__dict__.pop("_schema", None)  # what was inferred
-        found._given = schema
+        other = copy.copy(self)
+        other.__dict__.pop("_schema", None)  # what was inferred
+        other._given = schema
         types = {f.name: f for f in schema}
-        found._partitions = [types.get(f.name, f) for f in self._partitions]
-        return found
+        other._partitions = [types.get(f.name, f) for f in self._partitions]
+        return other
 
     @property
     def version(self) -> int | None:
@@ -130,16 +130,16 @@ class TrevniTable(Table):
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row a file; ``stats`` has the number of records."""
-        kept = self._kept(self._bound(filter))
-        counts = [self._open(file).row_count for file in kept]
+        files = self._kept(self._bound(filter))
+        counts = [self._open(file).row_count for file in files]
         return pa.table(
             [
-                [file.key for file in kept],
-                [list(file.partition) for file in kept],
-                [file.size for file in kept],
+                [file.key for file in files],
+                [list(file.partition) for file in files],
+                [file.size for file in files],
                 counts,
                 [json.dumps({"numRecords": count}) for count in counts],
-                [None] * len(kept),
+                [None] * len(files),
             ],
             schema=_FILES,
         )
@@ -189,15 +189,17 @@ class TrevniTable(Table):
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """Which files and which blocks a filter keeps."""
         bound = self._bound(filter)
-        found = skip_files(bound, self._files, self._partitions)
-        reasons = pc.fill_null(found.reason_texts(), "it may hold matching rows")
-        table = pa.table({"path": [file.key for file in self._files], "kept": pa.array(found.keep), "reason": reasons})
+        skipping = skip_files(bound, self._files, self._partitions)
+        reasons = pc.fill_null(skipping.reason_texts(), "it may hold matching rows")
+        table = pa.table(
+            {"path": [file.key for file in self._files], "kept": pa.array(skipping.keep), "reason": reasons}
+        )
         notes = [f"{len(self.splits(filter))} splits"]
         if bound is not None:
-            total = kept = 0
+            total = candidates = 0
             for file in self._kept(bound):
                 opened = self._open(file)
                 total += opened.row_count
-                kept += sum(b - a for a, b in candidate_rows(opened, bound, 0, opened.row_count))
-            notes.append(f"{kept} of {total} rows of the kept files are in blocks that may match")
+                candidates += sum(b - a for a, b in candidate_rows(opened, bound, 0, opened.row_count))
+            notes.append(f"{candidates} of {total} rows of the kept files are in blocks that may match")
         return Explanation(None if bound is None else str(bound), table, tuple(notes))

@@ -69,21 +69,21 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         raise UnknownOptionError(
             f"{', '.join(map(repr, unknown))} is no option of a Trevni write", help=f"options are {', '.join(OPTIONS)}"
         )
-    found = WriteOptions()
+    options = WriteOptions()
     for name, value in given.items():
         match known[name.lower()]:
             case "codec":
-                found = replace(found, codec=check_codec(value.lower()))
+                options = replace(options, codec=check_codec(value.lower()))
             case "checksum":
-                found = replace(found, checksum=check_checksum(value.lower()))
+                options = replace(options, checksum=check_checksum(value.lower()))
             case "rowGroupSize":
-                found = replace(found, row_group_size=_size(name, value))
+                options = replace(options, row_group_size=_size(name, value))
             case "blockSize":
-                found = replace(found, block_size=_size(name, value))
+                options = replace(options, block_size=_size(name, value))
             case "values":
                 columns = [column.strip() for column in value.split(",") if column.strip()]
-                found = replace(found, columns={column: ColumnOptions(values=True) for column in columns})
-    return found
+                options = replace(options, columns={column: ColumnOptions(values=True) for column in columns})
+    return options
 
 
 def _size(name: str, text: str) -> int:
@@ -174,18 +174,18 @@ def _spelled(names: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:
 
 def _target(stored: pa.Schema, partition: Sequence[str], given: pa.Schema, uri: str) -> pa.Schema:
     """The table's own columns and its partition columns, which have the type that the rows give them."""
-    found = {f.name.lower(): f for f in given}
+    by_name = {f.name.lower(): f for f in given}
     fields = [f for f in stored if f.name not in partition]
     problems = []
     for f in fields:
-        mine = found.get(f.name.lower())
+        mine = by_name.get(f.name.lower())
         if mine is not None and not _fits(mine.type, f.type):
             problems.append(f"column {f.name} is {mine.type}, the table has {f.type}")
-    missing = [name for name in partition if name.lower() not in found]
+    missing = [name for name in partition if name.lower() not in by_name]
     problems += [f"partition column {name} is missing" for name in missing]
     known = {f.name.lower() for f in fields} | {name.lower() for name in partition}
     problems += [f"column {f.name} is not in the table" for f in given if f.name.lower() not in known]
-    if problems or len(found) < len(given):
+    if problems or len(by_name) < len(given):
         raise SchemaMismatchError(
             f"the rows do not fit the table: {'; '.join(problems) or 'two columns differ by case only'}",
             help="cast, rename or drop the columns named, or write to a new folder",
@@ -193,7 +193,7 @@ def _target(stored: pa.Schema, partition: Sequence[str], given: pa.Schema, uri: 
         )
     # What was never null may be it now.
     own = [f.with_nullable(True) for f in fields]
-    return pa.schema([*own, *(found[name.lower()].with_name(name) for name in partition)], metadata=stored.metadata)
+    return pa.schema([*own, *(by_name[name.lower()].with_name(name) for name in partition)], metadata=stored.metadata)
 
 
 def _fits(source: pa.DataType, target: pa.DataType) -> bool:

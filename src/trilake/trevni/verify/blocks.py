@@ -39,9 +39,9 @@ def seen(table: TrevniContext) -> BlockFaults:
         wrong: list[BlockFault] = []
         count = 0
         for one in table.chosen:
-            for found in _blocks(one):
+            for fault in _blocks(one):
                 count += 1
-                wrong += [found] if isinstance(found, BlockFault) else []
+                wrong += [fault] if isinstance(fault, BlockFault) else []
         table.blocks = BlockFaults(tuple(wrong), count)
     out: BlockFaults = table.blocks
     return out

@@ -18,10 +18,10 @@ HELP = "restore the file from a copy, or write it again"
 
 def finding(code: str, error: Exception, key: str) -> Finding:
     """The finding that an error is: where it is, and what to do."""
-    found = unreadable(code, error)
+    base = unreadable(code, error)
     context = error.context if isinstance(error, TrilakeError) else {}
     details: dict[str, Any] = {k: context[k] for k in ("block", "offset") if k in context}
-    return Finding(code, found.message, HELP, file=key, column=found.column, details={**found.details, **details})
+    return Finding(code, base.message, HELP, file=key, column=base.column, details={**base.details, **details})
 
 
 def folders(table: TrevniContext) -> Generator[Finding, None, int]:
@@ -68,9 +68,9 @@ def descriptors(table: TrevniContext) -> Generator[Finding, None, int]:
 def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
     """Every file's schema is that of its columns."""
     for one in table.opened:
-        found = _schema(one)
-        if isinstance(found, Exception):
-            yield finding("trevni.schema-wrong", found, one.key)
+        schema = _schema(one)
+        if isinstance(schema, Exception):
+            yield finding("trevni.schema-wrong", schema, one.key)
     return len(table.opened)
 
 
