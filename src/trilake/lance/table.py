@@ -125,7 +125,7 @@ class LanceTable(Table):
         )
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """Which files a filter keeps, and how many of their rows are in row groups that may match."""
+        """The files that may match a filter, and how many of their rows are in row groups that may."""
         bound = self.snapshot.filter(filter)
         paths, kept, reasons, total, left = [], [], [], 0, 0
         for reader in self.snapshot.readers:
@@ -192,7 +192,7 @@ def version_at(store: Store, timestamp: TimestampLike) -> int:
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """How rows are written, from texts: ``maxRowsPerFile``, ``maxRowsPerGroup``, ``maxBytesPerFile`` and ``nulls``.
+    """The options of a write, from texts: ``maxRowsPerFile``, ``maxRowsPerGroup``, ``maxBytesPerFile`` and ``nulls``.
 
     Names in any case.  Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
 

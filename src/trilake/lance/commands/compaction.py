@@ -31,7 +31,7 @@ from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fr
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """Which fragments are compacted, and into what.
+    """The choice of fragments that a compaction joins, and the shape of what it writes.
 
     Parameters
     ----------

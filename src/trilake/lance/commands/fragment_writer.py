@@ -32,7 +32,7 @@ _MAX_ROWS = 2**31 - 1
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How rows are laid out, and what becomes of nulls.
+    """The layout of rows in files, and the treatment of nulls.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def _open(schema: pa.Schema) -> pa.Schema:
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows as batches of so many each; the last may have fewer.
+    """The rows as batches of ``rows`` each; the last may have fewer.
 
     >>> import pyarrow as pa
     >>> [b.num_rows for b in regroup([pa.record_batch({"n": range(5)})] * 2, 4)]

@@ -76,7 +76,7 @@ def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
 
 
 def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """As :func:`statistics`, without the rows it covers."""
+    """The :func:`statistics` of an index without the numbers of rows that it covers."""
     rows = ("num_indexed_rows", "num_unindexed_rows")
     return {key: value for key, value in statistics(snapshot, name).items() if key not in rows}
 

@@ -79,7 +79,7 @@ def _plain(batch: Any) -> Any:
 
 
 def table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
-    """As :func:`stream`, all rows at once."""
+    """The rows of :func:`stream` as one table."""
     found, batches = stream(data, schema)
     return pa.Table.from_batches(batches, schema=found)
 

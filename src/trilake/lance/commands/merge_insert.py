@@ -236,7 +236,7 @@ class MergeInsertBuilder:
         return self._with(delete_unmatched=True, delete_if=expr)
 
     def conflict_retries(self, max_retries: int) -> MergeInsertBuilder:
-        """How often to plan anew after others have changed the same rows."""
+        """Set how often the merge is planned anew after others have changed the same rows."""
         self._replans = max_retries
         return self
 

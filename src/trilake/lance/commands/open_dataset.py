@@ -18,7 +18,7 @@ class OpenDataset(Protocol):
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """The path or URI of the dataset."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -33,7 +33,7 @@ def replanned(snapshot: Snapshot, plan: Callable[[Snapshot], Operation], *, repl
 def replanned_with_files(
     snapshot: Snapshot, plan: Callable[[Snapshot, list[Fragment]], Operation], *, replans: int = REPLANS
 ) -> Snapshot:
-    """As :func:`replanned`, of a ``plan`` that writes new files and lists them; they go where their commit fails."""
+    """Commit what ``plan`` makes, which lists the files it writes; they are removed where their commit fails."""
     written: list[Fragment] = []
 
     def planned_anew(current: Snapshot) -> Operation:

@@ -42,7 +42,7 @@ class LanceBatch:
 
     @property
     def key(self) -> str:
-        """Where its claim is."""
+        """The key of its claim."""
         return f"{FOLDER}/{self.query_id}/{self.batch:020d}.txn"
 
 

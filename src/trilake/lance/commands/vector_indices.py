@@ -218,7 +218,7 @@ def encoded(
 def encoded_rows(
     snapshot: Snapshot, column: str, model: ivf_pq.Model, reader: FragmentReader, start: int, stop: int
 ) -> Encoded:
-    """As :func:`encoded`, of a range of the rows of a fragment."""
+    """The rows of a range of a fragment, as :func:`encoded` gives them."""
     projection = snapshot.view.stored(snapshot.view.schema.project([column]))
     parts = [
         vectors_of(storage(batch.column(0)), model.dimension) for batch in reader.read_batches(projection, start, stop)

@@ -36,7 +36,7 @@ class WritePlan:
     runtime: Runtime
 
     def target(self, schema: pa.Schema) -> Target:
-        """Where rows of a schema go."""
+        """The target of the rows of a schema."""
         if self.mode == "append" and self.base is not None:
             return Target(self.base.schema, nulls=self.options.nulls)
         return Target.new(schema, nulls=self.options.nulls)

@@ -252,7 +252,7 @@ class DataFile:
         return ranges
 
     def _page_before(self, position: int) -> int:
-        """Where the page before a position ends, which is where the strings of the page there may begin."""
+        """The end of the page before a position, from which on the strings of the page there may begin."""
         if self._ends is None:
             ends = [np.zeros(1, np.int64)]
             for field in self.schema.walk():

@@ -45,7 +45,7 @@ class Decoder:
         self._claimed: dict[int, int] = {}
 
     def with_source(self, source: Source) -> Decoder:
-        """The same for bytes that are at hand."""
+        """A decoder of the same file over bytes that were fetched already."""
         if source is self.source:
             return self
         other = Decoder(source, self.pages, self.dictionaries)
@@ -171,7 +171,7 @@ class Decoder:
         return pa.Array.from_buffers(field.arrow_type, count, [None, relative], children=[values])
 
     def _slots(self, field: Field, batch: int) -> int:
-        """How many values a field below a list has in a batch, as the page table says."""
+        """The number of values that a field below a list has in a batch, as the page table says."""
         for leaf in field.walk():
             if leaf.layout.kind is PageKind.STRUCT:
                 continue

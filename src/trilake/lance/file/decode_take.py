@@ -23,7 +23,7 @@ from trilake.lance.file.types import PageKind
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Which values are asked for: entry ``index[i]`` of the pages of batch ``batch[i]``."""
+    """The values of a take: entry ``index[i]`` of the pages of batch ``batch[i]``."""
 
     batch: Int64s
     index: Int64s

@@ -31,7 +31,7 @@ def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> d
 
 
 def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array]:
-    """As :func:`decode_dictionaries`, of a data file.  Raises ``CorruptFileError``."""
+    """The dictionaries of a data file, by field id.  Raises ``CorruptFileError``."""
     dictionaries = {}
     claimed = 0
     for field in schema.walk():
@@ -139,6 +139,6 @@ class DictionaryUnifier:
 
 
 def _without_null_values(array: pa.DictionaryArray) -> pa.DictionaryArray:
-    """The same values with nulls among the keys instead of the dictionary."""
+    """The array with its nulls among the keys instead of in the dictionary."""
     dense = array.cast(array.type.value_type).dictionary_encode()
     return pa.DictionaryArray.from_arrays(dense.indices.cast(array.type.index_type), dense.dictionary)

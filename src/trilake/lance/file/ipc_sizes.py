@@ -41,7 +41,7 @@ class _Table:
         self._places = [_number(data, "<H", vtable + i) for i in range(4, size, 2)]
 
     def _place(self, field: int) -> int:
-        """Where a field is; 0 where it is left out."""
+        """The position of a field; 0 where it is left out."""
         offset = self._places[field] if field < len(self._places) else 0
         return self._at + offset if offset else 0
 

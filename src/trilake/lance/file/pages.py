@@ -53,7 +53,7 @@ class PageTable:
         return row[:, 0], row[:, 1]
 
     def lists(self, field_id: int) -> tuple[list[int], list[int]]:
-        """As :meth:`field`, for access one by one."""
+        """The positions and lengths of :meth:`field` as lists, for access one by one."""
         lists = self._lists.get(field_id)
         if lists is None:
             positions, lengths = self.field(field_id)

@@ -1,4 +1,4 @@
-"""Where the bytes of pages come from: a mapped file, or ranges of an object that is far away.
+"""The sources of the bytes of pages: a mapped file, or ranges of an object that is far away.
 
 A request of many small pieces is answered as one run of bytes, whatever it took: of a mapped file one copy, of an
 object one call for all ranges, which the store coalesces.

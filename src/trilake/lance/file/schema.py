@@ -33,7 +33,7 @@ NO_PARENT = -1
 
 
 class DictionaryPlace(NamedTuple):
-    """Where the values of a dictionary begin in the file that names them, and how many there are."""
+    """The position of a dictionary's values in the file that names them, and their number."""
 
     offset: int
     length: int
@@ -83,7 +83,7 @@ class Field:
 
     @cached_property
     def layout(self) -> Layout:
-        """How its pages are laid out."""
+        """The layout of its pages."""
         return types.layout(self.logical_type)
 
     @property
@@ -294,7 +294,7 @@ class LanceSchema:
         return frozenset(f.id for f in self.walk() if f.logical_type in types.LISTS)
 
     def field(self, path: str | Sequence[str]) -> Field:
-        """As :meth:`find`; raises ``InvalidArgumentError`` if there is no such field."""
+        """The field that :meth:`find` finds.  Raises ``InvalidArgumentError`` if there is none."""
         field = self.find(path)
         if field is None:
             shown = path if isinstance(path, str) else ".".join(path)
@@ -332,7 +332,7 @@ class LanceSchema:
         return replace(self, fields=tuple(f for f in fields if f is not None))
 
     def with_dictionaries(self, dictionaries: Mapping[int, pa.Array]) -> LanceSchema:
-        """The same fields with these values of dictionaries, by field id."""
+        """The schema with these values of dictionaries, by field id."""
         return replace(self, dictionaries=dict(dictionaries))
 
     # --- comparing ---

@@ -21,7 +21,7 @@ EXTENSION_METADATA = b"ARROW:extension:metadata"
 
 
 class Encoding(IntEnum):
-    """How a field's pages are encoded; the numbers are the format's."""
+    """The encoding of a field's pages; the numbers are the format's."""
 
     NONE = 0
     PLAIN = 1
@@ -149,7 +149,7 @@ def arrow_type(logical_type: str) -> pa.DataType:
 
 @lru_cache(maxsize=4096)
 def layout(logical_type: str) -> Layout:
-    """How the page of a field of this type is laid out.  Raises ``UnsupportedProtocolError`` as :func:`arrow_type`."""
+    """The layout of the pages of this type.  Raises ``UnsupportedProtocolError`` as :func:`arrow_type` does."""
     if logical_type == "struct":
         return Layout(PageKind.STRUCT, 0)
     if logical_type in LISTS:

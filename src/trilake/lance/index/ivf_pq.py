@@ -266,7 +266,7 @@ def write_partitions(
     column: str,
     dataset_version: int,
 ) -> None:
-    """As :func:`write`, of rows that are asked for by the number of their partition, one partition after another."""
+    """Write an index of rows that are asked for by the number of their partition, one partition after another."""
     pieces, _, width = model.words.shape
     index = index_pb2.Index(name=name, columns=[column], dataset_version=dataset_version)
     vector = index.vector_index

@@ -38,7 +38,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """The path or URI of the dataset."""
         return self._uri
 
     @property

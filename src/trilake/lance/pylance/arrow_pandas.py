@@ -99,11 +99,11 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
         return int(self.data.nbytes)
 
     def copy(self) -> PandasBFloat16Array:
-        """The same values, which never change."""
+        """An array of the same values, which never change."""
         return PandasBFloat16Array(self.data)
 
     def isna(self) -> npt.NDArray[np.bool_]:
-        """Which are null."""
+        """A mask of the nulls."""
         nulls: npt.NDArray[np.bool_] = self.data.is_null().to_numpy(zero_copy_only=False)
         return nulls
 

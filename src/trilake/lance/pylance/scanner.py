@@ -226,7 +226,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return scan.count(self._ds.snapshot.indexed(plan), self._readers)
 
     def explain_plan(self, verbose: bool = False) -> str:
-        """How the scan would run, one line a step; ``verbose`` counts the rows that are read."""
+        """The plan of the scan, one line a step; ``verbose`` counts the rows that are read."""
         plan, lines = self._plan, []
         if plan.limit is not None or plan.offset:
             lines.append(f"GlobalLimitExec: skip={plan.offset}, fetch={plan.limit}")

@@ -111,7 +111,7 @@ class FragmentReader:
 
     @cached_property
     def batch_offsets(self) -> Rows:
-        """Where each batch begins, and the number of rows at the end."""
+        """The first row of each batch, and the number of rows at the end."""
         if not self.fragment.files:
             rows = self.fragment.physical_rows
             if rows > MAX_UNBACKED:
@@ -237,7 +237,7 @@ class FragmentReader:
             yield batch if high - low == end - base else batch.slice(low - base, high - low)
 
     def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
-        """As :meth:`read_batches`, in as few batches as that is quicker in."""
+        """The rows of a range in as few batches as are read fastest."""
         parts = self._parts(projection)
         if len(parts) == 1 and parts[0].schema.fields == projection.fields and stop > start:
             bounds = self.batch_offsets.tolist()

@@ -302,7 +302,7 @@ def _rows(
 
 
 def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: bool) -> list[str]:
-    """How a search would run, the last step first, each with the depth that it is shown at."""
+    """The steps of a search, the last one first, each with the depth that it is shown at."""
     index = vector_index(snapshot, nearest)
     metric = nearest.metric or (index.opened.metric if index is not None else "l2")
     lines = [] if prefilter or plan.filter is None else [f"FilterExec: {plan.filter}"]
@@ -317,7 +317,7 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
 
 
 def explain_filter(snapshot: Snapshot, plan: ScanPlan, *, whole: str) -> list[str]:
-    """How the rows that match a filter would be found; nothing where they are scanned for."""
+    """The steps by which indices find the rows of a filter; none where rows are scanned."""
     asked = snapshot.index_query(plan.filter)
     if asked is None:
         return []

@@ -1,4 +1,4 @@
-"""Which row groups of a fragment can hold a row that a filter keeps, by the statistics in its data files."""
+"""Skipping of row groups: those of a fragment that may match a filter, by the statistics in its data files."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Snapshot:
         return cls(store, transaction.load(store, version), runtime, index_cache_size)
 
     def at(self, manifest: Manifest) -> Snapshot:
-        """Another version, which keeps open what both have."""
+        """The snapshot of another version, which shares the readers of fragments that both have."""
         other = Snapshot(self.store, manifest, self.runtime)
         other.indices = self.indices
         if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:

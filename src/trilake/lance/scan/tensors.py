@@ -67,7 +67,7 @@ def _numbers(name: str, column: pa.Array, uint64_as_int64: bool) -> npt.NDArray[
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of ``size`` each, the last of which may be smaller.
+    """The rows in batches of ``size`` each, the last of which may be smaller.
 
     >>> [b.num_rows for b in rebatched([pa.record_batch({"a": range(5)})] * 2, 4)]
     [4, 4, 2]

@@ -118,7 +118,7 @@ def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str]) -> pa.T
 
 
 def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.uint64]) -> str | None:
-    """Which rows an index of vectors has that there never were; rows without a vector are in none."""
+    """A text about rows in an index of vectors that there never were; rows without a vector are in none."""
     try:
         table.snapshot.check_indexed(ids)
     except TrilakeError as e:

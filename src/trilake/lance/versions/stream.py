@@ -45,7 +45,7 @@ class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
 
 @dataclass(frozen=True)
 class LanceStreamOptions:
-    """Where a stream begins, how many fragments a batch takes, and what it passes over.
+    """The start of a stream, the fragments of a batch, and the changes that are passed over.
 
     The names mean what they mean for a Delta stream.
     """
@@ -106,7 +106,7 @@ class LanceOffset:
         return LanceOffset(version, -1, snapshot, (version, snapshot))
 
     def at(self, version: int, fragment: int = -1, *, snapshot: bool = False) -> LanceOffset:
-        """Another place of the same stream."""
+        """The offset of another place in the same stream."""
         return replace(self, version=version, fragment=fragment, snapshot=snapshot)
 
     @property
@@ -134,7 +134,7 @@ class LanceStream:
         return LanceOffset(list_versions(self.store).latest + 1)
 
     def initial(self) -> LanceOffset:
-        """Where a new stream begins.  Raises ``VersionNotFoundError`` for a version that is not there."""
+        """The first offset of a new stream.  Raises ``VersionNotFoundError`` for a version that is not there."""
         if self._initial is None:
             version, newest = self.options.starting_version, transaction.load(self.store, self.until)
             if version is None:

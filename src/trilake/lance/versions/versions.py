@@ -96,7 +96,7 @@ _DATA = re.compile(r"data/[^/]+\.lance")
 
 
 def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
-    """See whether a new dataset may be at the root of the store.
+    """Check that a new dataset may be made at the root of the store.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ class Place:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Place:
-        """Where a snapshot is of."""
+        """The place of a snapshot."""
         return cls(snapshot.store.uri, dict(snapshot.store.options), snapshot.version, snapshot.runtime)
 
     def open(self) -> Snapshot:

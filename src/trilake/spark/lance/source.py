@@ -124,7 +124,7 @@ class LanceDataSource(DataSource):
 
 
 class TrilakeLanceDataSource(LanceDataSource):
-    """The same under a name that nobody else claims."""
+    """The data source ``trilake-lance``, a name that nobody else claims."""
 
     @classmethod
     def name(cls) -> str:
@@ -282,7 +282,7 @@ class LanceWriter(DataSourceArrowWriter):
         return cls(path, store, mode, version, stored, options, arrow, vectors, plan.runtime)
 
     def target(self, sizes: Mapping[str, int]) -> Target:
-        """Where rows of a task go.  Dictionaries of a new dataset cannot be, because tasks would not agree on one."""
+        """The target of a task's rows.  A new dataset gets no dictionaries: tasks would not agree on one."""
         schema = self.schema
         if schema is None:
             schema = Target.new(with_vectors(self.arrow, self.vectors, sizes), nulls=self.options.nulls).view.whole

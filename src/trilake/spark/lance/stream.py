@@ -128,7 +128,7 @@ def _names(schema: LanceSchema, declared: pa.Schema, uri: str) -> list[str]:
 
 
 class JobWriter(Protocol):
-    """How rows of a job become fragments: the writer of a batch job."""
+    """The writer of a batch job, which makes fragments of rows."""
 
     path: str
     store: dict[str, str]

@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame become vectors of a new dataset, and of what size."""
+"""The columns of a DataFrame that become vectors of a new dataset, and their sizes."""
 
 from __future__ import annotations
 

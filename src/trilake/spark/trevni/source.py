@@ -101,7 +101,7 @@ class TrevniDataSource(DataSource):
 
 
 class TrilakeTrevniDataSource(TrevniDataSource):
-    """The same under a name that nobody else claims."""
+    """The data source ``trilake-trevni``, a name that nobody else claims."""
 
     @classmethod
     def name(cls) -> str:

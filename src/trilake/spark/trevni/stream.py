@@ -80,7 +80,7 @@ class TrevniStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class JobWriter(Protocol):
-    """How rows of a job become staged files: the writer of a batch job."""
+    """The writer of a batch job, which makes staged files of rows."""
 
     path: str
     store: Mapping[str, str]

@@ -132,7 +132,7 @@ class BlockChecksumError(CorruptFileError):
 
 
 class Place(NamedTuple):
-    """Which block an error is about."""
+    """The block that an error is about."""
 
     file: str
     column: str

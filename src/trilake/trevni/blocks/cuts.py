@@ -93,7 +93,7 @@ class Request:
         return (int(rows[first]), int(rows[last])) if first < last else (self._start, self._start)
 
     def _slots_before(self, number: int, row: int) -> int:
-        """How many slots the rows of the column's blocks before ``row`` have."""
+        """The number of slots that the rows of the column's blocks before ``row`` have."""
         first_row = self._rows(number)[0]
         parent = self._columns[number].parent
         if parent is None:

@@ -69,7 +69,7 @@ class Block:
 
 @dataclass
 class Budget:
-    """How much a request may still take that the file's bytes do not stand for: elements, and bytes of payload."""
+    """The elements and bytes of payload that a request may still take without bytes of the file that stand for them."""
 
     elements: int
     inflated: int

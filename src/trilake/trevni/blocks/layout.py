@@ -52,7 +52,7 @@ class ValueType(Enum):
         return _ARROW[self]
 
     def wrong_sizes(self, values: Any, sizes: Any) -> Any:
-        """Which of some numbers of values cannot take so many bytes (both are arrays), without lengths between them."""
+        """A mask of the numbers of values that cannot take so many bytes (both arrays) without lengths between them."""
         if self is ValueType.BOOLEAN:
             return sizes != (values + 7) // 8
         if self is ValueType.NULL or self.width is not None:

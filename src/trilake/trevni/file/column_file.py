@@ -212,7 +212,7 @@ class ColumnFile:
                 length = min(4 * length, size)
 
     def _column_ends(self) -> list[int]:
-        """Where each column must end at the latest: at the next start, or the end of the file."""
+        """The last possible end of each column: the next start, or the end of the file."""
         starts = sorted(self._header.starts)
         for one, other in pairwise(starts):
             if one == other:

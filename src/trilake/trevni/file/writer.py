@@ -49,7 +49,7 @@ _STEP = 1 << 17
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """How one column is written.
+    """The options of one column.
 
     ``codec`` and ``checksum`` override those of the file; ``values`` stores each block's first value in its descriptor,
     for columns in ascending order; ``type`` names another Trevni type for the same bits (``fixed32`` for an int);

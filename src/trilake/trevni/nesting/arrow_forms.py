@@ -217,7 +217,7 @@ def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def from_plain_chunks(chunks: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """The same for a column of a table."""
+    """A column of a table in the form of its type, from its plain form."""
     if chunks.type == type_ and not isinstance(type_, pa.BaseExtensionType):
         return chunks
     most = max_rows(type_)

@@ -1,4 +1,4 @@
-"""Which Trevni type stands for which Arrow type, and the conversion of bare values between the two.
+"""The Trevni type of each Arrow type, and the conversion of bare values between the two.
 
 ========================================  ==========  ================================================================
 Arrow                                     Trevni      stored as

@@ -1,4 +1,4 @@
-"""How columns nest, and the way from their lengths and values to Arrow arrays (spec: "Column Metadata").
+"""Assembly of nested columns: from their lengths and values to Arrow arrays (spec: "Column Metadata").
 
 A :class:`Node` is an Arrow field together with the columns that hold it:
 

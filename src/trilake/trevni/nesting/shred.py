@@ -31,7 +31,7 @@ SORTED = "trilake.sorted"
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows an array of slots belongs to.
+    """The rows that an array of slots belongs to.
 
     ``slots`` says at which slot each row begins, with one entry more than ``count``; ``None``: one slot each.
     """
@@ -40,7 +40,7 @@ class Rows:
     slots: Int64s | None = None
 
     def through(self, slot_values: Int64s) -> Rows:
-        """The same rows over the values of those slots."""
+        """These rows over the values of some slots."""
         return Rows(self.count, slot_values if self.slots is None else slot_values[self.slots])
 
 

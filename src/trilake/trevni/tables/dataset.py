@@ -132,7 +132,7 @@ def list_files(store: Store) -> list[DataFile]:
 
 
 def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
-    """See whether files that a write finds in a folder are Trevni files, by their names or their first bytes.
+    """Check that the files in a folder that is written to are Trevni files, by their names or first bytes.
 
     All files of a folder are the table's: rows cannot be added among others, and must not take their place.  Raises
     ``ForeignFilesError``, and ``StorageError`` where the staging folder is a link.
@@ -264,7 +264,7 @@ def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> d
 
 
 def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequence[pa.Field]) -> SkipResult:
-    """Which files can hold a matching row, by their partition values."""
+    """The files that may hold a matching row, by their partition values."""
     stats: dict[tuple[str, ...], ColumnStats] = {
         (name,): ColumnStats(value=values) for name, values in partition_values(files, fields).items()
     }

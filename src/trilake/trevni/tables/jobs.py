@@ -66,12 +66,12 @@ class Plan:
 
 
 def plan_key(job: str) -> str:
-    """Where a job's plan is."""
+    """The key of a job's plan."""
     return f"{STAGING}/{job}.plan"
 
 
 def end_key(job: str) -> str:
-    """Where a job's end is."""
+    """The key of a job's outcome."""
     return f"{STAGING}/{job}.end"
 
 

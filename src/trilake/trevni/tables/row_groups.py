@@ -52,7 +52,7 @@ _STEP = 1 << 14
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How the files of a table are written; see :class:`trilake.trevni.TrevniWriter`.
+    """The options of the files of a table; see :class:`trilake.trevni.TrevniWriter`.
 
     ``row_group_size`` is about how many bytes a file has, before codecs; ``memory`` is shared by the files that one
     writer has open.

@@ -35,7 +35,7 @@ class TrevniBatch:
     batch: int
 
     def key(self, attempt: int) -> str:
-        """Where a claim on it is."""
+        """The key of its claim."""
         return f"{FOLDER}/{self.query_id}/{self.batch:020d}.{attempt}"
 
 

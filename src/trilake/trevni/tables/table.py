@@ -80,7 +80,7 @@ class TrevniTable(Table):
         self._given = schema
 
     def under(self, schema: pa.Schema) -> TrevniTable:
-        """The same files under another schema, without listing them again."""
+        """A table of the same files under another schema; they are not listed again."""
         other = copy.copy(self)
         other.__dict__.pop("_schema", None)  # what was inferred
         other._given = schema
@@ -187,7 +187,7 @@ class TrevniTable(Table):
         return pa.table({"version": pa.array([], pa.int64()), "timestamp": pa.array([], pa.timestamp("ms", "UTC"))})
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """Which files and which blocks a filter keeps."""
+        """The files and blocks that may match a filter."""
         bound = self._bound(filter)
         skipping = skip_files(bound, self._files, self._partitions)
         reasons = pc.fill_null(skipping.reason_texts(), "it may hold matching rows")

@@ -50,7 +50,7 @@ _T = pa.types
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """How files are written, from texts.
+    """The options of a write, from texts.
 
     Parameters
     ----------
