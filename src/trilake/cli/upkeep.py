@@ -57,7 +57,8 @@ def optimize(
             raise not_for(table, "--target-rows", "pass --target-size, in bytes")
         if purge:
             _refuse(table, {"--zorder-by with --purge": zorder_by, "--full with --purge": full, "--spark": spark})
-            facts = _optimized(table, table.purge(where, target_size=target_size))
+            delta: Any = table
+            facts = _optimized(delta, delta.purge(where, target_size=target_size))
         else:
             facts = _optimize_delta(table, where, tuple(zorder_by or ()), target_size, full, spark)
         if not json:
