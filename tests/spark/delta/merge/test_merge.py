@@ -42,7 +42,8 @@ from trilake.errors import (
 )
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.merge import run as merge_run
-from trilake.spark.delta.merge.prefilter import sieved
+from trilake.spark.delta.merge import source as merge_source
+from trilake.spark.delta.merge.prefilter import prefiltered
 
 EVERYTHING = {
     "delta.enableDeletionVectors": "true",
@@ -138,9 +139,10 @@ def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: P
     files, source, on, clauses = _cases(4)[number]
     if number % 2:
         # As if the source were large: keys by their bounds, a shuffled join, inserts in tasks.
-        for name in ("_FEW_BYTES", "_BROADCAST_BYTES", "_FEW_INSERTS"):
+        for name in ("_BROADCAST_BYTES", "_FEW_INSERTS"):
             monkeypatch.setattr(merge_run, name, -1)
-        monkeypatch.setattr(merge_run, "MOST_KEYS", -1)
+        for name in ("_FEW_BYTES", "MOST_KEYS"):
+            monkeypatch.setattr(merge_source, name, -1)
     monkeypatch.setattr(merge_run, "_MANY_ROWS", 0)
     properties = EVERYTHING if number != 2 else {"delta.enableChangeDataFeed": "true"}
     for rows in files:
@@ -315,8 +317,8 @@ def test_only_files_that_can_match_are_scanned(
     for on in ("t.id = s.id", F.expr("t.id = s.id"), "t.p = s.p", "t.id = s.id + 0 AND t.p = 1"):
         table.merge(source, on).whenNotMatchedInsertAll().execute()
     with monkeypatch.context() as large:
-        large.setattr(merge_run, "_FEW_BYTES", -1)
-        large.setattr(merge_run, "MOST_KEYS", -1)
+        large.setattr(merge_source, "_FEW_BYTES", -1)
+        large.setattr(merge_source, "MOST_KEYS", -1)
         table.merge(source, "t.id = s.id").whenNotMatchedInsertAll().execute()  # by bounds
     assert seen == [2, 2, 2, 2, 3]
     table.merge(source, "t.id = s.id").whenNotMatchedBySourceDelete("t.id < 5").execute()
@@ -326,16 +328,16 @@ def test_only_files_that_can_match_are_scanned(
     assert sorted(trilake.open(tmp_path).to_arrow()["id"].to_pylist()) == [12, 35]
 
 
-def test_a_sieve_lets_all_keys_pass_and_little_else(session: SparkSession) -> None:
+def test_a_prefilter_lets_all_keys_pass_and_little_else(session: SparkSession) -> None:
     numbers = [0, 1, -1, 63, 64, 2**31 - 1, -(2**31), *range(7, 80_000, 797)]
     rows = session.range(-50_000, 100_000).select(F.col("id").cast("int").alias("Key"))
     rows = rows.union(session.createDataFrame(pa.table({"Key": pa.array(numbers, pa.int32())})))
     keys = KeyValues(("key",), pa.array([*numbers, 2**40, -(2**63)]))
-    passed = {r.Key for r in sieved(session, rows, [keys]).collect()}
+    passed = {r.Key for r in prefiltered(session, rows, [keys]).collect()}
     assert set(numbers) <= passed
     assert len(passed) < 20_000
     other = [KeyValues(("key",), pa.array(["a"])), KeyValues(("x",), pa.array([1]))]
-    assert sieved(session, rows, [*other, KeyValues(("key",), pa.array([1, 2]), bounds=True)]) is rows
+    assert prefiltered(session, rows, [*other, KeyValues(("key",), pa.array([1, 2]), bounds=True)]) is rows
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

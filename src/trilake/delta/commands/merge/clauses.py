@@ -246,11 +246,11 @@ def resolve(
 def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value[E], evolve: bool) -> Value[E]:
     if clause.excludes(field.name):
         return rest
-    found = source.find(field.name)
-    if found is None:
-        made_up = generation_text(field) is not None or bool(identity_columns(StructType((field,))))
-        made_up = made_up or (clause.action == "insert" and default_text(field) is not None)
-        if evolve or made_up:
+    column = source.find(field.name)
+    if column is None:
+        computed = generation_text(field) is not None or bool(identity_columns(StructType((field,))))
+        computed = computed or (clause.action == "insert" and default_text(field) is not None)
+        if evolve or computed:
             return rest
         raise SchemaMismatchError(
             f"cannot resolve {field.name} in {clause.action.upper()} * clause given columns {', '.join(source.names)}",
@@ -258,9 +258,9 @@ def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value
             column=field.name,
         )
     _unique(source, field.name)
-    value: Value[E] = _by_field(field, found, (found.name,), evolve and clause.action == "update")
+    value: Value[E] = _by_field(field, column, (column.name,), evolve and clause.action == "update")
     if not evolve:
-        _check_whole(field, found, field.name)
+        _check_whole(field, column, field.name)
     return value
 
 
@@ -303,7 +303,7 @@ def _check_whole(target: StructField, source: StructField, path: str) -> None:
 
 
 def _explicit(clause: Clause[E], given: Mapping[str, E], table: StructType, alias: str | None) -> dict[str, Value[E]]:
-    found: dict[Path, E] = {}
+    assigned: dict[Path, E] = {}
     for key, expression in given.items():
         path = _spelled(_without_alias(parse_path(key), table, alias), table, clause)
         if clause.action == "insert" and len(path) > 1:
@@ -312,21 +312,21 @@ def _explicit(clause: Clause[E], given: Mapping[str, E], table: StructType, alia
                 help="give the whole column, as named_struct('field', value, ...)",
                 column=path_text(path),
             )
-        for other in found:
+        for other in assigned:
             if path[: len(other)] == other or other[: len(path)] == path:
                 raise InvalidArgumentError(
                     f"there is a conflict between the assignments of {path_text(other)} and {path_text(path)}",
                     help="assign a column, or a part of it, once in a clause",
                     column=path_text(path),
                 )
-        found[path] = expression
-    return _tree(found)
+        assigned[path] = expression
+    return _tree(assigned)
 
 
-def _tree(found: Mapping[Path, E]) -> dict[str, Value[E]]:
+def _tree(assigned: Mapping[Path, E]) -> dict[str, Value[E]]:
     out: dict[str, Value[E]] = {}
-    for name in dict.fromkeys(p[0] for p in found):
-        below = {p[1:]: e for p, e in found.items() if p[0] == name}
+    for name in dict.fromkeys(p[0] for p in assigned):
+        below = {p[1:]: e for p, e in assigned.items() if p[0] == name}
         out[name] = Given(below[()]) if () in below else Parts(_tree(below))
     return out
 

@@ -78,15 +78,15 @@ def merge(log: DeltaLog, source: Any, request: MergeRequest, runtime: Runtime | 
     snapshot = log.snapshot()
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
     with materialized(source, round_times=request.round_times) as rows:
-        held_at = runtime.clock_ms()
-        work = _Work.of(log, snapshot, rows, request, runtime)
-        pruned = work.pruned()
+        materialized_at = runtime.clock_ms()
+        job = _ArrowMerge.of(log, snapshot, rows, request, runtime)
+        pruned = job.pruned()
         scanned_at = runtime.clock_ms()
-        return work.run(pruned, (started, held_at, scanned_at))
+        return job.run(pruned, (started, materialized_at, scanned_at))
 
 
-class _Work:
-    """One merge on its way."""
+class _ArrowMerge:
+    """One merge: its clauses bound to the columns of both tables, and the rows that they change."""
 
     def __init__(
         self,
@@ -113,7 +113,9 @@ class _Work:
         self.tracked = row_columns(snapshot)
 
     @classmethod
-    def of(cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime) -> _Work:
+    def of(
+        cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime
+    ) -> _ArrowMerge:
         """Settle what the clauses mean."""
         given, uri = from_arrow(source.schema), snapshot.uri
         protocol, metadata = snapshot.protocol, snapshot.metadata
@@ -153,8 +155,8 @@ class _Work:
         keys, hints = [], self.scope.hints(self.request.on)
         for key in hints.keys:
             expression = alone.parse(key.source)
-            found = expression.evaluate(rows.view(alone, [expression]))
-            keys.append(key_values(key.column, found, key.null_safe))
+            values = expression.evaluate(rows.view(alone, [expression]))
+            keys.append(key_values(key.column, values, key.null_safe))
         others = [f for text in hints.alone if (f := self.scope.only("target").target_filter(text)) is not None]
         match = key_filter(keys, others, self.scope.schemas["target"])
         return prune(self.snapshot, match, [self._condition(c) for c in self.unmatched])
@@ -163,7 +165,7 @@ class _Work:
         text = clause.clause.condition
         return None if text is None else self.scope.only("target").target_filter(text)
 
-    # --- the pass ----------------------------------------------------------------------------------------------------
+    # --- run and commit -----------------------------------------------------------------------------------------------
 
     def run(self, pruned: Pruned, times: tuple[int, int, int]) -> MergeResult:
         """Move the rows and commit."""
@@ -171,7 +173,7 @@ class _Work:
         plan = merge_files(self.snapshot, self.metadata, self.job_id)
         touched: dict[int, BitMap64] = {}
         seen = np.zeros(self.source.num_rows, bool)
-        started, held_at, scanned_at = times
+        started, materialized_at, scanned_at = times
         finding = 0
         with ExitStack() as stack:
             writer = stack.enter_context(RowChangeWriter(self.log.store, plan, 0, feed=self.feed, runtime=self.runtime))
@@ -182,20 +184,22 @@ class _Work:
                 pairs = matcher.match(group)
                 finding += self.runtime.clock_ms() - before
                 seen[pairs.source] = True
-                for piece in self._pieces(group, pairs, matcher):
-                    self._put(piece, touched, writer)
+                for part in self._changed_rows(group, pairs, matcher):
+                    self._write(part, touched, writer)
                 bar.advance(len(group))
             pipelines = self._insert(np.flatnonzero(~seen), writer, feed=bool(touched))
             written, changes = writer.close(pipelines)
             taken = self._taken(touched)
         now = self.runtime.clock_ms()
-        spent = Times(now - started, held_at - started, scanned_at - held_at + finding, now - scanned_at - finding)
+        spent = Times(
+            now - started, materialized_at - started, scanned_at - materialized_at + finding, now - scanned_at - finding
+        )
         request = self.request
-        done = MergePlan(
+        outcome = MergePlan(
             request.on, request.clauses, self.metadata, self.protocol, pruned.read, self.job_id, request.user_metadata
         )
         counts = writer.counts + RowCounts(source=self.source.num_rows)
-        return finish_merge(self.log, self.snapshot, done, [written], changes, taken, counts, spent, self.runtime)
+        return finish_merge(self.log, self.snapshot, outcome, [written], changes, taken, counts, spent, self.runtime)
 
     def _taken(self, touched: Mapping[int, BitMap64]) -> TakenRows:
         return take_rows(self.log, self.snapshot, touched, job_id=self.job_id, runtime=self.runtime)
@@ -213,7 +217,7 @@ class _Work:
     def _updates(self) -> bool:
         return any(c.clause.action == "update" for c in (*self.matched, *self.unmatched))
 
-    def _pieces(self, group: Sequence[TouchedFile], pairs: Pairs, matcher: Matcher) -> Iterator[_Piece]:
+    def _changed_rows(self, group: Sequence[TouchedFile], pairs: Pairs, matcher: Matcher) -> Iterator[_ChangedRows]:
         if not self.unmatched and not (self.matched and len(pairs)):
             return
         columns = self.needs
@@ -227,11 +231,11 @@ class _Work:
         todo = [(n, f, pairs.of_file(n)) for n, f in enumerate(group)]
         todo = [item for item in todo if self.unmatched or len(item[2])]
 
-        def work(item: tuple[int, TouchedFile, Pairs]) -> list[_Piece]:
+        def work(item: tuple[int, TouchedFile, Pairs]) -> list[_ChangedRows]:
             return list(self._of_file(group, item[1], item[2], plan))
 
-        for pieces in ordered_map(work, todo, self.workers):
-            yield from pieces
+        for parts in ordered_map(work, todo, self.workers):
+            yield from parts
 
     def _source(self, which: Indexes) -> pa.Table:
         names = self.source.schema.names
@@ -239,7 +243,7 @@ class _Work:
 
     def _of_file(
         self, group: Sequence[TouchedFile], file: TouchedFile, pairs: Pairs, plan: ReadPlan
-    ) -> Iterator[_Piece]:
+    ) -> Iterator[_ChangedRows]:
         for positions, batch in read_positions(self.log.store, file.file, plan):
             rows = pa.Table.from_batches([batch])
             if self.matched:
@@ -258,7 +262,7 @@ class _Work:
 
     def _of_pairs(
         self, group: Sequence[TouchedFile], pairs: Pairs, rows: Rows, old: pa.Table | None
-    ) -> Iterator[_Piece]:
+    ) -> Iterator[_ChangedRows]:
         chosen = choose(self.matched, rows)
         taken = np.flatnonzero(chosen >= 0)
         if len(taken) < len(chosen):
@@ -282,7 +286,7 @@ class _Work:
         positions: Positions,
         rows: Rows,
         chosen: Indexes | None = None,
-    ) -> Iterator[_Piece]:
+    ) -> Iterator[_ChangedRows]:
         """What clauses make of rows of one file."""
         if chosen is None:
             chosen = choose(clauses, rows)
@@ -293,7 +297,7 @@ class _Work:
             mine, at = rows.take(which), positions[which]
             new = clause.make(mine, clause.start()) if clause.rules is not None else None
             old = mine.sides.get("target")
-            yield _Piece(clause, file, at, new, old)
+            yield _ChangedRows(clause, file, at, new, old)
 
     def _ambiguous(self, group: Sequence[TouchedFile], pairs: Pairs) -> AmbiguousMergeError:
         second = int(np.flatnonzero(pairs.repeated)[0])
@@ -305,32 +309,32 @@ class _Work:
 
     # --- rows into files ---------------------------------------------------------------------------------------------
 
-    def _put(self, piece: _Piece, touched: dict[int, BitMap64], writer: RowChangeWriter) -> None:
-        rows = BitMap64(piece.positions.astype(np.uint64))
-        number = piece.file.number
+    def _write(self, part: _ChangedRows, touched: dict[int, BitMap64], writer: RowChangeWriter) -> None:
+        rows = BitMap64(part.positions.astype(np.uint64))
+        number = part.file.number
         touched[number] = touched[number] | rows if number in touched else rows
-        matched = piece.clause.clause.kind == "matched"
-        if piece.new is None:
-            writer.delete(len(piece.positions), self._old_images(piece), matched=matched)
+        matched = part.clause.clause.kind == "matched"
+        if part.new is None:
+            writer.delete(len(part.positions), self._old_images(part), matched=matched)
         else:
-            writer.update(piece.new, self._old_images(piece), self._ids(piece, writer), matched=matched)
+            writer.update(part.new, self._old_images(part), self._ids(part, writer), matched=matched)
 
-    def _old_images(self, piece: _Piece) -> list[pa.RecordBatch]:
+    def _old_images(self, part: _ChangedRows) -> list[pa.RecordBatch]:
         if not self.feed:
             return []
-        assert piece.old is not None
+        assert part.old is not None
         wanted: StructType = read_schema(self.metadata.schema)
-        return [assign_batch(batch, wanted) for batch in piece.old.select(self.snapshot.schema.names).to_batches()]
+        return [assign_batch(batch, wanted) for batch in part.old.select(self.snapshot.schema.names).to_batches()]
 
-    def _ids(self, piece: _Piece, writer: RowChangeWriter) -> pa.Array | None:
+    def _ids(self, part: _ChangedRows, writer: RowChangeWriter) -> pa.Array | None:
         """The ids that updated rows keep."""
         if writer.id_column is None:
             return None
-        ids = pa.nulls(len(piece.positions), pa.int64())
-        if piece.file.base_row_id is not None:
-            ids = pa.array(piece.positions + piece.file.base_row_id)
-        if piece.old is not None:
-            ids = pc.coalesce(piece.old.column(writer.id_column).combine_chunks(), ids)
+        ids = pa.nulls(len(part.positions), pa.int64())
+        if part.file.base_row_id is not None:
+            ids = pa.array(part.positions + part.file.base_row_id)
+        if part.old is not None:
+            ids = pc.coalesce(part.old.column(writer.id_column).combine_chunks(), ids)
         return ids
 
     def _insert(self, which: Indexes, writer: RowChangeWriter, *, feed: bool) -> list[RowPipeline]:
@@ -348,7 +352,7 @@ class _Work:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _ChangedRows:
     """Rows of one file that one clause changes: where they are, what they become (``None``: they go) and were."""
 
     clause: RowClause

@@ -48,7 +48,7 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
     Raises ``SchemaMismatchError`` for a column that is not there, ``InvalidArgumentError`` for one that is assigned
     twice, in part and as a whole, or that is an identity column.
     """
-    found: dict[str, Target] = {}
+    named: dict[str, Target] = {}
     for name in names:
         path = spelled(schema, parse_path(name))
         for part in range(1, len(path)):
@@ -59,10 +59,10 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     column=name,
                     file=uri,
                 )
-        found[name] = Target(path, type_at(schema, path))
+        named[name] = Target(path, type_at(schema, path))
     fixed = {c.name for c in identity_columns(schema)}
     seen: dict[tuple[str, ...], str] = {}
-    for name, target in found.items():
+    for name, target in named.items():
         if target.path[0] in fixed:
             raise InvalidArgumentError(
                 f"{target.name} is an identity column, whose values cannot be updated", column=target.name, file=uri
@@ -77,7 +77,7 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     file=uri,
                 )
         seen[target.path] = name
-    return found
+    return named
 
 
 def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructType:

@@ -141,7 +141,7 @@ class Values:
         if hoist and named:
             self.frame = frame.withColumns(named)
             asked = {key: self.frame[n] for key, n in zip(asked, named, strict=True)}
-        self.found = {key: (e, f.dataType) for (key, e), f in zip(asked.items(), shown, strict=True)}
+        self.expressions = {key: (e, f.dataType) for (key, e), f in zip(asked.items(), shown, strict=True)}
 
     def choice(self) -> Column:
         """The number of the first clause that takes a row, null for none."""
@@ -149,16 +149,16 @@ class Values:
         for c in self.clauses:
             if c.clause.condition is None:
                 return F.lit(c.number) if column is None else column.otherwise(c.number)
-            condition = self.found[c.number, None][0]
+            condition = self.expressions[c.number, None][0]
             column = F.when(condition, c.number) if column is None else column.when(condition, c.number)
         return F.lit(None).cast("int") if column is None else column
 
-    def made(self) -> list[tuple[SparkClause, Mapping[str, Column]]]:
+    def columns_by_clause(self) -> list[tuple[SparkClause, Mapping[str, Column]]]:
         """The columns that each clause gives its rows; none for a delete."""
         out: list[tuple[SparkClause, Mapping[str, Column]]] = []
         for c in self.clauses:
-            found = {name: self.column(c, name) for name in c.columns}
-            out.append((c, {name: v for name, v in found.items() if v is not None}))
+            columns = {name: self.column(c, name) for name in c.columns}
+            out.append((c, {name: v for name, v in columns.items() if v is not None}))
         return out
 
     def column(self, clause: SparkClause, name: str) -> Column | None:
@@ -172,8 +172,8 @@ class Values:
         shown = ".".join(path)
         match value:
             case Given():
-                found, source = self.found[clause.number, path]
-                return by_name(found, source, type_, shown, ansi=self.sides.ansi)
+                value, source = self.expressions[clause.number, path]
+                return by_name(value, source, type_, shown, ansi=self.sides.ansi)
             case FromSource(at):
                 source = _type_at(self.sides.given, at)
                 return by_name(self.sides.source_column(at), source, type_, shown, ansi=self.sides.ansi)
@@ -266,7 +266,7 @@ def new_rows(
     """
     columns = []
     for f in metadata.schema.fields:
-        given = [(c.number, made[f.name]) for c, made in values if f.name in made]
+        given = [(c.number, columns_of[f.name]) for c, columns_of in values if f.name in columns_of]
         if given:
             columns.append(_by_clause(given, everything=len(given) == len(values)).alias(f.name))
     rows = frame.select(*columns, *carried)

@@ -1,4 +1,4 @@
-"""A sieve before the join of a MERGE: rows of the target whose key is certainly none of the source's are dropped.
+"""A filter before the join of a MERGE: rows of the target whose key is certainly none of the source's are dropped.
 
 Most rows of a large target match nothing.  To find that out by the join costs a look-up in a hash table for each; a bit
 of a small bitmap tells it of nearly all of them for a tenth of that.  What passes is joined as ever.
@@ -22,7 +22,7 @@ _BITS = 32
 _LEAST_BITS = 1 << 12
 
 
-def sieved(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) -> DataFrame:
+def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) -> DataFrame:
     """The rows of ``target`` that may have one of the keys; all rows where none of them is a whole number.
 
     For joins alone that want nothing of rows without a match.

@@ -12,19 +12,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
 from pyroaring import BitMap64
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.merge.clauses import (
@@ -37,11 +34,9 @@ from trilake.delta.commands.merge.clauses import (
 )
 from trilake.delta.commands.merge.commit import MergePlan, MergeResult, Times, finish_merge, merge_files
 from trilake.delta.commands.merge.pruning import (
-    MOST_KEYS,
     KeyValues,
     Pruned,
     key_filter,
-    key_values,
     prune,
     target_schema,
 )
@@ -53,36 +48,24 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows, quoted
-from trilake.spark.delta.merge.prefilter import sieved
+from trilake.spark.delta.merge.prefilter import prefiltered
 from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
+from trilake.spark.delta.merge.source import SourceRows, look_at_source, persisted, row_bytes
 from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
-from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeTask, Outcome, Outcomes
+from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.native.resolution import resolving
 from trilake.spark.session.compat import arrow_frame, to_arrow
-from trilake.spark.session.internals import items_of, query_execution
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
 
 #: Bytes of a source that is sent to every executor, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
-#: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
-_FEW_BYTES = 16 << 20
-#: Steps of a plan that make no more rows than they get, so that the estimate of their size is one.
-_STEADY = frozenset(
-    (
-        *("Aggregate", "Deduplicate", "Distinct", "Filter", "GlobalLimit", "InMemoryRelation", "LocalLimit"),
-        *("LocalRelation", "LogicalRelation", "OneRowRelation", "Project", "Range", "Repartition"),
-        *("RepartitionByExpression", "Sample", "Sort", "SubqueryAlias", "Union", "Window"),
-    )
-)
-#: Rows of a target that are worth a sieve before the join.
+#: Rows of a target that are worth a filter before the join.
 _MANY_ROWS = 1 << 20
-#: How the columns begin that hold keys of the source.
-_KEY = "__trilake_key_"
 #: Rows that are inserted from the driver: a job in Python takes longer than those.
 _FEW_INSERTS = 50_000
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
@@ -98,35 +81,14 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
     """
     check_clauses(request.clauses)
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
-    job = _Job(spark, table, request)
+    job = MergeJob(spark, table, request)
     check_expressions(spark, request, table.snapshot.schema)
-    with resolving(partial(name_error, visible_columns(request, table.snapshot.schema))), job.held_source():
+    with resolving(partial(name_error, visible_columns(request, table.snapshot.schema))), persisted(job.source):
         return job.run()
 
 
-@contextmanager
-def _held(frame: DataFrame) -> Iterator[None]:
-    """Keeps the rows of a frame once they are computed, for the time of the block."""
-    frame.persist()
-    try:
-        yield
-    finally:
-        with suppress(PySparkException):  # the session may be gone by now, and its cache with it
-            frame.unpersist()
-
-
-@dataclass(frozen=True)
-class _SourceRows:
-    """What is known of the source once it was computed; ``inserts`` are the rows it would insert, with their numbers,
-    where there are few."""
-
-    count: int
-    keys: Sequence[KeyValues]
-    inserts: pa.Table | None = None
-
-
-class _Job:
-    """One merge on its way."""
+class MergeJob:
+    """One merge: its clauses, its source, and the jobs that move its rows."""
 
     def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
         self.spark, self.table, self.request = spark, table, request
@@ -169,12 +131,6 @@ class _Job:
         )
         self.ansi = spark.conf.get("spark.sql.ansi.enabled") == "true"
 
-    @contextmanager
-    def held_source(self) -> Iterator[None]:
-        """The source is computed once: it may not be the same when it is computed again."""
-        with _held(self.source):
-            yield
-
     def sides(self, target: DataFrame | None) -> Sides:
         """The frames whose columns clauses name."""
         return Sides(
@@ -190,53 +146,23 @@ class _Job:
             return (), ()  # its text would not say which table a name is of
         return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
 
-    def look_at_source(self) -> _SourceRows:
-        """Compute the source and keep it: how many rows it has, what is known of its keys, and of a small one the rows
-        that it would insert."""
-        if _plan_bytes(self.request.source) <= _FEW_BYTES:
-            try:
-                return self._small_source()
-            except AnalysisException:
-                raise
-            except PySparkException:
-                pass  # a value that fails on a row which may never be inserted: then it is computed for those that are
-        columns, _ = self.keys
-        shown = [F.count(F.lit(1)).alias("n")]
-        for i, key in enumerate(columns):
-            shown += [F.min(key.source).alias(f"low{i}"), F.max(key.source).alias(f"high{i}")]
-            shown.append(F.count(F.when(key.source.isNull(), 1)).alias(f"null{i}"))
-        found = to_arrow(self.source.agg(*shown))
-        count = int(found["n"][0].as_py())
-        if count <= MOST_KEYS and self.snapshot.adds.num_rows > 1 and columns:
-            rows = to_arrow(self.source.select(*(k.source.alias(f"k{i}") for i, k in enumerate(columns))))
-            return _SourceRows(count, self._key_values(rows.columns))
-        out = []
-        for i, key in enumerate(columns):
-            ends = pa.concat_arrays([found[f"{e}{i}"].combine_chunks() for e in ("low", "high")])
-            if not pa.types.is_floating(ends.type):  # NaN has no place among bounds
-                null = key.null_safe and bool(found[f"null{i}"][0].as_py())
-                out.append(replace(key_values(key.column, pc.drop_null(ends), False), bounds=True, null=null))
-        return _SourceRows(count, out)
+    def look_at_source(self) -> SourceRows:
+        """Compute the source and keep it, and say what is known of it."""
+        return look_at_source(
+            self.request.source,
+            self.source,
+            self.keys[0],
+            self._rows_to_insert if self.inserts else None,
+            files=self.snapshot.adds.num_rows,
+        )
 
-    def _small_source(self) -> _SourceRows:
-        columns, _ = self.keys
-        named = {f"{_KEY}{i}": k.source for i, k in enumerate(columns)}
-        rows = self.source.withColumns(named) if columns else self.source
-        carried = [F.col(f"{_KEY}{i}") for i in range(len(columns))]
-        if not self.inserts:
-            found = to_arrow(rows.select(*carried, F.col(SOURCE)))
-            return _SourceRows(found.num_rows, self._key_values(found.columns[: len(columns)]))
+    def _rows_to_insert(self, rows: DataFrame, carried: Sequence[Column], *, chosen: bool = False) -> DataFrame:
+        """What the clauses that insert make of rows of the source; ``chosen`` leaves out those that none takes."""
         values = Values(self.sides(None), rows, self.inserts)
         rows = rows.withColumn(CLAUSE, values.choice())
-        frame = new_rows(rows, self.metadata, values.made(), [F.col(CLAUSE), F.col(SOURCE), *carried])
-        found = to_arrow(frame)
-        keys = [found.column(f"{_KEY}{i}") for i in range(len(columns))]
-        kept = [n for n in found.column_names if not n.startswith(_KEY)]
-        return _SourceRows(found.num_rows, self._key_values(keys), found.select(kept))
-
-    def _key_values(self, found: Sequence[pa.ChunkedArray]) -> list[KeyValues]:
-        columns, _ = self.keys
-        return [key_values(k.column, values, k.null_safe) for k, values in zip(columns, found, strict=True)]
+        if chosen:
+            rows = rows.where(F.col(CLAUSE).isNotNull())
+        return new_rows(rows, self.metadata, values.columns_by_clause(), [F.col(CLAUSE), *carried])
 
     def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
         """The files to look into."""
@@ -251,38 +177,38 @@ class _Job:
             self.spark, condition, self.snapshot.schema, alias=self.request.alias, extend=self.request.frames.added
         ).filter
 
-    # --- the pass ----------------------------------------------------------------------------------------------------
+    # --- run and commit -----------------------------------------------------------------------------------------------
 
     def run(self) -> MergeResult:
         """Move the rows and commit."""
         clock = self.runtime.clock_ms
         source = self.look_at_source()
         count = source.count
-        held_at = clock()
+        materialized_at = clock()
         pruned = self.pruned(source.keys)
-        done: list[Outcomes] = []
+        done: list[MergeOutcome] = []
         try:
             taken: Mapping[int, BitMap64] = {}
             seen: BitMap64 | pa.Array | None = None
             if len(pruned.numbers) and (count or self.unmatched):
-                found = addressed_rows(
+                target = addressed_rows(
                     self.spark,
                     self.table,
                     pruned.numbers.tolist(),
                     row_ids=self.changing,
                 )
-                if not self.unmatched and (found.most_rows is None or found.most_rows >= _MANY_ROWS):
-                    found = replace(found, frame=sieved(self.spark, found.frame, source.keys))
+                if not self.unmatched and (target.most_rows is None or target.most_rows >= _MANY_ROWS):
+                    target = replace(target, frame=prefiltered(self.spark, target.frame, source.keys))
                 if self.changing:
-                    done.append(self._change(found, count))
-                    taken = {int(found.files[n]): rows for n, rows in done[-1].taken.items()}
+                    done.append(self._change(target, count))
+                    taken = {int(target.files[n]): rows for n, rows in done[-1].taken.items()}
                     seen = done[-1].seen
                 else:
-                    seen = self._matched_ids(found, count)
+                    seen = self._matched_ids(target, count)
             scanned_at = clock()
             if self.inserts and count:
                 done.append(self._insert(seen, source, feed=self.feed and bool(taken)))
-            parts = Outcomes.of([], lenient=True) if not done else done[0]
+            parts = MergeOutcome.of([], lenient=True) if not done else done[0]
             for other in done[1:]:
                 parts = replace(
                     parts,
@@ -290,7 +216,7 @@ class _Job:
                     cdc=(*parts.cdc, *other.cdc),
                     counts=parts.counts + other.counts,
                 )
-            gone = take_rows(
+            removed = take_rows(
                 self.log,
                 self.snapshot,
                 taken,
@@ -309,9 +235,9 @@ class _Job:
             self._plan(pruned),
             parts.written,
             parts.cdc,
-            gone,
+            removed,
             parts.counts + RowCounts(source=count),
-            Times(now - self.started, held_at - self.started, scanned_at - held_at, now - scanned_at),
+            Times(now - self.started, materialized_at - self.started, scanned_at - materialized_at, now - scanned_at),
             self.runtime,
         )
 
@@ -340,7 +266,7 @@ class _Job:
         return self.request.frames.added(named, self.request.expressions, besides=self.request.source)
 
     def _joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
-        small = count * _row_bytes(self.source) <= _BROADCAST_BYTES
+        small = count * row_bytes(self.source) <= _BROADCAST_BYTES
         source = F.broadcast(self.source) if small else self.source
         return target.join(source, as_column(self.request.condition), how)
 
@@ -349,7 +275,7 @@ class _Job:
         joined = self._joined(self._named(found), count, "inner")
         return to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
 
-    def _change(self, found: AddressedRows, count: int) -> Outcomes:
+    def _change(self, found: AddressedRows, count: int) -> MergeOutcome:
         """Update and delete rows of the target."""
         target = self._named(found)
         unmatched: Values | None = None
@@ -360,11 +286,11 @@ class _Job:
         sides = self.sides(target)
         matched = Values(sides, joined, self.matched)
         choice = matched.choice()
-        made = matched.made()
+        values = matched.columns_by_clause()
         if unmatched is not None:
             unmatched.sides = sides
             choice = F.when(self.source[SOURCE].isNotNull(), choice).otherwise(unmatched.choice())
-            made += unmatched.made()
+            values += unmatched.columns_by_clause()
         rows = joined.withColumn(CLAUSE, choice)
         if not self.inserts:
             rows = rows.where(F.col(CLAUSE).isNotNull())
@@ -380,7 +306,7 @@ class _Job:
         id_column = self.snapshot.metadata.configuration.get(row_tracking.ID_COLUMN)
         if any(f.name == id_column for f in row_columns(self.snapshot)):
             carried.append(target[quoted(str(id_column))].alias(ROW_ID))
-        frame = new_rows(rows, self.metadata, [(c, m) for c, m in made if c.rules is not None], carried)
+        frame = new_rows(rows, self.metadata, [(c, columns) for c, columns in values if c.rules is not None], carried)
         outcomes = self._run(frame, task)
         if outcomes.clash is not None:
             raise self._ambiguous(rows, target, outcomes, found)
@@ -391,7 +317,9 @@ class _Job:
         """Whether a name may be that of columns of both tables."""
         return bool({n.lower() for n in self.request.source.columns} & {n.lower() for n in self.snapshot.schema.names})
 
-    def _ambiguous(self, rows: DataFrame, target: DataFrame, outcomes: Outcomes, found: AddressedRows) -> TrilakeError:
+    def _ambiguous(
+        self, rows: DataFrame, target: DataFrame, outcomes: MergeOutcome, found: AddressedRows
+    ) -> TrilakeError:
         from trilake.delta.commands.merge.merge import (
             ambiguous,  # late: it brings the parser, which most merges do not need
         )
@@ -407,7 +335,7 @@ class _Job:
 
     # --- rows of the source ------------------------------------------------------------------------------------------
 
-    def _insert(self, seen: BitMap64 | pa.Array | None, source: _SourceRows, *, feed: bool) -> Outcomes:
+    def _insert(self, seen: BitMap64 | pa.Array | None, source: SourceRows, *, feed: bool) -> MergeOutcome:
         """Insert the source rows that match nothing."""
         numbers = pa.array([], pa.int64())
         if isinstance(seen, BitMap64):
@@ -416,7 +344,7 @@ class _Job:
             numbers = seen
         left = source.count - len(numbers)
         if not left:
-            return Outcomes()
+            return MergeOutcome()
         task = self._task(None, feed=feed)
         if source.inserts is not None:
             rows = source.inserts
@@ -428,9 +356,7 @@ class _Job:
             if len(numbers) * 8 <= _BROADCAST_BYTES:
                 known = F.broadcast(known)
             rest = rest.join(known, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
-        values = Values(self.sides(None), rest, self.inserts)
-        chosen = rest.withColumn(CLAUSE, values.choice()).where(F.col(CLAUSE).isNotNull())
-        frame = new_rows(chosen, self.metadata, values.made(), [F.col(CLAUSE)])
+        frame = self._rows_to_insert(rest, [], chosen=True)
         if left > _FEW_INSERTS:
             return self._run(frame, task)
         try:
@@ -441,17 +367,17 @@ class _Job:
             raise failed_job(e, self.log, self.job_id, "merge") from None
         return self._insert_here(found, task)
 
-    def _insert_here(self, rows: pa.Table, task: MergeTask) -> Outcomes:
+    def _insert_here(self, rows: pa.Table, task: MergeTask) -> MergeOutcome:
         done = task(iter(rows.to_batches()), 0, tasks=1)
         return self._checked([done] if done is not None else [])
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
-    def _run(self, frame: DataFrame, task: MergeTask) -> Outcomes:
+    def _run(self, frame: DataFrame, task: MergeTask) -> MergeOutcome:
         return self._checked(run_over_rows(frame, task, self.log, self.job_id, "merge"))
 
-    def _checked(self, parts: Sequence[Outcome]) -> Outcomes:
-        done = Outcomes.of(parts, lenient=lenient_duplicates(self.request.clauses))
+    def _checked(self, parts: Sequence[TaskOutcome]) -> MergeOutcome:
+        done = MergeOutcome.of(parts, lenient=lenient_duplicates(self.request.clauses))
         if done.error is not None:
             discard(self.log.store, done.actions, self.job_id)
             raise done.error
@@ -460,25 +386,3 @@ class _Job:
 
 def _text(condition: Expr) -> str:
     return condition if isinstance(condition, str) else column_sql(condition) or str(condition)
-
-
-def _plan_bytes(frame: DataFrame) -> int:
-    """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known, or where
-    a step may make many rows of one."""
-    try:
-        plan = query_execution(frame).optimizedPlan()
-        todo = [plan]
-        while todo:
-            node = todo.pop()
-            if node.nodeName() not in _STEADY:
-                return sys.maxsize
-            todo += items_of(node.children())
-        return int(str(plan.stats().sizeInBytes()))
-    except Py4JError:
-        return sys.maxsize
-
-
-def _row_bytes(frame: DataFrame) -> int:
-    """About how many bytes a row takes."""
-    sizes = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "float": 4, "date": 4}
-    return sum(sizes.get(f.dataType.typeName(), 8 if f.dataType.typeName() == "long" else 32) for f in frame.schema)

@@ -40,7 +40,7 @@ class TaskClause:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What a task did: files, the rows they replace by number of the file in the scan, and the source rows that have
     a match, both as serialized bitmaps."""
 
@@ -72,7 +72,7 @@ class MergeTask:
     #: The names of the table's columns before the merge, which the change feed wants as they were.
     before: tuple[str, ...] = ()
 
-    def __call__(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> Outcome | None:
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> TaskOutcome | None:
         """Take all rows of a task; ``None`` where there were none."""
         try:
             with ClauseRunner(self, task, tasks) as runner:
@@ -80,7 +80,7 @@ class MergeTask:
                     runner.take(rows)
                 return runner.outcome()
         except TrilakeError as e:
-            return Outcome(error=e)
+            return TaskOutcome(error=e)
 
 
 class ClauseRunner:
@@ -170,15 +170,15 @@ class ClauseRunner:
         origins = self.job.origins if self.writer.id_column is not None else None
         self.writer.update(new, old, None if origins is None else origins.kept_ids(rows, ROW_ID), matched=matched)
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TaskOutcome | None:
         """Close all files."""
         if not self.rows:
             return None
         if self.clash is not None:
             self.writer.abort()
-            return Outcome(clash=self.clash)
+            return TaskOutcome(clash=self.clash)
         written, changes = self.writer.close(self.pipelines)
-        return Outcome(
+        return TaskOutcome(
             written,
             changes,
             {n: rows.serialize() for n, rows in self.taken.items()},
@@ -188,7 +188,7 @@ class ClauseRunner:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class MergeOutcome:
     """What all tasks did together."""
 
     written: tuple[WrittenFiles, ...] = ()
@@ -200,7 +200,7 @@ class Outcomes:
     error: TrilakeError | None = None
 
     @classmethod
-    def of(cls, parts: Sequence[Outcome], *, lenient: bool) -> Outcomes:
+    def of(cls, parts: Sequence[TaskOutcome], *, lenient: bool) -> MergeOutcome:
         """Put together; a row of the target that two tasks changed is a clash too, unless ``lenient``."""
         taken: dict[int, BitMap64] = {}
         seen, counts = BitMap64(), RowCounts()

@@ -1,0 +1,131 @@
+"""The source of a MERGE on Spark: computed once, and what is known of it before the target is read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from trilake.delta.commands.merge.pruning import MOST_KEYS, KeyValues, key_values
+from trilake.spark.delta.merge.source_keys import KeyColumn
+from trilake.spark.delta.merge.tasks import SOURCE
+from trilake.spark.session.compat import to_arrow
+from trilake.spark.session.internals import items_of, query_execution
+
+#: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
+_FEW_BYTES = 16 << 20
+#: Steps of a plan that make no more rows than they get, so that the estimate of their size is one.
+_STEADY = frozenset(
+    (
+        *("Aggregate", "Deduplicate", "Distinct", "Filter", "GlobalLimit", "InMemoryRelation", "LocalLimit"),
+        *("LocalRelation", "LogicalRelation", "OneRowRelation", "Project", "Range", "Repartition"),
+        *("RepartitionByExpression", "Sample", "Sort", "SubqueryAlias", "Union", "Window"),
+    )
+)
+#: How the columns begin that hold keys of the source.
+_KEY = "__trilake_key_"
+
+#: Makes of the source, with some columns carried along, the rows that it would insert.
+Inserts = Callable[[DataFrame, Sequence[Column]], DataFrame]
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[None]:
+    """Keeps the rows of a frame once they are computed, for the time of the block."""
+    frame.persist()
+    try:
+        yield
+    finally:
+        with suppress(PySparkException):  # the session may be gone by now, and its cache with it
+            frame.unpersist()
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """What is known of the source once it was computed; ``inserts`` are the rows it would insert, with their numbers,
+    where there are few."""
+
+    count: int
+    keys: Sequence[KeyValues]
+    inserts: pa.Table | None = None
+
+
+def look_at_source(
+    given: DataFrame, source: DataFrame, columns: Sequence[KeyColumn], inserts: Inserts | None, *, files: int
+) -> SourceRows:
+    """Compute the source: how many rows it has, what is known of its keys, and of a small one the rows it would insert.
+
+    Parameters
+    ----------
+    given: the source as the caller gave it.
+    source: the same with the numbers of its rows, which is computed here.
+    columns: columns of the target that must equal something of the source.
+    inserts: what makes the rows to insert; ``None`` where none are.
+    files: files of the target, which the keys choose from.
+    """
+    if _plan_bytes(given) <= _FEW_BYTES:
+        try:
+            return _small_source(source, columns, inserts)
+        except AnalysisException:
+            raise
+        except PySparkException:
+            pass  # a value that fails on a row which may never be inserted: then it is computed for those that are
+    shown = [F.count(F.lit(1)).alias("n")]
+    for i, key in enumerate(columns):
+        shown += [F.min(key.source).alias(f"low{i}"), F.max(key.source).alias(f"high{i}")]
+        shown.append(F.count(F.when(key.source.isNull(), 1)).alias(f"null{i}"))
+    totals = to_arrow(source.agg(*shown))
+    count = int(totals["n"][0].as_py())
+    if count <= MOST_KEYS and files > 1 and columns:
+        rows = to_arrow(source.select(*(k.source.alias(f"k{i}") for i, k in enumerate(columns))))
+        return SourceRows(count, _key_values(columns, rows.columns))
+    out = []
+    for i, key in enumerate(columns):
+        ends = pa.concat_arrays([totals[f"{e}{i}"].combine_chunks() for e in ("low", "high")])
+        if not pa.types.is_floating(ends.type):  # NaN has no place among bounds
+            null = key.null_safe and bool(totals[f"null{i}"][0].as_py())
+            out.append(replace(key_values(key.column, pc.drop_null(ends), False), bounds=True, null=null))
+    return SourceRows(count, out)
+
+
+def _small_source(source: DataFrame, columns: Sequence[KeyColumn], inserts: Inserts | None) -> SourceRows:
+    named = {f"{_KEY}{i}": k.source for i, k in enumerate(columns)}
+    rows = source.withColumns(named) if columns else source
+    carried = [F.col(SOURCE), *map(F.col, named)]
+    here = to_arrow(rows.select(*carried) if inserts is None else inserts(rows, carried))
+    keys = _key_values(columns, [here.column(name) for name in named])
+    return SourceRows(here.num_rows, keys, None if inserts is None else here.drop(list(named)))
+
+
+def _key_values(columns: Sequence[KeyColumn], values: Sequence[pa.ChunkedArray]) -> list[KeyValues]:
+    return [key_values(k.column, v, k.null_safe) for k, v in zip(columns, values, strict=True)]
+
+
+def row_bytes(frame: DataFrame) -> int:
+    """About how many bytes a row takes."""
+    sizes = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "float": 4, "date": 4}
+    return sum(sizes.get(f.dataType.typeName(), 8 if f.dataType.typeName() == "long" else 32) for f in frame.schema)
+
+
+def _plan_bytes(frame: DataFrame) -> int:
+    """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known, or where
+    a step may make many rows of one."""
+    try:
+        plan = query_execution(frame).optimizedPlan()
+        todo = [plan]
+        while todo:
+            node = todo.pop()
+            if node.nodeName() not in _STEADY:
+                return sys.maxsize
+            todo += items_of(node.children())
+        return int(str(plan.stats().sizeInBytes()))
+    except Py4JError:
+        return sys.maxsize
