@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException, ParseException
 
 from trilake.errors import ExpressionError, TrilakeError
-from trilake.spark.session.analysis_errors import analysis_error
+from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, error_logs
 
 _log = logging.getLogger("trilake.spark")
@@ -86,7 +86,7 @@ def resolving(
         if of_table and name is not None and _HIDDEN in name.parts[:2]:
             return
         error = kind(analysis_text(e), help="correct the expression") if name is None else explain(name)
-        raise analysis_error(error) from None
+        raise analysed_error(error, e) from None
 
 
 def column_errors(

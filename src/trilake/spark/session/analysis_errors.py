@@ -26,6 +26,7 @@ from trilake.errors import (
     TrilakeError,
     VersionNotFoundError,
 )
+from trilake.spark.session.compat import error_condition
 
 C = TypeVar("C", bound=type)
 
@@ -45,6 +46,14 @@ def analysis_error(error: TrilakeError) -> TrilakeError:
     if isinstance(error, PySparkException) or not isinstance(error, _ANALYSIS):
         return error
     return _both(error, AnalysisException)
+
+
+def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:
+    """The error for what Spark's analysis refused; its condition and SQLSTATE, which handlers ask for, stay Spark's."""
+    found = analysis_error(error)
+    found._errorClass = error_condition(cause) or error.code  # type: ignore[attr-defined]
+    found._state = cause.getSqlState()  # type: ignore[attr-defined]
+    return found
 
 
 def job_error(error: TrilakeError) -> TrilakeError:
@@ -80,7 +89,15 @@ def _class(ours: type[TrilakeError], spark: type[PySparkException]) -> type[Tril
     def __reduce__(self: TrilakeError) -> tuple[Any, ...]:
         return _rebuild, (ours, spark, self.message, self.help, self.context)
 
-    members = {"__doc__": ours.__doc__, "__module__": ours.__module__, "__reduce__": __reduce__}
+    def getSqlState(self: TrilakeError) -> str | None:
+        return vars(self).get("_state")
+
+    members = {
+        "__doc__": ours.__doc__,
+        "__module__": ours.__module__,
+        "__reduce__": __reduce__,
+        "getSqlState": getSqlState,
+    }
     made = cast(type[TrilakeError], type(ours.__name__, (ours, spark), members))
     return _CLASSES.setdefault((ours, spark), made)
 

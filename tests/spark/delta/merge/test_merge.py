@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -387,6 +388,9 @@ def _refusal(action: Callable[[], object]) -> str:
     with pytest.raises(AnalysisException) as refused:
         action()
     assert isinstance(refused.value, ExpressionError)
+    # Handlers of SQL scripts ask for Spark's own names of what happened.
+    assert re.match(r"UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|DATATYPE_MISMATCH", refused.value.getCondition())
+    assert refused.value.getSqlState().startswith("42")
     return str(refused.value)
 
 

@@ -27,7 +27,11 @@ def visible_columns(request: SparkMerge, schema: StructType) -> VisibleColumns:
 
 def name_error(columns: VisibleColumns, name: UnresolvedName) -> TrilakeError:
     """The error for a name that Spark could not resolve."""
-    return columns.ambiguous(name.parts[-1]) if name.ambiguous else columns.unknown(name.parts)
+    if not name.ambiguous:
+        return columns.unknown(name.parts)
+    aliases = {alias.lower() for alias in columns.aliases.values() if alias is not None}
+    qualified = len(name.parts) > 1 and name.parts[0].lower() in aliases
+    return columns.ambiguous(name.parts[1 if qualified else 0])
 
 
 def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> None:
