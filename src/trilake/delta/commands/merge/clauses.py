@@ -18,7 +18,7 @@ from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.schema_merge import merged_metadata
 from trilake.delta.scan.generated import generation_text
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import AmbiguousMergeError, InvalidArgumentError, SchemaMismatchError
 
 E = TypeVar("E")
 Kind = Literal["matched", "not_matched", "not_matched_by_source"]
@@ -140,6 +140,18 @@ def lenient_duplicates(clauses: Sequence[Clause[Any] | ResolvedClause[Any]]) -> 
     """Whether several source rows may match one target row: where all that can happen to it is to be deleted."""
     matched = [c for c in clauses if c.kind == "matched"]
     return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
+
+
+def ambiguous_rows(source_rows: Sequence[Mapping[str, Any]], **where: Any) -> AmbiguousMergeError:
+    """The error for a row of the target that several rows of the source would change; some of them are shown."""
+    shown = " and ".join(str(dict(r))[:500] for r in source_rows)
+    return AmbiguousMergeError(
+        "cannot perform MERGE: multiple source rows matched and attempted to modify the same target row. The source"
+        f" rows are {shown}",
+        help="make the source unique by the merge condition, for example with dropDuplicates or GROUP BY, or give the"
+        " clauses conditions of which one row at most meets any",
+        **where,
+    )
 
 
 # --- schema evolution ------------------------------------------------------------------------------------------------

@@ -24,7 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from trilake.delta.commands.merge.clauses import check_clauses, evolved, insert_only, lenient_duplicates, resolve
+from trilake.delta.commands.merge.clauses import (
+    ambiguous_rows,
+    check_clauses,
+    evolved,
+    insert_only,
+    lenient_duplicates,
+    resolve,
+)
 from trilake.delta.commands.merge.commit import (
     MergePlan,
     MergeRequest,
@@ -305,7 +312,7 @@ class _ArrowMerge:
         number = int(pairs.files[second])
         same = pairs.source[(pairs.files == number) & (pairs.rows == row)][:3]
         shown = self._source(same).to_pylist()
-        return ambiguous(shown, file=group[number].file.path, row=row)
+        return ambiguous_rows(shown, file=group[number].file.path, row=row)
 
     # --- rows into files ---------------------------------------------------------------------------------------------
 
@@ -360,15 +367,3 @@ class _ChangedRows:
     positions: Positions
     new: pa.RecordBatch | None
     old: pa.Table | None
-
-
-def ambiguous(source_rows: Sequence[Mapping[str, Any]], **where: Any) -> AmbiguousMergeError:
-    """The error for a row of the target that several rows of the source would change; some of them are shown."""
-    shown = " and ".join(str(dict(r))[:500] for r in source_rows)
-    return AmbiguousMergeError(
-        "cannot perform MERGE: multiple source rows matched and attempted to modify the same target row. The source"
-        f" rows are {shown}",
-        help="make the source unique by the merge condition, for example with dropDuplicates or GROUP BY, or give the"
-        " clauses conditions of which one row at most meets any",
-        **where,
-    )

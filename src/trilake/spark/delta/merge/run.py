@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 
 from trilake.delta.commands.merge.clauses import (
     Clause,
+    ambiguous_rows,
     check_clauses,
     evolved,
     insert_only,
@@ -320,10 +321,6 @@ class MergeJob:
     def _ambiguous(
         self, rows: DataFrame, target: DataFrame, outcomes: MergeOutcome, found: AddressedRows
     ) -> TrilakeError:
-        from trilake.delta.commands.merge.merge import (
-            ambiguous,  # late: it brings the parser, which most merges do not need
-        )
-
         assert outcomes.clash is not None
         discard(self.log.store, outcomes.actions, self.job_id)
         file, row = outcomes.clash
@@ -331,7 +328,7 @@ class MergeJob:
         names = self.request.source.columns
         shown = to_arrow(here.select(*(self.source[quoted(n)] for n in names)).limit(3)).to_pylist()
         path = self.snapshot.adds["path"][int(found.files[file])].as_py()
-        return ambiguous(shown, file=path, row=row)
+        return ambiguous_rows(shown, file=path, row=row)
 
     # --- rows of the source ------------------------------------------------------------------------------------------
 
