@@ -50,15 +50,20 @@ def test_names_of_tables_on_s3(spark: SparkSession, s3_options: Mapping[str, str
 _REFUSED = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "allow_http": "true", "max_retries": "0", "retry_timeout": "1s"}
 
 
-def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
-    """Hadoop's settings of the session reach reads, writes, commands and names."""
-    settings = {
+def _hadoop(s3_options: Mapping[str, str]) -> dict[str, str]:
+    """The options under Hadoop's names."""
+    return {
         "fs.s3a.access.key": s3_options["AWS_ACCESS_KEY_ID"],
         "fs.s3a.secret.key": s3_options["AWS_SECRET_ACCESS_KEY"],
         "fs.s3a.endpoint": s3_options["AWS_ENDPOINT_URL"],
         "fs.s3a.endpoint.region": "us-east-1",
         "fs.s3a.path.style.access": "true",
     }
+
+
+def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
+    """Hadoop's settings of the session reach reads, writes, commands and names."""
+    settings = _hadoop(s3_options)
     trilake.register(spark)
     df = spark.range(10).selectExpr("id", "id % 2 AS p")
     for key, value in settings.items():
@@ -77,3 +82,39 @@ def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapp
         for key in settings:
             spark.conf.unset(key)
     assert trilake.open("s3://lake/spark/conf", storage_options=s3_options).count() == 10
+
+
+def test_credentials_of_sql_come_from_the_session(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
+    """Hadoop's settings of the session reach statements of every kind."""
+    settings = _hadoop(s3_options)
+    table, other, lance = "delta.`s3a://lake/spark/sql`", "delta.`s3a://lake/spark/sql2`", "lance.`s3a://lake/spark/l`"
+    trilake.install(spark)
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        spark.sql(f"CREATE TABLE {table} (id BIGINT, s STRING) TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+        spark.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT c CHECK (id > 0)")
+        spark.sql(f"UPDATE {table} SET s = 'x' WHERE id = 2")
+        spark.sql(f"DELETE FROM {table} WHERE id = 3")
+        spark.sql(
+            f"MERGE INTO {table} t USING (SELECT 9L AS id, 'm' AS s) v ON t.id = v.id WHEN NOT MATCHED THEN INSERT *"
+        )
+        spark.sql(f"OPTIMIZE {table}")
+        spark.sql("CREATE TABLE sql_on_s3 USING delta LOCATION 's3a://lake/spark/sql'")
+        assert sorted(tuple(r) for r in spark.sql("SELECT * FROM sql_on_s3").collect()) == [
+            (1, "a"),
+            (2, "x"),
+            (9, "m"),
+        ]
+        assert spark.sql("SELECT count(*) FROM table_changes('sql_on_s3', 1)").collect()[0][0] == 7
+        spark.sql("DROP TABLE sql_on_s3")
+        spark.sql(f"CREATE TABLE {other} DEEP CLONE {table}")
+        spark.sql(f"CREATE TABLE {lance} AS SELECT * FROM {other} WHERE id > 1")
+        spark.sql(f"DELETE FROM {lance} WHERE id = 9")
+        assert [tuple(r) for r in spark.sql(f"SELECT * FROM {lance}").collect()] == [(2, "x")]
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+        trilake.uninstall(spark)
+    assert trilake.open("s3://lake/spark/sql2", storage_options=s3_options).count() == 3

@@ -96,7 +96,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,
     )
-    write_dataframe(frame, target.path, {}, request, decided=_DECIDED)
+    write_dataframe(frame, target.path, target.options, request, decided=_DECIDED)
     if evolve:
         catalogue.refresh(session, target)
 
@@ -121,12 +121,14 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
         from trilake.spark.lance.vectors import Vectors
 
         lance_frames.write_dataframe(
-            frame, target.path, {}, mode=mode, options=write_options({}), vectors=Vectors.of(None, None)
+            frame, target.path, target.options, mode=mode, options=write_options({}), vectors=Vectors.of(None, None)
         )
     else:
         from trilake.trevni.tables.table_write import write_options as trevni_options  # late, as above
 
-        trevni_write.write_dataframe(frame, target.path, {}, mode=mode, partition_by=None, options=trevni_options({}))
+        trevni_write.write_dataframe(
+            frame, target.path, target.options, mode=mode, partition_by=None, options=trevni_options({})
+        )
 
 
 def _static(insert: Insert, schema: StructType, partition_columns: Sequence[str], target: Target) -> dict[str, str]:

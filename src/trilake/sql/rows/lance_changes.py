@@ -18,14 +18,13 @@ from trilake.sql.session.targets import Target
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import has_query, requalified
 from trilake.sql.text.tokens import depths
-from trilake.storage import open_store
 
 
 def delete_lance(session: SqlSession, target: Target, condition: str | None) -> DataFrame:
     """Delete rows; one row that says how many."""
-    before = LanceTable(open_store(target.path)).count()
+    before = LanceTable(target.store).count()
     lance_jobs.delete(session.spark, target.path, _plain(target, condition) or "true")
-    return counts(session, num_affected_rows=before - LanceTable(open_store(target.path)).count())
+    return counts(session, num_affected_rows=before - LanceTable(target.store).count())
 
 
 def update_lance(

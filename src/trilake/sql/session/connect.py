@@ -10,7 +10,8 @@ from typing import Any
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-from trilake.sql.session.jvm import Entry, Relation, decoded
+from trilake.spark.delta.names.entries import decoded
+from trilake.sql.session.jvm import Entry, Relation
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.tokens import AFTER_RELATION, quote_name

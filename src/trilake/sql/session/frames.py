@@ -18,7 +18,6 @@ from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
 from trilake.sql.text.literals import Args
-from trilake.storage import open_store
 
 
 def iso(ms: int) -> str:
@@ -45,7 +44,7 @@ def path_moment_ms(session: SqlSession, text: str) -> int:
 
 def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
     """The log of a Delta table, whose commits carry what the session's settings say."""
-    return session_log(session.spark, open_store(target.path))
+    return session_log(session.spark, target.store)
 
 
 def open_delta(
@@ -65,7 +64,7 @@ def open_delta(
             version = int(target.at[1:])
         else:
             ms = path_moment_ms(session, target.at)
-    store = open_store(target.path)
+    store = target.store
     if not target.log.exists():
         raise TableNotFoundError(_missing(target), help="check the name or the path", file=store.uri)
     if ms is not None:
@@ -99,7 +98,7 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     """The rows of a target at a version, natively read wherever that is possible."""
     spark = session.spark
     if target.format == "delta":
-        found: DataFrame = read_dataframe(spark, open_delta(session, target, version, ms))
+        found: DataFrame = read_dataframe(spark, open_delta(session, target, version, ms), options=target.options)
         return found
     if target.at is not None and target.at[:1] in "vV":
         version = int(target.at[1:])
@@ -109,13 +108,14 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
         from trilake.lance.table import LanceTable  # late: its messages take time to load
 
         moment = None if ms is None else iso(ms)
-        table = LanceTable(open_store(target.path), version=version, timestamp=moment)
-        return lance_frames.read_dataframe(spark, table)
+        table = LanceTable(target.store, version=version, timestamp=moment)
+        return lance_frames.read_dataframe(spark, table, options=target.options)
     if version is not None or ms is not None:
         raise InvalidArgumentError("Trevni files have no versions", help="leave the version out", file=target.path)
     from trilake.trevni.tables.table import TrevniTable  # late, as above
 
-    return trevni_read.read_dataframe(spark, TrevniTable(target.path))
+    table_of_files = TrevniTable(target.path, options=target.options)
+    return trevni_read.read_dataframe(spark, table_of_files, options=target.options)
 
 
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
@@ -127,7 +127,7 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
         raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")
     open_delta(session, target)
     register_sources(session.spark, SOURCES)
-    reader = session.spark.read.format("trilake-delta").option("readChangeFeed", "true")
+    reader = session.spark.read.format("trilake-delta").options(readChangeFeed="true", **target.options)
     for which, bound in zip(("starting", "ending"), bounds, strict=False):
         if isinstance(bound, bool) or bound is None or not isinstance(bound, int | str | dt.datetime | dt.date):
             raise InvalidArgumentError(f"{bound!r} is neither a version nor a time", help="give a number, or a text")

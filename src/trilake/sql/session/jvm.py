@@ -5,15 +5,17 @@ Nothing else in this folder touches Spark's private interface.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+
+from trilake.spark.delta.names.entries import decoded
+from trilake.spark.session.scala_values import changed, some
 
 # --- the parser ------------------------------------------------------------------------------------------------------
 
@@ -165,24 +167,6 @@ def find_entry(spark: SparkSession, database: str | None, table: str) -> Entry |
     )
 
 
-def database_exists(spark: SparkSession, database: str) -> bool:
-    """Whether there is a database of a name."""
-    return bool(spark._jsparkSession.sessionState().catalog().databaseExists(database))
-
-
-def database_location(spark: SparkSession, database: str) -> str:
-    """Where the tables of a database are kept that say no place."""
-    about = spark._jsparkSession.sessionState().catalog().getDatabaseMetadata(database)
-    return decoded(str(about.locationUri().toString()))
-
-
-def decoded(uri: str) -> str:
-    """A location as a path, where it is on this machine."""
-    if uri.startswith("file:"):
-        return "/" + unquote(uri.removeprefix("file:")).lstrip("/")
-    return unquote(uri) if "%" in uri and "://" in uri else uri
-
-
 def temp_view(spark: SparkSession, name: str) -> Any:
     """The temporary view of a name as Spark keeps it; ``None`` where there is none."""
     found = spark._jsparkSession.sessionState().catalog().getRawTempView(name)
@@ -213,71 +197,7 @@ def view_namespace(entry: Entry) -> tuple[str, ...]:
     return _strings(entry.java.viewCatalogAndNamespace())
 
 
-# --- entries of tables -----------------------------------------------------------------------------------------------
-
-_CATALOG = "org.apache.spark.sql.catalyst.catalog"
-
-
-def new_entry(
-    spark: SparkSession,
-    database: str,
-    table: str,
-    provider: str,
-    path: str,
-    schema_json: str,
-    *,
-    managed: bool,
-    comment: str | None,
-    properties: Mapping[str, str],
-) -> Any:
-    """An entry for a table as Spark's catalogue keeps it."""
-    vm: Any = spark._jvm
-    some = vm.scala.Some
-    storage = _with(
-        spark,
-        vm.org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat.empty(),
-        locationUri=some(vm.org.apache.hadoop.fs.Path(path).toUri()),
-    )
-    kinds = vm.org.apache.spark.sql.catalyst.catalog.CatalogTableType
-    values = {
-        "identifier": vm.org.apache.spark.sql.catalyst.TableIdentifier(table, some(database)),
-        "tableType": kinds.MANAGED() if managed else kinds.EXTERNAL(),
-        "storage": storage,
-        "schema": spark._jsparkSession.parseDataType(schema_json),
-        "provider": some(provider),
-        "properties": _map(spark, properties),
-        "comment": vm.scala.Option.apply(comment),
-        "tracksPartitionsInCatalog": False,
-    }
-    return _made(spark, f"{_CATALOG}.CatalogTable", values)
-
-
-def change_entry(
-    spark: SparkSession,
-    entry: Entry,
-    *,
-    schema_json: str,
-    comment: str | None,
-    properties: Mapping[str, str],
-) -> None:
-    """Give the entry of a table other columns, properties and another comment."""
-    vm: Any = spark._jvm
-    catalog = spark._jsparkSession.sessionState().catalog()
-    now = catalog.externalCatalog().getTable(entry.database, entry.table)
-    changed = _with(
-        spark,
-        now,
-        schema=spark._jsparkSession.parseDataType(schema_json),
-        properties=_map(spark, properties),
-        comment=vm.scala.Option.apply(comment),
-    )
-    catalog.alterTable(changed)
-    columns = spark._jsparkSession.parseDataType(schema_json)
-    external = catalog.externalCatalog()
-    for name in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release
-        with suppress(Py4JError, AnalysisException):
-            getattr(external, name)(entry.database, entry.table, columns)
-            break
+# --- entries are changed ---------------------------------------------------------------------------------------------
 
 
 def remove_entry(spark: SparkSession, entry: Entry) -> None:
@@ -287,54 +207,13 @@ def remove_entry(spark: SparkSession, entry: Entry) -> None:
     kinds = vm.org.apache.spark.sql.catalyst.catalog.CatalogTableType
     now = catalog.externalCatalog().getTable(entry.database, entry.table)
     if entry.managed:  # the files of an external table stay
-        catalog.externalCatalog().alterTable(_with(spark, now, tableType=kinds.EXTERNAL()))
+        catalog.externalCatalog().alterTable(changed(now, tableType=kinds.EXTERNAL()))
     catalog.dropTable(now.identifier(), True, False)
-
-
-def _with(spark: SparkSession, value: Any, **changes: Any) -> Any:
-    """A case class's value with some of its parts changed."""
-    names = _fields(spark, value)
-    return value.copy(*(changes.get(n, getattr(value, n)()) for n in names))
-
-
-def _fields(spark: SparkSession, value: Any) -> list[str]:
-    """The names of a case class's parts, in order."""
-    names = value.productElementNames()
-    out = []
-    while names.hasNext():
-        out.append(str(names.next()))
-    return out
-
-
-def _made(spark: SparkSession, name: str, values: dict[str, Any]) -> Any:
-    """A value of a case class, with what it takes by default where nothing is given."""
-    vm: Any = spark._jvm
-    companion = vm
-    for part in name.split("."):
-        companion = getattr(companion, part)
-    template = _template(spark, companion, values)
-    return _with(spark, template, **values)
-
-
-def _template(spark: SparkSession, companion: Any, values: dict[str, Any]) -> Any:
-    """A value made of the four parts without a default, and of all defaults."""
-    vm: Any = spark._jvm
-    given = [values[n] for n in ("identifier", "tableType", "storage", "schema")]
-    loader = vm.java.lang.Thread.currentThread().getContextClassLoader()
-    kind = vm.java.lang.Class.forName(f"{_CATALOG}.CatalogTable", True, loader)
-    count = max(len(c.getParameterTypes()) for c in kind.getConstructors())
-    defaults = [getattr(companion, f"apply$default${i}")() for i in range(len(given) + 1, count + 1)]
-    return companion.apply(*given, *defaults)
-
-
-def _map(spark: SparkSession, values: Mapping[str, str]) -> Any:
-    return spark._jvm.PythonUtils.toScalaMap(dict(values))  # type: ignore[union-attr]
 
 
 def set_view_text(spark: SparkSession, entry: Entry, text: str) -> None:
     """Give a permanent view another text; its columns stay."""
-    vm: Any = spark._jvm
     catalog = spark._jsparkSession.sessionState().catalog()
     now = catalog.externalCatalog().getTable(entry.database, entry.table)
-    shown = vm.scala.Some(text)
-    catalog.alterTable(_with(spark, now, viewText=shown, viewOriginalText=shown))
+    shown = some(spark, text)
+    catalog.alterTable(changed(now, viewText=shown, viewOriginalText=shown))

@@ -17,7 +17,7 @@ from trilake.sql.session.frames import changes_of, frame_of, moment_ms
 from trilake.sql.session.local import Local
 from trilake.sql.session.problems import in_place
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, View, full_parts, resolve
+from trilake.sql.session.targets import Target, View, full_parts, path_target, resolve
 from trilake.sql.text.candidates import candidates
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.literals import Args
@@ -271,7 +271,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
             help=f"write {name}('{'/path' if name.endswith('path') else 'name'}', 1)",
         )
     if name == CHANGES[1]:
-        target: Target | View | None = Target(("delta", values[0]), "delta", values[0])
+        target: Target | View | None = path_target(session, ("delta", values[0]))
     else:
         target = resolve(session, Cursor(values[0]).name())
     if not isinstance(target, Target):

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from trilake.spark.session.compat import arrow_frame
 from trilake.sql.session.session import SqlSession
 
 
@@ -21,7 +22,7 @@ def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Seque
     if all(isinstance(f.dataType, T.StringType | T.LongType | T.BooleanType | T.IntegerType) for f in wanted.fields):
         kinds = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "int": pa.int32()}
         columns = [pa.array(list(c), kinds[f.dataType.simpleString()]) for c, f in zip(zip(*data), wanted.fields)]
-        return session.spark.createDataFrame(pa.Table.from_arrays(columns, names=wanted.names), wanted)
+        return arrow_frame(session.spark, pa.Table.from_arrays(columns, names=wanted.names), wanted)
     return session.spark.createDataFrame(data, wanted)
 
 

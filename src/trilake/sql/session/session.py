@@ -12,8 +12,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.session.passing import spark_alone
+from trilake.spark.session.storage import session_options
 from trilake.sql.session import jvm
 from trilake.sql.text.literals import Args
+from trilake.storage import open_store
+from trilake.storage.base import Store
 
 #: How private names begin; no statement of a user should name one.
 PRIVATE = "__trilake_sql_"
@@ -74,6 +77,14 @@ class SqlSession:
                     jvm.drop_view(self.spark, name)
                 else:
                     self.spark.catalog.dropTempView(name)
+
+    def options(self, path: str) -> dict[str, str]:
+        """What the session's settings say of the store that a path is on: credentials, endpoints."""
+        return session_options(self.spark, path)
+
+    def store(self, path: str) -> Store:
+        """The store at a path."""
+        return open_store(path, self.options(path))
 
     def private_name(self) -> str:
         """A name that nobody else uses."""

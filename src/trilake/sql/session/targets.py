@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.engine import spark_engine
@@ -10,6 +11,7 @@ from trilake.sql.session import jvm
 from trilake.sql.session.session import PRIVATE, SqlSession, TempView
 from trilake.sql.text.paths import FORMATS, named_path, version_behind
 from trilake.storage import open_store
+from trilake.storage.base import Store
 
 _CATALOG = "spark_catalog"
 _MOST_VIEWS = 64
@@ -27,16 +29,18 @@ class Target:
     path: str
     entry: jvm.Entry | None = None
     at: str | None = None
+    #: What the session's settings say of the store: credentials, endpoints.
+    options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def by_path(self) -> bool:
-        """Whether the statement names the place itself."""
-        return self.entry is None
+    def store(self) -> Store:
+        """The store that the table is in."""
+        return open_store(self.path, dict(self.options))
 
     @property
     def log(self) -> DeltaLog:
         """The log of a Delta table."""
-        return DeltaLog(open_store(self.path), spark_engine())
+        return DeltaLog(self.store, spark_engine())
 
     @property
     def shown(self) -> str:
@@ -83,7 +87,9 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
 def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, depth: int) -> Target | View | None:
     if not entry.is_view:
         format = FORMATS.get(entry.provider)
-        return None if format is None or entry.location is None else Target(parts, format, entry.location, entry)
+        if format is None or entry.location is None:
+            return None
+        return Target(parts, format, entry.location, entry, options=session.options(entry.location))
     if entry.view_text is None or depth > _MOST_VIEWS:
         return None
     catalog, database = (*jvm.view_namespace(entry), _CATALOG, entry.database)[:2]
@@ -122,14 +128,14 @@ def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
         return None
     format, path = named
     at = version_behind(path)
-    if at is not None and not _exists(format, path):
-        return Target(parts, format, at[0], at=at[1])
-    return Target(parts, format, path)
+    whole = Target(parts, format, path, options=session.options(path))
+    if at is not None and not _exists(whole):
+        return Target(parts, format, at[0], at=at[1], options=whole.options)
+    return whole
 
 
-def _exists(format: str, path: str) -> bool:
-    store = open_store(path)
-    return DeltaLog(store).exists() if format == "delta" else next(iter(store.list()), None) is not None
+def _exists(target: Target) -> bool:
+    return target.log.exists() if target.format == "delta" else next(iter(target.store.list()), None) is not None
 
 
 def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:

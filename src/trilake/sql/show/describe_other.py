@@ -13,7 +13,6 @@ from trilake.sql.session.frames import log_to_change
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, find_entry
-from trilake.storage import open_store
 
 
 def _row(session: SqlSession, format: str, name: str | None, location: str | None, partitions: list[str]) -> DataFrame:
@@ -26,7 +25,9 @@ def _row(session: SqlSession, format: str, name: str | None, location: str | Non
         "clusteringColumns": [],
     }
     files = (
-        [o for o in open_store(location).list() if not o.key.split("/")[-1].startswith((".", "_"))] if location else []
+        [o for o in session.store(location).list() if not o.key.split("/")[-1].startswith((".", "_"))]
+        if location
+        else []
     )
     given |= {"numFiles": len(files), "sizeInBytes": sum(f.size for f in files), "properties": {}}
     return session.spark.createDataFrame([tuple(given.get(f.name) for f in wanted.fields)], wanted)
@@ -45,7 +46,7 @@ def detail(session: SqlSession, parts: tuple[str, ...], target: Target | None) -
 
 def path_detail(session: SqlSession, path: str) -> DataFrame:
     """DESCRIBE DETAIL of a folder without a Delta table.  Raises ``TableNotFoundError`` where nothing is there."""
-    if next(iter(open_store(path).list()), None) is None:
+    if next(iter(session.store(path).list()), None) is None:
         raise TableNotFoundError(f"there is nothing at {path}", help="check the path", file=path)
     return _row(session, "parquet", None, path, [])
 

@@ -45,7 +45,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
         return _set_location(session, target, cursor)
     alter = Alter(
         log_to_change(session, target),
-        find_violation=violation_finder(session.spark, target.path, {}),
+        find_violation=violation_finder(session.spark, target.path, target.options),
         run=SparkRunner(session.spark),
     )
     change_table(alter, cursor)
@@ -71,7 +71,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
     if target.entry is None:
         raise InvalidArgumentError("a table that is named by its path cannot have another one", file=target.path)
     place = cursor.string()
-    there = Target(("delta", place), "delta", place)
+    there = Target(("delta", place), "delta", place, options=session.options(place))
     if not there.log.exists():
         raise InvalidArgumentError(f"there is no Delta table at {place}", help="name the place of a table", file=place)
     old, new = target.log.head(), there.log.head()

@@ -14,7 +14,6 @@ from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.tables.create_place import Place, named, place_of_new
-from trilake.storage import open_store
 
 
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
@@ -34,7 +33,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     place = place_of_new(session, call, "delta")
     if place.exists and call.if_not_exists:
         return nothing(session)
-    into = session_log(session.spark, open_store(place.path))
+    into = session_log(session.spark, session.store(place.path))
     with named(session, place) as name:
         result = clone(
             table.snapshot,

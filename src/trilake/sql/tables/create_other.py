@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.names.entries import About
 from trilake.spark.front.dataframe_writer import SAVERS, SaveRequest
 from trilake.sql.grammar.create import Create
 from trilake.sql.session import catalogue
@@ -29,9 +30,8 @@ def create_other(
             session,
             place.parts,
             place.path,
-            T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]).json(),
+            About(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment),
             format=place.format,
             managed=place.managed,
-            comment=call.comment,
         )
     return nothing(session)

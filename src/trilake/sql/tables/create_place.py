@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.spark.delta.names.entries import decoded
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
 from trilake.sql.session import catalogue, jvm
@@ -77,7 +78,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
 
 
 def _by_path(call: Create, target: Target) -> Place:
-    exists = target.log.exists() if target.format == "delta" else any(True for _ in open_store(target.path).list())
+    exists = target.log.exists() if target.format == "delta" else any(True for _ in target.store.list())
     if call.location is not None and open_store(call.location).uri != open_store(target.path).uri:
         raise InvalidArgumentError(
             f"the table is to be at {target.path} and at {call.location}", help="name the place once"
@@ -99,7 +100,7 @@ def _absolute(session: SqlSession, path: str) -> str:
         return "/" + path.removeprefix("file:").lstrip("/")
     if path.startswith("/") or "://" in path:
         return path
-    warehouse = jvm.decoded(session.setting("spark.sql.warehouse.dir", "spark-warehouse"))
+    warehouse = decoded(session.setting("spark.sql.warehouse.dir", "spark-warehouse"))
     return f"{warehouse.rstrip('/')}/{path}"
 
 
@@ -111,10 +112,10 @@ def named(session: SqlSession, place: Place) -> Iterator[Callable[[DeltaLog], No
     """
     new = place.parts is not None and not place.exists
     there_before = (
-        session_log(session.spark, open_store(place.path)).exists() if new and place.format == "delta" else True
+        session_log(session.spark, session.store(place.path)).exists() if new and place.format == "delta" else True
     )
     if new and place.managed and not there_before:
-        _check_empty(place.path)
+        _check_empty(session, place.path)
 
     def name(log: DeltaLog) -> None:
         if place.parts is None:
@@ -127,14 +128,16 @@ def named(session: SqlSession, place: Place) -> Iterator[Callable[[DeltaLog], No
                     _undo(log)
                 raise
         elif place.entry is not None:
-            catalogue.refresh(session, Target(place.parts, place.format, place.path, place.entry))
+            catalogue.refresh(
+                session, Target(place.parts, place.format, place.path, place.entry, options=session.options(place.path))
+            )
 
     yield name
 
 
-def _check_empty(path: str) -> None:
+def _check_empty(session: SqlSession, path: str) -> None:
     with suppress(FileNotFoundError):
-        if next(iter(open_store(path).list()), None) is not None:
+        if next(iter(session.store(path).list()), None) is not None:
             raise InvalidArgumentError(
                 f"[LOCATION_ALREADY_EXISTS] the place of a new managed table is not empty: {path}",
                 help="clear the folder, or name it with LOCATION",

@@ -28,7 +28,6 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
 from trilake.sql.tables.create_other import create_other
 from trilake.sql.tables.create_place import Place, named, place_of_new
-from trilake.storage import open_store
 
 
 def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescription:
@@ -48,7 +47,7 @@ def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
     schema = schema_of(call)
     if format != "delta":
         return create_other(session, call, place, to_spark(schema))
-    log = session_log(session.spark, open_store(place.path))
+    log = session_log(session.spark, session.store(place.path))
     table = _with_defaults(session, description_of(call, schema, None))
     with named(session, place) as name:
         there = log.exists()
@@ -89,7 +88,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     if format != "delta":
         return create_other(session, call, place, frame.schema, frame)
     schema = from_spark(frame.schema)
-    log = session_log(session.spark, open_store(place.path))
+    log = session_log(session.spark, session.store(place.path))
     table = _with_defaults(session, description_of(call, schema, None))
     there = log.exists()
     request = write_of_query(call, schema, table, there=there, managed=place.managed)
@@ -122,7 +121,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
         if format != "delta":
             return create_other(session, call, place, frame.schema)
         table = replace(description_of(call, from_spark(frame.schema), None), partition_by=inside)
-    log = session_log(session.spark, open_store(place.path))
+    log = session_log(session.spark, session.store(place.path))
     with named(session, place) as name:
         create_table(log, table, mode=create_mode(call, exists=log.exists()))
         name(log)

@@ -66,7 +66,7 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
     if isinstance(statement, Restore):
         return _restore(session, target, statement)
     if isinstance(statement, Generate):
-        DeltaTable(spark, target.path, {}).generate(statement.mode)
+        DeltaTable(spark, target.path, target.options).generate(statement.mode)
         return nothing(session)
     return describe_other.fsck(session, target, dry_run=statement.dry_run)
 
@@ -90,7 +90,7 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
 
 
 def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOptimizeBuilder:
-    builder = DeltaOptimizeBuilder(session.spark, target.path, {})
+    builder = DeltaOptimizeBuilder(session.spark, target.path, target.options)
     return builder if where is None else builder.where(where)
 
 

@@ -175,6 +175,20 @@ def test_a_name_may_stand_for_a_place_that_spark_cannot_reach(session: SparkSess
     assert find_entry(session, ["cat_x"]) is None
 
 
+def test_a_managed_name_may_come_after_its_files(session: SparkSession, tmp_path: Path) -> None:
+    trilake.write(_frame(session, 1), tmp_path / "t")
+    make_entry(
+        session,
+        ["spark_catalog", "default", "cat_x"],
+        About(_frame(session, 1).schema),
+        path=str(tmp_path / "t"),
+        managed=True,
+    )
+    assert find_entry(session, ["cat_x"]) == Entry("delta", str(tmp_path / "t"), True)
+    session.sql("DROP TABLE cat_x")
+    assert not (tmp_path / "t").exists()
+
+
 def test_places_are_decoded() -> None:
     assert decoded("file:///a%20b/c") == "/a b/c"
     assert decoded("file:/a%2520b") == "/a%20b"

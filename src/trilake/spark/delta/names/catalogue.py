@@ -25,7 +25,7 @@ from trilake.delta.log.log import Head
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, UnsupportedSparkError
-from trilake.spark.delta.names.entries import About, change_entry, decoded, find_entry, make_entry
+from trilake.spark.delta.names.entries import About, change_entry, database_location, find_entry, make_entry
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
@@ -100,13 +100,8 @@ def location_of(spark: SparkSession, name: str) -> str | None:
 def default_location(spark: SparkSession, name: str) -> str:
     """Where Spark keeps a table of that name that says no place."""
     *database, table = parts_of(name)
-    of = (
-        quoted(".".join("`" + d.replace("`", "``") + "`" for d in database))
-        if database
-        else spark.catalog.currentDatabase()
-    )
-    rows = {r[0]: r[1] for r in spark.sql(f"DESCRIBE DATABASE {of}").collect()}
-    return decoded(f"{rows['Location'].rstrip('/')}/{table.lower()}")
+    where = database_location(spark, database or [str(spark.catalog.currentDatabase())])
+    return f"{where.rstrip('/')}/{table.lower()}"
 
 
 @contextmanager
@@ -177,8 +172,7 @@ def add_name(spark: SparkSession, name: str, location: str, head: Head) -> None:
     A name that stands for that place already keeps what it is, managed or not; one that stands for another Delta table
     is given a new place.
     """
-    metadata = head.metadata
-    about = About(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
+    about = About.of(head)
     known = find_entry(spark, parts_of(name))
     if known is not None:
         place = location_of(spark, name)  # refuses to take the place of anything else

@@ -17,10 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from trilake.delta.log.log import Head
+from trilake.delta.scan.scan import read_schema
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.scala_values import changed, made, some, text_map
+from trilake.spark.session.schemas import to_spark
 
 _CATALOG = "spark_catalog"
 _PACKAGE = "org.apache.spark.sql.catalyst"
@@ -43,6 +46,12 @@ class About:
     comment: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, head: Head) -> About:
+        """What the catalogue shall say of a Delta table."""
+        metadata = head.metadata
+        return cls(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
+
 
 def quoted_parts(parts: list[str]) -> str:
     """The parts of a name as SQL."""
@@ -51,8 +60,9 @@ def quoted_parts(parts: list[str]) -> str:
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
     """The entry of a name, ``None`` where there is none."""
+    known = _has_catalog(spark, parts)
     parts = _short(parts)
-    if not _has_catalog(spark, parts):
+    if not known:
         return _shown(spark, parts)
     catalog = _catalog(spark)
     name = _identifier(spark, parts)
@@ -70,15 +80,31 @@ def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
 
 
 def make_entry(
-    spark: SparkSession, parts: list[str], about: About, *, path: str | None, provider: str = "delta"
+    spark: SparkSession,
+    parts: list[str],
+    about: About,
+    *,
+    path: str | None,
+    provider: str = "delta",
+    managed: bool = False,
 ) -> None:
-    """Make the entry of a table: one with a place of its own, or a managed one, for which the catalogue chooses.
+    """Make the entry of a table; its files are not touched.
+
+    Parameters
+    ----------
+    spark: the session.
+    parts: the name.
+    about: what the catalogue shall say of the table.
+    path: its place; ``None`` for the one that the catalogue chooses for a managed table, which must be empty.
+    provider: the format of its files.
+    managed: whether the files at ``path`` go with the name.
 
     Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for a name that is taken, and ``LOCATION_ALREADY_EXISTS`` where
     files are at the place that the catalogue chooses.
     """
+    known = _has_catalog(spark, parts)
     parts = _short(parts)
-    if not _has_catalog(spark, parts):
+    if not known:
         with spark_alone():
             spark.catalog.createTable(
                 quoted_parts(parts), path=path, source=provider, schema=about.columns, description=about.comment or ""
@@ -91,23 +117,22 @@ def make_entry(
     if path is not None:
         storage = changed(storage, locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
     columns = java_session(spark).parseDataType(about.columns.json())
-    kind = kinds.MANAGED() if path is None else kinds.EXTERNAL()
+    kind = kinds.MANAGED() if managed or path is None else kinds.EXTERNAL()
     entry = changed(
         made(spark, f"{_PACKAGE}.catalog.CatalogTable", name, kind, storage, columns),
         provider=some(spark, provider),
         properties=text_map(spark, about.properties),
         comment=some(spark, about.comment),
     )
-    catalog.createTable(entry, False, True)
+    catalog.createTable(entry, False, path is None)
 
 
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     """Let the entry of a table say what the table is now, files untouched; whether that was possible."""
-    parts = _short(parts)
     if not _has_catalog(spark, parts):
         return False
     catalog = _catalog(spark)
-    now = catalog.getTableMetadata(_identifier(spark, parts))
+    now = catalog.getTableMetadata(_identifier(spark, _short(parts)))
     columns = java_session(spark).parseDataType(about.columns.json())
     found = now.identifier()
     catalog.alterTable(changed(now, properties=text_map(spark, about.properties), comment=some(spark, about.comment)))
@@ -119,6 +144,16 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
         catalog.refreshTable(found)
         return True
     return False
+
+
+def database_location(spark: SparkSession, parts: list[str]) -> str:
+    """Where the catalogue keeps the tables of a database that say no place."""
+    if _has_catalog(spark, [*parts, ""]):
+        about = _catalog(spark).getDatabaseMetadata(parts[-1])
+        return decoded(str(about.locationUri().toString()))
+    with spark_alone():
+        rows = {r[0]: r[1] for r in spark.sql(f"DESCRIBE DATABASE {quoted_parts(parts)}").collect()}
+    return decoded(str(rows["Location"]))
 
 
 def decoded(uri: str) -> str:
@@ -138,7 +173,11 @@ def _short(parts: list[str]) -> list[str]:
 
 def _has_catalog(spark: SparkSession, parts: list[str]) -> bool:
     """Whether a name is one of the session's own catalogue, which this process can ask."""
-    return not is_connect(spark) and len(parts) <= 2 and spark.catalog.currentCatalog() == _CATALOG
+    if is_connect(spark):
+        return False
+    if len(parts) == 3:
+        return parts[0].lower() == _CATALOG
+    return len(parts) <= 2 and spark.catalog.currentCatalog() == _CATALOG
 
 
 def _package(spark: SparkSession) -> Any:
