@@ -109,6 +109,20 @@ def test_a_create_that_fails_leaves_no_name_and_no_table(sql: SparkSession, tmp_
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
+def test_a_create_with_a_wrong_check_leaves_no_table_and_a_replacement_takes_all_rows(
+    sql: SparkSession, tmp_path: Path
+) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    with pytest.raises(TrilakeError, match="nope"):
+        sql.sql(f"CREATE TABLE {name} (a INT, CONSTRAINT c CHECK (nope > 0)) USING delta")
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    sql.sql(f"CREATE TABLE {name} (a INT, CONSTRAINT c CHECK (a > 0)) USING delta")
+    assert trilake.open(f"{tmp_path}/t").version == 0
+    sql.sql(f"INSERT INTO {name} VALUES (1)")
+    sql.sql(f"CREATE OR REPLACE TABLE {name} (a INT, b INT) USING delta")
+    assert rows(sql, f"SELECT a, b FROM {name}") == []
+
+
 def test_a_statement_without_our_tables_is_given_to_spark_as_it_is(
     sql: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

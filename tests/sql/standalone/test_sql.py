@@ -14,7 +14,14 @@ import pytest
 
 import trilake
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
+from trilake.errors import (
+    ConstraintViolatedError,
+    ExpressionError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+)
 from trilake.sql.text.problems import SqlTextError
 
 
@@ -165,6 +172,41 @@ def test_what_is_there_is_not_made_again(t: str) -> None:
     assert run(f"SELECT * FROM {t}") == [{"five": 5}]
     with pytest.raises(InvalidArgumentError, match="cannot be dropped"):
         run(f"DROP TABLE {t}")
+
+
+def test_a_check_is_in_the_first_version_of_its_table(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    with pytest.raises(ExpressionError, match="nope"):
+        run(f"CREATE TABLE {name} (id BIGINT, CONSTRAINT c CHECK (nope > 0))")
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    run(f"CREATE TABLE {name} (id BIGINT, CONSTRAINT c CHECK (id > 0))")
+    table = trilake.open(f"{tmp_path}/t")
+    assert (table.version, table.properties["delta.constraints.c"]) == (0, "id > 0")
+    with pytest.raises(ConstraintViolatedError):
+        run(f"INSERT INTO {name} VALUES (-1)")
+
+
+def test_a_replacement_with_a_wrong_check_leaves_the_table_as_it_was(t: str) -> None:
+    with pytest.raises(ExpressionError, match="nope"):
+        run(f"CREATE OR REPLACE TABLE {t} (id BIGINT, CONSTRAINT c CHECK (nope > 0))")
+    assert run(f"SELECT count(note) AS n FROM {t}") == [{"n": 2}]
+
+
+def test_the_rows_of_a_query_meet_the_checks_of_the_table_they_make(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    with pytest.raises(ConstraintViolatedError):
+        run(f"CREATE TABLE {name} (CONSTRAINT c CHECK (id > 0)) AS SELECT -1 AS id")
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    run(f"CREATE TABLE {name} (CONSTRAINT c CHECK (id > 0)) AS SELECT 1 AS id")
+    assert trilake.open(f"{tmp_path}/t").properties["delta.constraints.c"] == "id > 0"
+
+
+def test_a_table_like_another_has_its_checks_and_replaces_rows(t: str, tmp_path: Path) -> None:
+    run(f"CREATE TABLE delta.`{tmp_path}/a` (id BIGINT, CHECK (id > 0))")
+    run(f"CREATE OR REPLACE TABLE {t} LIKE delta.`{tmp_path}/a`")
+    assert run(f"SELECT * FROM {t}") == []
+    with pytest.raises(ConstraintViolatedError):
+        run(f"INSERT INTO {t} VALUES (-1)")
 
 
 def test_mistakes_are_told_with_their_place(t: str) -> None:

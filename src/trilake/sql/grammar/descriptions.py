@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trilake.delta.commands.write.create import CreateMode, TableDescription
 from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.properties import parse_properties
+from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.protocol.sql_types import parse_sql_type
@@ -56,6 +54,7 @@ def description_of(call: Create, schema: StructType, name: str | None = None) ->
         call.comment,
         tuple(call.cluster_by),
         name=name,
+        checks=call.checks,
     )
 
 
@@ -86,12 +85,13 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
                 help="leave columns and partitions out, or say what they are",
                 file=log.store.uri,
             )
-    asked = parse_properties(table.properties)
-    if table.properties and asked.values != dict(head.metadata.configuration):
+    asked = dict(parse_properties(table.properties).values)
+    asked.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
+    if asked and asked != dict(head.metadata.configuration):
         raise SchemaMismatchError(
             "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] a table is there whose properties are"
             f" {dict(head.metadata.configuration)}",
-            help="leave TBLPROPERTIES out, and change them with ALTER TABLE",
+            help="leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE",
             file=log.store.uri,
         )
 
@@ -126,16 +126,18 @@ def write_of_query(
 
 
 def description_like(source: DeltaLog, call: Create) -> TableDescription:
-    """What a table with the columns, partitions and properties of another one is to be."""
+    """What a table with the columns, partitions, properties and constraints of another one is to be."""
     head = source.head()
-    kept: dict[str, Any] = {
-        k: v for k, v in head.metadata.configuration.items() if not k.startswith("delta.columnMapping.max")
-    }
+    given, known = head.metadata.configuration, known_properties()
+    # What the library sets by itself is of one table only.
+    kept = {k: v for k, v in given.items() if k not in known or known[k].set_by is None}
+    checks = {k: v for k, v in kept.items() if k.startswith(CONSTRAINTS)}
     return TableDescription(
         head.schema,
         tuple(head.metadata.partition_columns),
-        {**kept, **call.properties},
+        {**{k: v for k, v in kept.items() if k not in checks}, **call.properties},
         call.comment if call.comment is not None else head.metadata.description,
+        checks=tuple((k.removeprefix(CONSTRAINTS), v) for k, v in checks.items()),
     )
 
 

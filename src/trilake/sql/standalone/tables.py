@@ -92,12 +92,10 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
             table = description_of(call, from_arrow(source.open(context).schema))
     else:
         table = description_of(call, schema_of(call))
-    if there and not call.columns:
+    if there and not table.schema.fields:
         check_same_table(log, table)
         return _NOTHING
     create_table(log, table, mode=create_mode(call, exists=there))
-    for name, condition in call.checks:
-        Alter(log).add_constraint(name, condition)
     return _NOTHING
 
 

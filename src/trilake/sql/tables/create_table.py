@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.write.create import TableDescription, create_table
+from trilake.delta.rules.constraints import parse_check
+from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
@@ -22,6 +24,7 @@ from trilake.sql.grammar.descriptions import (
     write_of_query,
 )
 from trilake.sql.session import catalogue
+from trilake.sql.session.judge import check_values
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
@@ -51,16 +54,24 @@ def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
     table = _with_defaults(session, description_of(call, schema, None))
     with named(session, place) as name:
         there = log.exists()
-        if there and (place.parts is None or not place.exists):
+        new_name = place.parts is not None and not place.exists
+        if there and (new_name or (place.parts is None and not table.schema.fields)):
             check_same_table(log, description_of(call, schema, None))
         elif not table.schema.fields:
             _no_columns(place)
         else:
+            _judge_checks(session, table)
             create_table(log, table, mode=create_mode(call, exists=there))
-        for constraint, condition in call.checks:
-            Alter(log).add_constraint(constraint, condition)
         name(log)
     return nothing(session)
+
+
+def _judge_checks(session: SqlSession, table: TableDescription) -> None:
+    """Let Spark resolve the conditions that only Spark can evaluate.  Raises what Spark raises."""
+    schema, now = read_schema(table.schema), dt.datetime.now(dt.UTC)
+    texts = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
+    if texts:
+        check_values(session, schema, None, texts)
 
 
 def _no_columns(place: Place) -> None:

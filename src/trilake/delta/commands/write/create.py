@@ -22,7 +22,7 @@ from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.metadata.column_definitions import ColumnsLike, new_columns
-from trilake.delta.metadata.property_changes import prepared, with_required
+from trilake.delta.metadata.property_changes import add_constraint, prepared, with_required
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse, strip
@@ -59,6 +59,8 @@ class TableDescription:
     name: str | None = None
     #: Format of the data files, ``parquet`` for a table that is new, else what the table before has.
     data_format: str | None = None
+    #: CHECK constraints, as names and conditions.
+    checks: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,11 @@ def described(
         description=table.comment,
     )
     metadata = replace(metadata, name=table.name)
-    _check_rules(metadata, dt.datetime.fromtimestamp(runtime.clock_ms() / 1000, dt.UTC))
+    now = dt.datetime.fromtimestamp(runtime.clock_ms() / 1000, dt.UTC)
+    _check_rules(metadata, now)
+    for name, condition in table.checks:
+        constrained = add_constraint(protocol, metadata, name, condition, now=now)
+        protocol, metadata = constrained.protocol, constrained.metadata
     if base is not None:
         protocol, metadata = _in_place_of(base, protocol, metadata, schema, runtime)
     metadata = prepared(None, metadata, new_id=runtime.new_id)
