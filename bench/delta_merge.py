@@ -62,7 +62,9 @@ def source(rows: int, changed: int) -> Path:
     return data(f"merge-source-{rows}-{changed}", build) / "source.parquet"
 
 
-def _copied(rows: int, name: str, *, vectors: bool) -> Callable[[], None]:
+def copied(rows: int, name: str, *, vectors: bool) -> Callable[[], None]:
+    """Puts a copy of the table into the scratch folder of that name."""
+
     def prepare() -> None:
         target = scratch(name)
         shutil.rmtree(target, ignore_errors=True)
@@ -141,12 +143,12 @@ def benchmarks() -> Iterator[Benchmark]:
                 Contender(
                     "deltalake",
                     partial(_theirs, 2_000_000, 20_000, "merge-theirs"),
-                    _copied(2_000_000, "merge-theirs", vectors=False),  # it writes no vectors
+                    copied(2_000_000, "merge-theirs", vectors=False),  # it writes no vectors
                 ),
                 Contender(
                     "trilake",
                     partial(_ours, 2_000_000, 20_000, "merge-ours"),
-                    _copied(2_000_000, "merge-ours", vectors=vectors),
+                    copied(2_000_000, "merge-ours", vectors=vectors),
                 ),
             ],
             baseline="deltalake",
@@ -164,12 +166,12 @@ def benchmarks() -> Iterator[Benchmark]:
                 Contender(
                     "merge, all columns",
                     partial(_on_spark, rows, changed, "merge-all"),
-                    _copied(rows, "merge-all", vectors=True),
+                    copied(rows, "merge-all", vectors=True),
                 ),
                 Contender(
                     "merge, one column",
                     partial(_one_column, rows, changed, "merge-one"),
-                    _copied(rows, "merge-one", vectors=True),
+                    copied(rows, "merge-one", vectors=True),
                 ),
             ],
             baseline="spark parquet",
@@ -184,7 +186,7 @@ def benchmarks() -> Iterator[Benchmark]:
             Contender(
                 f"{rows // 1_000_000}M rows",
                 partial(_on_spark, rows, 20_000, f"merge-{rows}"),
-                _copied(rows, f"merge-{rows}", vectors=True),
+                copied(rows, f"merge-{rows}", vectors=True),
             )
             for rows in (2_000_000, 10_000_000)
         ],

@@ -105,20 +105,19 @@ def _has_alias(text: str, end: int) -> bool:
     return token is not None and token.is_name and (token.kind == "quoted" or token.upper not in AFTER_RELATION)
 
 
-def find_entry(session: SqlSession, database: str | None, table: str) -> Entry | None:
+def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
     """What the catalogue says of a table or permanent view; ``None`` where it has no such name."""
-    db = database or str(session.spark.catalog.currentDatabase())
-    name = f"{quote_name(db)}.{quote_name(table)}"
+    name = f"{quote_name(database)}.{quote_name(table)}"
     if not session.spark.catalog.tableExists(name):
         return None
     pattern = re.sub(r"([|*\\'])", ".", table)
-    for row in session.run(f"SHOW TABLE EXTENDED IN {quote_name(db)} LIKE '{pattern}'").collect():
+    for row in session.run(f"SHOW TABLE EXTENDED IN {quote_name(database)} LIKE '{pattern}'").collect():
         if row["tableName"].lower() != table.lower() or row["isTemporary"]:
             continue
         said = dict(re.findall(r"^(Provider|Location|Type|View Text): (.*)$", row["information"], re.MULTILINE))
         place = said.get("Location")
         return Entry(
-            db.lower(),
+            database.lower(),
             row["tableName"],
             said.get("Type", ""),
             said.get("Provider", "").lower(),

@@ -134,21 +134,23 @@ class Entry:
         return self.kind == "VIEW"
 
 
-def current_catalog(spark: SparkSession) -> str:
-    """The name of the catalogue that names without one belong to."""
-    return str(spark._jsparkSession.sessionState().catalogManager().currentCatalog().name())
+@dataclass(frozen=True)
+class Catalogues:
+    """The session's catalogue in the JVM: both objects stay the same as long as the session is there."""
+
+    session: Any
+    external: Any
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Catalogues:
+        """Those of a classic session."""
+        catalog = spark._jsparkSession.sessionState().catalog()
+        return cls(catalog, catalog.externalCatalog())
 
 
-def current_database(spark: SparkSession) -> str:
-    """The database that names without one belong to."""
-    return str(spark._jsparkSession.sessionState().catalog().getCurrentDatabase())
-
-
-def find_entry(spark: SparkSession, database: str | None, table: str) -> Entry | None:
+def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | None:
     """What the catalogue says of a table or permanent view; ``None`` where it has no such name."""
-    catalog = spark._jsparkSession.sessionState().catalog()
-    db = (database or str(catalog.getCurrentDatabase())).lower()
-    external = catalog.externalCatalog()
+    db, external = database.lower(), catalogues.external
     if not external.tableExists(db, table.lower()):
         return None
     found = external.getTable(db, table.lower())
@@ -169,7 +171,7 @@ def find_entry(spark: SparkSession, database: str | None, table: str) -> Entry |
 
 def temp_view(spark: SparkSession, name: str) -> Any:
     """The temporary view of a name as Spark keeps it; ``None`` where there is none."""
-    found = spark._jsparkSession.sessionState().catalog().getRawTempView(name)
+    found = Catalogues.of(spark).session.getRawTempView(name)
     return found.get() if found.isDefined() else None
 
 

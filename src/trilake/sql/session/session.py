@@ -6,7 +6,9 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +38,17 @@ class TempView:
 
 
 @dataclass
+class _Home:
+    """Where names without a catalogue or a database belong, as far as that was asked."""
+
+    catalog: str | None = None
+    database: str | None = None
+
+
+_HOME: ContextVar[_Home | None] = ContextVar("trilake_sql_home", default=None)
+
+
+@dataclass
 class SqlSession:
     """One session with SQL over our tables."""
 
@@ -43,6 +56,45 @@ class SqlSession:
     views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @cached_property
+    def catalogues(self) -> jvm.Catalogues:
+        """The catalogue in the JVM of a classic session."""
+        return jvm.Catalogues.of(self.spark)
+
+    @property
+    def current_catalog(self) -> str:
+        """The catalogue that names without one belong to."""
+        known = _HOME.get()
+        if known is None:
+            return str(self.spark.catalog.currentCatalog())
+        if known.catalog is None:
+            known.catalog = str(self.spark.catalog.currentCatalog())
+        return known.catalog
+
+    @property
+    def current_database(self) -> str:
+        """The database that names without one belong to."""
+        known = _HOME.get()
+        if known is None:
+            return self._ask_database()
+        if known.database is None:
+            known.database = self._ask_database()
+        return known.database
+
+    def _ask_database(self) -> str:
+        if self.classic:
+            return str(self.catalogues.session.getCurrentDatabase())
+        return str(self.spark.catalog.currentDatabase())
+
+    @contextmanager
+    def one_home(self) -> Iterator[None]:
+        """Nothing in the block changes the current catalogue and database, so that they are asked for once."""
+        token = _HOME.set(_Home())
+        try:
+            yield
+        finally:
+            _HOME.reset(token)
 
     @property
     def classic(self) -> bool:

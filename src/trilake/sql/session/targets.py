@@ -142,11 +142,11 @@ def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
     """The catalogue's entry for a name; ``None`` where it has none, or the name is of another catalogue."""
     if len(parts) == 3 and parts[0].lower() == _CATALOG:
         parts = parts[1:]
-    elif len(parts) > 2 or (session.classic and jvm.current_catalog(session.spark) != _CATALOG):
+    elif len(parts) > 2 or (session.classic and session.current_catalog != _CATALOG):
         return None
-    database, table = (None, parts[0]) if len(parts) == 1 else parts
+    database, table = (session.current_database, parts[0]) if len(parts) == 1 else parts
     if session.classic:
-        return jvm.find_entry(session.spark, database, table)
+        return jvm.find_entry(session.catalogues, database, table)
     from trilake.sql.session.connect import find_entry as by_sql  # late: only Connect sessions are asked by SQL
 
     return by_sql(session, database, table)
@@ -158,6 +158,4 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
         parts = parts[1:]
     if len(parts) == 2:
         return parts[0], parts[1]
-    if session.classic:
-        return jvm.current_database(session.spark), parts[-1]
-    return str(session.spark.catalog.currentDatabase()), parts[-1]
+    return session.current_database, parts[-1]
