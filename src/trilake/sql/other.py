@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
 from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.maintenance import ManyRunner
+from trilake.sql.grammar.maintenance import parse_analyze
 from trilake.sql.session import catalogue
 from trilake.sql.session.expressions import with_parameters
 from trilake.sql.session.frames import frame_of, log_to_change, open_delta
@@ -20,10 +24,14 @@ from trilake.sql.text.tokens import quote_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_log = logging.getLogger("trilake.sql")
+
 
 def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     """Run one of these; ``None`` where it is Spark's."""
     cursor = Cursor(text)
+    if cursor.is_word("ANALYZE", "TABLE"):
+        return _analyze(session, text)  # Spark's parser knows no DELTA STATISTICS
     _judge(session, text)
     if cursor.accept("EXPLAIN"):
         return _explain(session, cursor, args)
@@ -35,8 +43,8 @@ def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
         return _cache(session, cursor, args)
     if cursor.accept("UNCACHE", "TABLE"):
         return _uncache(session, cursor)
-    if cursor.accept("ANALYZE", "TABLE") or cursor.accept("REFRESH"):
-        return _known(session, cursor)
+    if cursor.accept("REFRESH"):
+        return _refresh(session, cursor)
     if cursor.accept("MSCK", "REPAIR", "TABLE") or cursor.accept("LOAD", "DATA"):
         raise InvalidArgumentError(
             f"this statement is not for tables with a log: {text.strip()}", help="rows come with INSERT INTO"
@@ -56,8 +64,26 @@ def _target(session: SqlSession, cursor: Cursor) -> Target | None:
     return found if isinstance(found, Target) else None
 
 
-def _known(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    """ANALYZE and REFRESH: statistics are in the log already, with each file, and names show what is there."""
+def _analyze(session: SqlSession, text: str) -> DataFrame | None:
+    """Statistics go into the log, for files that lack them; ``DELTA STATISTICS`` computes those of all files."""
+    named = Cursor(text)
+    named.accept("ANALYZE", "TABLE")
+    target = _target(session, named)
+    if target is None:
+        return None
+    call = parse_analyze(Cursor(text))
+    if target.format == "delta":
+        table = open_delta(session, target)
+        check_columns(table.snapshot, call.columns)
+        if call.scan:
+            run = ManyRunner(session.spark, table.log.store, least=8)
+            compute_statistics(log_to_change(session, target), everything=call.everything, run=run)
+        catalogue.refresh(session, target)
+    return nothing(session)
+
+
+def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    """Names show what is there."""
     cursor.accept("TABLE")
     target = _target(session, cursor)
     if target is None:
@@ -81,7 +107,7 @@ def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 
 
 def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    cursor.accept("IF", "EXISTS")
+    unless = cursor.accept("IF", "EXISTS")
     parts = cursor.name()
     target = resolve(session, parts)
     if isinstance(target, View):
@@ -89,6 +115,10 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
             f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, and DROP TABLE is for tables",
             help="write DROP VIEW",
         )
+    if target is not None and target.entry is None and unless:
+        # Scripts for delta-spark say this before they delete a folder, and it is no error there.
+        _log.warning("DROP TABLE IF EXISTS drops names, and %s is a path: nothing there was touched", target.path)
+        return nothing(session)
     if target is not None and target.entry is None:
         raise InvalidArgumentError(
             f"a table that is named by its path cannot be dropped: {target.path}",

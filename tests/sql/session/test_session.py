@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -184,3 +185,33 @@ def test_lance_and_trevni_have_names_too(sql: SparkSession) -> None:
         assert rows(sql, "SELECT * FROM sql_lance") == [(0, 0), (2, 4), (9, 9)]
     finally:
         sql.sql("DROP TABLE sql_lance")
+
+
+def test_statistics_go_to_the_log_and_the_table_is_told_as_json(sql: SparkSession, tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    sql.sql(
+        f"CREATE TABLE {name} (a INT NOT NULL COMMENT 'n', s STRUCT<b: DECIMAL(5, 2)>) USING delta PARTITIONED BY (a)"
+    )
+    sql.sql(f"INSERT INTO {name} VALUES (1, struct(2.5))")
+    sql.sql(f"ANALYZE TABLE {name} COMPUTE STATISTICS FOR COLUMNS s.b")
+    assert trilake.open(f"{tmp_path}/t").version == 1
+    sql.sql(f"ANALYZE TABLE {name} COMPUTE DELTA STATISTICS")
+    assert sql.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0].operation == "COMPUTE STATS"
+    told = json.loads(sql.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0].json_metadata)
+    assert told["columns"][0] == {"name": "a", "type": {"name": "int"}, "nullable": False, "comment": "n"}
+    decimal = {"name": "b", "type": {"name": "decimal", "precision": 5, "scale": 2}, "nullable": True}
+    assert told["columns"][1]["type"] == {"name": "struct", "fields": [decimal]}
+    assert (told["provider"], told["type"], told["partition_columns"]) == ("delta", "EXTERNAL", ["a"])
+    # As Spark 4.3 prints tables of a V2 catalogue, which Delta tables are to it: nothing about partitions without some.
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/u` (a INT) USING delta")
+    assert rows(sql, f"DESCRIBE TABLE delta.`{tmp_path}/u`") == [("a", "int", None)]
+
+
+def test_a_path_is_no_name_that_could_be_dropped(sql: SparkSession, tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    sql.sql(f"DROP TABLE IF EXISTS {name}")
+    sql.sql(f"CREATE TABLE {name} AS SELECT 1 AS a")
+    sql.sql(f"DROP TABLE IF EXISTS {name}")
+    with pytest.raises(TrilakeError, match="cannot be dropped"):
+        sql.sql(f"DROP TABLE {name}")
+    assert rows(sql, f"SELECT * FROM {name}") == [(1,)]

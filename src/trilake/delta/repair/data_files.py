@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.maintenance.carried_files import add_action
+from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.engine import Engine
-from trilake.delta.files.file_statistics import StatisticsPlan
-from trilake.delta.files.row_statistics import RowStatistics
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import decoded_paths
-from trilake.delta.protocol.column_mapping import physical_schema, to_physical
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import StructType
-from trilake.delta.scan.read import locate, read_positions
-from trilake.delta.scan.scan import FileTask, plan_scan
+from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.footers import DROP_MISSING, RECOMPUTE
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
@@ -107,45 +101,8 @@ def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Findin
     log = DeltaLog(store, engine)
 
     def apply() -> int:
-        now = log.snapshot()
-        files = _chosen(now, paths)
-        tasks = {t.path: t for t in plan_scan(now).tasks()}
-        actions = []
-        for path, row in zip(decoded_paths(files["path"]).to_pylist(), files.to_pylist(), strict=True):
-            actions.append(add_action(row, dataChange=False, stats=_statistics(store, now, tasks[path])))
-        plan = CommitPlan(
-            operation="COMPUTE STATS",
-            parameters={"numFiles": str(len(actions))},
-            file_actions=actions,
-            metrics={"numUpdatedFiles": len(actions)},
-            # A file that another writer removes or changes meanwhile must not come back.
-            read=ReadSet(
-                files=frozenset(files["path"].to_pylist()),
-                removed=frozenset(files["path"].to_pylist()),
-                isolation="Serializable",
-            ),
-        )
-        return commit(log, now, plan).version
+        return compute_statistics(log, paths=paths).version
 
     message = f"compute the statistics of {len(paths):,} files again from their rows, as a commit that changes no row"
     codes = tuple(dict.fromkeys(f.code for f in findings))
     return [PlannedStep(RepairStep(RECOMPUTE, message, codes, paths), apply)]
-
-
-def _statistics(store: Store, snapshot: Snapshot, task: FileTask) -> str:
-    """The statistics of a file by its rows; deleted ones count, as they do where a file is written."""
-    metadata = snapshot.metadata
-    mode = metadata.column_mapping_mode
-    own = StructType(tuple(f for f in snapshot.schema.fields if f.name not in metadata.partition_columns))
-    which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
-    plan = plan_scan(snapshot, [f.name for f in own.fields]).plan
-    whole = FileTask(task.path, task.size, task.partition_values)
-    found: RowStatistics | None = None
-    for _, batch in read_positions(store, whole, plan):
-        rows = to_physical(pa.Table.from_batches([batch]), own, mode)
-        found = found or RowStatistics(rows.schema, which)
-        found.add(rows)
-    if found is None:
-        found = RowStatistics(physical_schema(own, mode), which)
-    stats = orjson.loads(found.json())
-    return orjson.dumps(stats | ({"tightBounds": False} if task.vector is not None else {})).decode()

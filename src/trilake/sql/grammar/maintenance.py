@@ -90,6 +90,17 @@ class Fsck:
     dry_run: bool = False
 
 
+@dataclass(frozen=True)
+class Analyze:
+    """``ANALYZE TABLE table COMPUTE [DELTA] STATISTICS [NOSCAN | FOR COLUMNS columns | FOR ALL COLUMNS]``."""
+
+    parts: Name
+    #: Whether files that have statistics get them anew: ``DELTA``.
+    everything: bool = False
+    scan: bool = True
+    columns: tuple[Name, ...] = ()
+
+
 Maintenance = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
 
 
@@ -235,6 +246,25 @@ def _reorg(cursor: Cursor) -> Reorg:
 def _fsck(cursor: Cursor) -> Fsck:
     parts = _table(cursor)
     return Fsck(parts, cursor.accept("DRY", "RUN"))
+
+
+def parse_analyze(cursor: Cursor) -> Analyze:
+    """The statement.  Raises ``SyntaxProblem``, also for one PARTITION: files that have statistics are not read."""
+    cursor.expect("ANALYZE", "TABLE")
+    parts = cursor.name()
+    if cursor.is_word("PARTITION"):
+        cursor.fail("leave PARTITION out: only files whose statistics lack something are read")
+    cursor.expect("COMPUTE")
+    everything = cursor.accept("DELTA")
+    cursor.expect("STATISTICS")
+    scan, columns = not cursor.accept("NOSCAN"), []
+    if scan and cursor.accept("FOR") and not cursor.accept("ALL", "COLUMNS"):
+        cursor.expect("COLUMNS")
+        columns.append(cursor.name())
+        while cursor.accept_symbol(","):
+            columns.append(cursor.name())
+    cursor.end()
+    return Analyze(parts, everything, scan, tuple(columns))
 
 
 _STATEMENTS = (

@@ -12,13 +12,14 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.session.frames import frame_of, open_delta
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
+from trilake.sql.show.describe_json import describe_json
 from trilake.sql.show.show_create import show_create, sql_type, table_properties
 from trilake.sql.show.show_partitions import show_partitions
 from trilake.sql.text.cursor import Cursor
@@ -50,7 +51,7 @@ def run_show(session: SqlSession, text: str) -> DataFrame | None:
     if isinstance(target, View):
         return None  # Spark knows the columns of a view
     if cursor.is_word("AS", "JSON"):
-        raise InvalidArgumentError("DESCRIBE ... AS JSON is not for our tables", help="use DESCRIBE DETAIL")
+        return describe_json(session, target, extended=extended)
     if cursor.token is not None and cursor.token.is_name and not cursor.is_word("PARTITION"):
         return _describe_column(session, target, cursor.name())
     if target.format != "delta":

@@ -1,0 +1,74 @@
+"""Statistics are computed again for files that lack them, once, and no row changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError
+
+
+def _table(path: Path) -> ArrowDeltaTable:
+    table = trilake.open(path)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def _rows() -> pa.Table:
+    nested = pa.array([{"x": 1, "y": b"b"}, {"x": None, "y": None}, None])
+    return pa.table({"n": [1, 2, None], "s": nested, "l": [[1], [], None], "p": ["a b", "c", "c"]})
+
+
+def _without_statistics(path: Path, version: int, fields: dict[str, object] | None) -> None:
+    """Take statistics of a commit's files away, as another engine may leave them out."""
+    file = path / "_delta_log" / f"{version:020d}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = None if fields is None else json.dumps(fields)
+    file.write_text("".join(json.dumps(a) + "\n" for a in actions))
+    (path / "_delta_log" / f"{version:020d}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("fields", [None, {"numRecords": 3}, {"numRecords": 3, "nullCount": {"n": 1}}])
+def test_files_that_lack_statistics_get_those_of_their_rows(
+    tmp_path: Path, mapping: str, fields: dict[str, object] | None
+) -> None:
+    properties = {"delta.columnMapping.mode": mapping, "delta.enableDeletionVectors": "true"}
+    trilake.write(_rows(), tmp_path, partition_by="p", properties=properties)
+    stated = {a["path"]: json.loads(a["stats"]) for a in _table(tmp_path).snapshot.adds.to_pylist()}
+    _without_statistics(tmp_path, 0, fields)
+    before = _table(tmp_path)
+    assert compute_statistics(before.log).num_files == 2
+    after = _table(tmp_path)
+    assert {a["path"]: json.loads(a["stats"]) for a in after.snapshot.adds.to_pylist()} == stated
+    assert after.to_arrow().sort_by("p").equals(before.to_arrow().sort_by("p"))
+    assert compute_statistics(after.log).num_files == 0
+    assert _table(tmp_path).version == 1
+    assert compute_statistics(after.log, everything=True).num_files == 2
+
+
+def test_deleted_rows_count_and_bounds_are_said_to_be_wide(tmp_path: Path) -> None:
+    trilake.write(pa.table({"n": [1, 2, 3]}), tmp_path, properties={"delta.enableDeletionVectors": "true"})
+    _table(tmp_path).delete("n = 3")
+    compute_statistics(_table(tmp_path).log, everything=True)
+    [file] = _table(tmp_path).snapshot.adds.to_pylist()
+    stats = json.loads(file["stats"])
+    assert (stats["numRecords"], stats["maxValues"], stats["tightBounds"]) == (3, {"n": 3}, False)
+    assert _table(tmp_path).to_arrow()["n"].to_pylist() == [1, 2]
+
+
+def test_columns_without_statistics_are_refused(tmp_path: Path) -> None:
+    trilake.write(_rows(), tmp_path, partition_by="p", properties={"delta.dataSkippingStatsColumns": "n"})
+    snapshot = _table(tmp_path).snapshot
+    check_columns(snapshot, [("N",), ("p",)])
+    for path, said in ((("s", "x"), "keeps no statistics"), (("s",), "keeps no"), (("nope",), "no column nope")):
+        with pytest.raises(InvalidArgumentError, match=said):
+            check_columns(snapshot, [path])
