@@ -29,6 +29,34 @@ class Rows(Protocol):
         """How many rows that is."""
 
 
+class WatchedRows:
+    """A table's rows for an engine that makes texts of errors: those raised while rows are read go to ``errors``."""
+
+    def __init__(self, table: Rows, errors: list[TrilakeError]) -> None:
+        self.table, self.errors = table, errors
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return self.table.schema
+
+    def count(self, filter: Any = None) -> int:
+        """How many rows there are for which ``filter`` is true."""
+        return self.table.count(filter)
+
+    def to_reader(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
+        """The rows of some columns for which ``filter`` is true."""
+        reader = self.table.to_reader(columns, filter)
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+        except TrilakeError as e:
+            self.errors.append(e)
+            raise
+
+
 class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """The rows of an open table, of which engines take the columns and rows that they need.
 

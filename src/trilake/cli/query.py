@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,38 +18,13 @@ from trilake.cli.tables import opened_with, split_version
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.expr.terms.engine import QueryError, first_line, open_database
 from trilake.table import Table
-from trilake.table_dataset import TableDataset
+from trilake.table_dataset import TableDataset, WatchedRows
 
 if TYPE_CHECKING:
     import duckdb
 
 #: Rows of a batch of the result.
 _ROWS = 10_000
-
-
-class _Watched:
-    """A table's rows for DuckDB, which makes texts of errors: the first one raised while rows are read is kept."""
-
-    def __init__(self, table: Table, errors: list[TrilakeError]) -> None:
-        self.table, self.errors = table, errors
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
-
-    def count(self, filter: Any = None) -> int:
-        return self.table.count(filter)
-
-    def to_reader(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
-        reader = self.table.to_reader(columns, filter)
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
-
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from reader
-        except TrilakeError as e:
-            self.errors.append(e)
-            raise
 
 
 def run_query(
@@ -80,7 +55,7 @@ def run_query(
         relations = {name: name for name in _relations(connection, sql) if _is_path(name) and name not in named}
         for name, place in {**relations, **named}.items():
             table = _open(place, options)
-            connection.register(name, TableDataset(_Watched(table, errors)))
+            connection.register(name, TableDataset(WatchedRows(table, errors)))
         result = connection.sql(sql).to_arrow_reader(_ROWS)
     except duckdb.Error as e:
         raise _told(e, errors) from e

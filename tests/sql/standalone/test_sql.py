@@ -98,7 +98,7 @@ def test_rows_come_by_position_by_name_and_into_partitions(tmp_path: Path) -> No
     ]
     with pytest.raises(SchemaMismatchError, match="3"):
         run(f"INSERT INTO {name} VALUES (1)")
-    with pytest.raises(InvalidArgumentError, match="no partition column"):
+    with pytest.raises(InvalidArgumentError, match="non-partition column v"):
         run(f"INSERT INTO {name} PARTITION (v = 1) VALUES (1, 'x')")
 
 
@@ -251,3 +251,23 @@ assert sql("VALUES (3)").num_rows == 1
 assert not any(m.split(".")[0] in ("pyspark", "py4j") for m in sys.modules), "Spark was loaded"
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_statistics_of_all_files_are_computed_again(t: str) -> None:
+    before = run(f"DESCRIBE HISTORY {t}")[0]["version"]
+    run(f"ANALYZE TABLE {t} COMPUTE STATISTICS NOSCAN")
+    run(f"ANALYZE TABLE {t} COMPUTE STATISTICS FOR COLUMNS id")
+    assert run(f"DESCRIBE HISTORY {t}")[0]["version"] == before
+    run(f"ANALYZE TABLE {t} COMPUTE DELTA STATISTICS")
+    assert run(f"DESCRIBE HISTORY {t} LIMIT 1")[0]["operation"] == "COMPUTE STATS"
+    with pytest.raises(SqlTextError, match="leave PARTITION out"):
+        run(f"ANALYZE TABLE {t} PARTITION (a = 1) COMPUTE STATISTICS")
+
+
+def test_a_column_may_be_called_like_a_word_of_the_grammar(t: str) -> None:
+    run(f"ALTER TABLE {t} ADD COLUMN first INT")
+    run(f"ALTER TABLE {t} CHANGE COLUMN first first INT COMMENT 'x' AFTER id")
+    found = [(r["col_name"], r["comment"]) for r in run(f"DESCRIBE {t}")]
+    assert found == [("id", None), ("first", "x"), ("note", None)]
+    run(f"ALTER TABLE {t} CHANGE COLUMN first FIRST")
+    assert run(f"DESCRIBE {t}")[0]["col_name"] == "first"

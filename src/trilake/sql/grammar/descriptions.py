@@ -12,8 +12,9 @@ from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
 from trilake.sql.grammar.create import Column, Create
+from trilake.storage import open_store
 
 
 def field_of(column: Column) -> StructField:
@@ -63,6 +64,23 @@ def create_mode(call: Create, *, exists: bool) -> CreateMode:
     if call.replace:
         return "create_or_replace" if call.create else "replace"
     return "create"
+
+
+def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
+    """See that a table may be made at, or put in the place of the one at, the path that a statement names.
+
+    Raises ``InvalidArgumentError`` for a second place, ``TableExistsError``, ``TableNotFoundError``.
+    """
+    if call.location is not None and open_store(call.location).uri != open_store(path).uri:
+        raise InvalidArgumentError(f"the table is to be at {path} and at {call.location}", help="name the place once")
+    if exists and not call.replace and not call.if_not_exists:
+        raise TableExistsError(
+            f"a {format} table is at {path} already",
+            help="write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
+            file=path,
+        )
+    if not exists and not call.create:
+        raise TableNotFoundError("there is no table to be replaced", help="write CREATE OR REPLACE", file=path)
 
 
 def check_same_table(log: DeltaLog, table: TableDescription) -> None:

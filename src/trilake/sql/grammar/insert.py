@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from trilake.delta.protocol.schema import StructType
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans
 from trilake.sql.text.tokens import depths
@@ -103,3 +105,49 @@ def _is_query(cursor: Cursor) -> bool:
     if not look.is_any(*QUERY_WORDS):
         return False
     return not (look.is_symbol(",", ahead=1) or look.is_symbol(")", ahead=1))
+
+
+# --- what it says of a table -----------------------------------------------------------------------------------------
+
+
+def static_partitions(insert: Insert, partition_columns: Sequence[str], path: str) -> dict[str, str]:
+    """The values of the partitions by the columns' own names.
+
+    Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
+    """
+    inside = {c.lower(): c for c in partition_columns}
+    for name in (*insert.static, *insert.dynamic):
+        if name.lower() not in inside:
+            raise InvalidArgumentError(
+                f"PARTITION clause cannot contain the non-partition column {name}",
+                help=f"the partition columns are {', '.join(partition_columns) or 'none'}",
+                file=path,
+                column=name,
+            )
+    return {inside[name.lower()]: text for name, text in insert.static.items()}
+
+
+def expected_columns(
+    insert: Insert, schema: StructType, static: Mapping[str, str], *, shown: str, path: str
+) -> list[str]:
+    """The columns that the query's are for, in the table's spelling.
+
+    Raises ``SchemaMismatchError`` for a column that the table has not, ``InvalidArgumentError`` for one that is given
+    twice.
+    """
+    if insert.columns is None:
+        return [n for n in schema.names if n not in static]
+    out: list[str] = []
+    for name in insert.columns:
+        found = schema.find(name)
+        if found is None:
+            raise SchemaMismatchError(
+                f"{shown} has no column {name}",
+                help=f"its columns are {', '.join(schema.names)}",
+                file=path,
+                column=name,
+            )
+        if found.name in out or found.name in static:
+            raise InvalidArgumentError(f"column {name} is given twice", column=name, file=path)
+        out.append(found.name)
+    return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,7 +18,7 @@ from trilake.spark.lance import frames as lance_frames
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.trevni import write as trevni_write
 from trilake.sql.grammar.defaults import with_defaults
-from trilake.sql.grammar.insert import Insert, parse_inserts
+from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
 from trilake.sql.session import catalogue
 from trilake.sql.session.frames import frame_of, open_delta
 from trilake.sql.session.relations import query
@@ -76,7 +76,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     table = open_delta(session, target)
     metadata = table.metadata
     schema = read_schema(metadata.schema)
-    static = _static(insert, schema, metadata.partition_columns, target)
+    static = static_partitions(insert, metadata.partition_columns, target.path)
     if insert.if_not_exists and _partition_exists(session, target, static):
         return
     frame = _given(session, insert, schema, static, args, target)
@@ -131,20 +131,6 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
         )
 
 
-def _static(insert: Insert, schema: StructType, partition_columns: Sequence[str], target: Target) -> dict[str, str]:
-    """The values of the partitions by the columns' own names.  Raises ``InvalidArgumentError``."""
-    inside = {c.lower(): c for c in partition_columns}
-    for name in (*insert.static, *insert.dynamic):
-        if name.lower() not in inside:
-            raise InvalidArgumentError(
-                f"PARTITION clause cannot contain the non-partition column {name}",
-                help=f"the partition columns are {', '.join(partition_columns) or 'none'}",
-                file=target.path,
-                column=name,
-            )
-    return {inside[name.lower()]: text for name, text in insert.static.items()}
-
-
 def _partition_exists(session: SqlSession, target: Target, static: Mapping[str, str]) -> bool:
     frame = frame_of(session, target)
     for column, text in static.items():
@@ -156,7 +142,7 @@ def _given(
     session: SqlSession, insert: Insert, schema: StructType, static: Mapping[str, str], args: Args, target: Target
 ) -> DataFrame:
     """The rows under the names of the table's columns that they are for."""
-    expected = _expected(insert, schema, static, target)
+    expected = expected_columns(insert, schema, static, shown=target.shown, path=target.path)
     text, absent = with_defaults(insert.query, schema, expected)
     frame = query(session, text, _args_of_query(insert, args))
     if insert.by_name:
@@ -182,25 +168,6 @@ def _args_of_query(insert: Insert, args: Args) -> Args:
     if args is None or isinstance(args, Mapping):
         return args
     return list(args)[insert.markers_before :] or None
-
-
-def _expected(insert: Insert, schema: StructType, static: Mapping[str, str], target: Target) -> list[str]:
-    if insert.columns is None:
-        return [n for n in schema.names if n not in static]
-    out: list[str] = []
-    for name in insert.columns:
-        found = schema.find(name)
-        if found is None:
-            raise SchemaMismatchError(
-                f"{target.shown} has no column {name}",
-                help=f"its columns are {', '.join(schema.names)}",
-                file=target.path,
-                column=name,
-            )
-        if found.name in out or found.name in static:
-            raise InvalidArgumentError(f"column {name} is given twice", column=name, file=target.path)
-        out.append(found.name)
-    return out
 
 
 def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], evolve: bool) -> DataFrame:

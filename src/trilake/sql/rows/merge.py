@@ -13,6 +13,7 @@ from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.run import merge_dataframe
 from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.sql.grammar.merge import Merge, When
+from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.rows.dml import Named
 from trilake.sql.rows.lance_changes import merge_lance
 from trilake.sql.session import catalogue
@@ -61,13 +62,7 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
             raise unsupported_error(e) from e
     if merge.evolve:
         catalogue.refresh(session, target)
-    return counts(
-        session,
-        num_affected_rows=done.num_affected_rows,
-        num_updated_rows=done.num_updated_rows,
-        num_deleted_rows=done.num_deleted_rows,
-        num_inserted_rows=done.num_inserted_rows,
-    )
+    return counts(session, **numbers(done, MERGE))
 
 
 def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | None) -> dict[tuple[str, ...], str]:

@@ -15,21 +15,13 @@ def formatted(session: SqlSession, text: str, given: Mapping[str, Any]) -> Itera
     if not given:
         yield text
         return
+    formatter_class: Any
     if session.classic:
-        from pyspark.sql.sql_formatter import SQLStringFormatter
-
-        spark: Any = session.spark
-        formatter: Any = SQLStringFormatter(spark)
-        try:
-            yield formatter.format(text, **given)
-        finally:
-            formatter.clear()
-        return
-    from pyspark.sql.connect.sql_formatter import SQLStringFormatter as ConnectFormatter  # type: ignore[import-not-found,unused-ignore]
-
-    remote: Any = session.spark
-    connect: Any = ConnectFormatter(remote)
+        from pyspark.sql.sql_formatter import SQLStringFormatter as formatter_class
+    else:
+        from pyspark.sql.connect.sql_formatter import SQLStringFormatter as formatter_class
+    formatter = formatter_class(session.spark)
     try:
-        yield connect.format(text, **given)
+        yield formatter.format(text, **given)
     finally:
-        connect.clear()
+        formatter.clear()

@@ -20,6 +20,7 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, full_parts, path_target, resolve
 from trilake.sql.text.candidates import candidates
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import names_in
 from trilake.sql.text.literals import Args
 from trilake.sql.text.places import Edit, Edited
 from trilake.sql.text.tokens import AFTER_RELATION, Token, quote_name, tokenize
@@ -31,10 +32,8 @@ _METADATA = "_metadata"
 
 def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = None) -> bool:
     """Whether a text may name a table of ours; without asking Spark's parser."""
-    for parts in candidates(text, tokens):
-        if parts[-1].lower() in CHANGES or resolve(session, parts) is not None:
-            return True
-    return False
+    with session.one_home():
+        return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(text, tokens))
 
 
 def localized(session: SqlSession, text: str, args: Args = None, *, expression: bool = False) -> Local:
@@ -198,13 +197,8 @@ def _qualified(
         database, table = (p.lower() for p in full_parts(session, parts))
         whole += [(database, table), ("spark_catalog", database, table)]
     prefixes = {w for w in whole if len(w) > 1}
-    edits, at = [], 0
-    while at < len(tokens):
-        if not tokens[at].is_name:
-            at += 1
-            continue
-        cursor = Cursor(text, tokens, at)
-        names = tuple(p.lower() for p in cursor.name())
+    edits = []
+    for at, names, cursor in names_in(text, tokens):
         followed = cursor.is_symbol(".") and cursor.is_symbol("*", ahead=1)
         for prefix in prefixes:
             inside = len(names) > len(prefix) or (followed and len(names) == len(prefix))
@@ -212,7 +206,6 @@ def _qualified(
                 last = at + 2 * (len(prefix) - 1)
                 edits.append(Edit(tokens[at].start, tokens[last].end, alias))
                 break
-        at = cursor.at
     return edits
 
 

@@ -16,6 +16,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.changes import parse_delete, parse_update
 from trilake.sql.grammar.defaults import default_or
 from trilake.sql.grammar.merge import When, parse_merge
+from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.query import run_query
 from trilake.sql.text.cursor import Cursor
@@ -108,12 +109,7 @@ def run_merge(context: Context, text: str) -> pa.Table:
     clauses = tuple(_clause(w, names, schema) for w in call.clauses)
     request = MergeRequest(requalified(call.condition, names), clauses, _SOURCE, _TARGET, call.evolve)
     done = merge(table.log, source, request)
-    return counted(
-        num_affected_rows=done.num_affected_rows,
-        num_updated_rows=done.num_updated_rows,
-        num_deleted_rows=done.num_deleted_rows,
-        num_inserted_rows=done.num_inserted_rows,
-    )
+    return counted(**numbers(done, MERGE))
 
 
 _TARGET, _SOURCE = "trilake_target", "trilake_source"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.format_writes import write_lance, write_trevni
 from trilake.sql.grammar.defaults import with_defaults
-from trilake.sql.grammar.insert import Insert, parse_inserts
+from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
 from trilake.sql.standalone.places import Context, Place, place_of
 from trilake.sql.standalone.query import constant, run_query
 from trilake.sql.text.tokens import quote_name
@@ -33,16 +33,7 @@ def run_insert(context: Context, text: str) -> pa.Table:
 def _into_delta(context: Context, place: Place, insert: Insert) -> int:
     table = place.delta(context, "INSERT INTO")
     schema, metadata = read_schema(table.snapshot.schema), table.metadata
-    inside = {c.lower(): c for c in metadata.partition_columns}
-    for name in (*insert.static, *insert.dynamic):
-        if name.lower() not in inside:
-            raise InvalidArgumentError(
-                f"PARTITION names {name}, which is no partition column",
-                help=f"the partition columns are {', '.join(metadata.partition_columns) or 'none'}",
-                file=place.path,
-                column=name,
-            )
-    static = {inside[n.lower()]: v for n, v in insert.static.items()}
+    static = static_partitions(insert, metadata.partition_columns, place.path)
     where = insert.replace_where
     if static and (insert.overwrite or insert.if_not_exists):
         chosen = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())
@@ -76,7 +67,7 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
 
 def _given(context: Context, insert: Insert, schema: StructType, static: Mapping[str, str], place: Place) -> pa.Table:
     """The rows under the names and in the types of the table's columns that they are for."""
-    expected = _expected(insert, schema, static, place)
+    expected = expected_columns(insert, schema, static, shown=place.shown, path=place.path)
     text, absent = with_defaults(insert.query, schema, expected)
     rows = run_query(context, text)
     if insert.by_name:
@@ -96,25 +87,6 @@ def _given(context: Context, insert: Insert, schema: StructType, static: Mapping
         value = constant(text)[0]
         rows = rows.append_column(column, pa.array([value.as_py()] * rows.num_rows, value.type))
     return _stored(rows, schema)
-
-
-def _expected(insert: Insert, schema: StructType, static: Mapping[str, str], place: Place) -> Sequence[str]:
-    if insert.columns is None:
-        return [n for n in schema.names if n not in static]
-    out: list[str] = []
-    for name in insert.columns:
-        found = schema.find(name)
-        if found is None:
-            raise SchemaMismatchError(
-                f"{place.shown} has no column {name}",
-                help=f"its columns are {', '.join(schema.names)}",
-                file=place.path,
-                column=name,
-            )
-        if found.name in out or found.name in static:
-            raise InvalidArgumentError(f"column {name} is given twice", column=name, file=place.path)
-        out.append(found.name)
-    return out
 
 
 def _stored(rows: pa.Table, schema: StructType) -> pa.Table:

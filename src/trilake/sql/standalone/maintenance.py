@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.delta.commands.maintenance import convert
+from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
 from trilake.delta.commands.maintenance.convert_partitions import given_columns
 from trilake.delta.commands.maintenance.fsck import fsck
 from trilake.delta.commands.optimize.optimize import OptimizeResult
@@ -26,10 +27,13 @@ from trilake.sql.grammar.maintenance import (
     Reorg,
     Restore,
     Vacuum,
+    parse_analyze,
 )
+from trilake.sql.grammar.numbers import RESTORE, numbers
 from trilake.sql.standalone.changes import counted
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.query import constant
+from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.paths import FORMATS
 from trilake.storage import open_store
 
@@ -62,6 +66,16 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
     return pa.table({"dataFilePath": pa.array(gone, pa.string()), "dataFileMissing": pa.array([True] * len(gone))})
 
 
+def run_analyze(context: Context, text: str) -> pa.Table:
+    """Put statistics into the log: of files that lack some, or of all files."""
+    call = parse_analyze(Cursor(text))
+    table = place_of(context, call.parts).delta(context, "ANALYZE TABLE")
+    check_columns(table.snapshot, call.columns)
+    if call.scan:
+        compute_statistics(table.log, everything=call.everything)
+    return pa.table({})
+
+
 def _metrics(table: ArrowDeltaTable, done: OptimizeResult) -> pa.Table:
     metrics = {k: v for k, v in dataclasses.asdict(done.metrics).items() if isinstance(v, int | float | str)}
     return pa.table({"path": pa.array([table.uri]), "metrics": pa.array([metrics])})
@@ -82,14 +96,7 @@ def _restore(table: ArrowDeltaTable, statement: Restore) -> pa.Table:
     else:
         assert statement.timestamp is not None
         done = table.restore(timestamp=_moment(constant(statement.timestamp)[0].as_py()))
-    return counted(
-        table_size_after_restore=done.table_size_after_restore,
-        num_of_files_after_restore=done.num_of_files_after_restore,
-        num_removed_files=done.num_removed_files,
-        num_restored_files=done.num_restored_files,
-        removed_files_size=done.removed_files_size,
-        restored_files_size=done.restored_files_size,
-    )
+    return counted(**numbers(done, RESTORE))
 
 
 def _moment(value: Any) -> str | dt.datetime:

@@ -5,8 +5,8 @@ Texts are Spark's SQL; sqlglot writes them as DuckDB's.  DuckDB itself may open 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, TrilakeError
+from trilake.expr.terms.engine import open_database
 from trilake.frames import arrow_batches
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.text.problems import SqlTextError
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _CHANGES = "table_changes_by_path"
-_CONFIG: dict[str, Any] = {
-    "enable_external_access": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "python_enable_replacements": False,
-    "lock_configuration": False,
-}
 
 
 def run_query(context: Context, text: str) -> pa.Table:
@@ -41,9 +35,10 @@ def run_query(context: Context, text: str) -> pa.Table:
     ``InvalidArgumentError`` for what DuckDB refuses or cannot evaluate.
     """
     tree = _parsed(text)
-    with _database() as db:
-        _bind(context, tree, db)
-        return _rows(db, tree.sql(dialect="duckdb"))
+    errors: list[TrilakeError] = []
+    with closing(open_database(os.cpu_count() or 1)) as db:
+        _bind(context, tree, db, errors)
+        return _rows(db, tree.sql(dialect="duckdb"), errors)
 
 
 def constant(expression: str) -> Any:
@@ -68,19 +63,7 @@ def _parsed(text: str) -> exp.Query:
     return tree
 
 
-@contextmanager
-def _database() -> Iterator[duckdb.DuckDBPyConnection]:
-    import duckdb  # on first use: a fifth of a second
-
-    db = duckdb.connect(":memory:", config=_CONFIG)
-    try:
-        db.execute("SET TimeZone = 'UTC'")
-        yield db
-    finally:
-        db.close()
-
-
-def _rows(db: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
+def _rows(db: duckdb.DuckDBPyConnection, text: str, errors: list[TrilakeError]) -> pa.Table:
     import duckdb
 
     try:
@@ -91,8 +74,8 @@ def _rows(db: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
                 rows = rows.set_column(i, rows.column_names[i], rows.column(i).cast(pa.int64()))
         return rows
     except duckdb.Error as e:
-        if isinstance(e.__cause__, TrilakeError):
-            raise e.__cause__ from None
+        if errors:
+            raise errors[0] from None
         said = str(e).split("\n\nLINE ")[0]
         raise InvalidArgumentError(f"the query cannot run: {said}", help="without Spark, DuckDB runs it") from e
     except pa.ArrowInvalid as e:
@@ -102,12 +85,12 @@ def _rows(db: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
 # --- relations -------------------------------------------------------------------------------------------------------
 
 
-def _bind(context: Context, tree: exp.Query, db: duckdb.DuckDBPyConnection) -> None:
-    """Give each relation that stands for a table a name of the database."""
+def _bind(context: Context, tree: exp.Query, db: duckdb.DuckDBPyConnection, errors: list[TrilakeError]) -> None:
+    """Give each relation that stands for a table a name of the database; errors of reading it go to ``errors``."""
     frames = {n.lower(): rows for n, rows in context.frames.items()}
     known = {c.alias.lower() for c in tree.find_all(exp.CTE)}
     for name, rows in frames.items():
-        db.register(name, _source(rows))
+        db.register(name, _source(rows, errors))
     for number, table in enumerate(list(tree.find_all(exp.Table))):
         private = f"__trilake_{number}"
         if isinstance(table.this, exp.Func):
@@ -117,16 +100,23 @@ def _bind(context: Context, tree: exp.Query, db: duckdb.DuckDBPyConnection) -> N
         if len(parts) == 1 and parts[0].lower() in known | set(frames):
             continue
         found = place_of(context, parts).open(context, *_travel(table))
-        db.register(private, found.to_pyarrow_dataset())
+        db.register(private, _watched(found, errors))
         _replace(table, private, parts[-1])
     _unqualify(tree)
 
 
-def _source(rows: Any) -> Any:
+def _source(rows: Any, errors: list[TrilakeError]) -> Any:
     if isinstance(rows, Table):
-        return rows.to_pyarrow_dataset()
+        return _watched(rows, errors)
     schema, batches = arrow_batches(rows)
     return pa.Table.from_batches(batches, schema=schema)
+
+
+def _watched(table: Table, errors: list[TrilakeError]) -> Any:
+    """The rows of a table, whose own errors DuckDB would make texts of."""
+    from trilake.table_dataset import TableDataset, WatchedRows  # loads pyarrow.dataset, which loads pandas
+
+    return TableDataset(WatchedRows(table, errors))
 
 
 def _replace(table: exp.Table, private: str, alias: str) -> None:

@@ -10,7 +10,12 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.formats import format_named
 from trilake.sql.grammar.maintenance import parse_maintenance
+from trilake.sql.standalone.changes import run_delete, run_merge, run_truncate, run_update
+from trilake.sql.standalone.insert import run_insert
+from trilake.sql.standalone.maintenance import run_analyze, run_maintenance
 from trilake.sql.standalone.places import Context, place_of
+from trilake.sql.standalone.query import run_query
+from trilake.sql.standalone.tables import run_alter, run_create, run_describe
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args, literal, with_values
@@ -26,8 +31,8 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
     ----------
     text: a query over ``delta.`/path```, ``lance.`/path``` and ``trevni.`/path```, with ``VERSION AS OF``,
         ``TIMESTAMP AS OF`` and ``table_changes_by_path``; or ``INSERT``, ``DELETE``, ``UPDATE``, ``MERGE``,
-        ``TRUNCATE``, ``CREATE TABLE``, ``ALTER TABLE``, ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``, ``RESTORE``,
-        ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``, ``FSCK REPAIR``.
+        ``TRUNCATE``, ``CREATE TABLE``, ``ALTER TABLE``, ``ANALYZE TABLE``, ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``,
+        ``RESTORE``, ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``, ``FSCK REPAIR``.
     args: values of parameter markers, by name or in order.
     storage_options: credentials, region and endpoint of an object store.
     frames: rows that the statement may name: open tables, Arrow data, frames of pandas or polars.
@@ -56,66 +61,8 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
 def _run(context: Context, text: str) -> pa.Table:
     statement = parse_maintenance(Cursor(text))
     if statement is not None:
-        from trilake.sql.standalone.maintenance import run_maintenance
-
         return run_maintenance(context, statement)
-    # Each kind of statement loads its own code, when it comes.
-    handler = _HANDLERS.get(kind(tokenize(text)), _query)
-    return handler(context, text)
-
-
-def _query(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.query import run_query
-
-    return run_query(context, text)
-
-
-def _insert(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.insert import run_insert
-
-    return run_insert(context, text)
-
-
-def _delete(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.changes import run_delete
-
-    return run_delete(context, text)
-
-
-def _update(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.changes import run_update
-
-    return run_update(context, text)
-
-
-def _merge(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.changes import run_merge
-
-    return run_merge(context, text)
-
-
-def _truncate(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.changes import run_truncate
-
-    return run_truncate(context, text)
-
-
-def _create(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.tables import run_create
-
-    return run_create(context, text)
-
-
-def _alter(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.tables import run_alter
-
-    return run_alter(context, text)
-
-
-def _describe(context: Context, text: str) -> pa.Table:
-    from trilake.sql.standalone.tables import run_describe
-
-    return run_describe(context, text)
+    return _HANDLERS.get(kind(tokenize(text)), run_query)(context, text)
 
 
 def _drop(context: Context, text: str) -> pa.Table:
@@ -134,15 +81,14 @@ def _drop(context: Context, text: str) -> pa.Table:
 
 
 _HANDLERS: dict[str, Callable[[Context, str], pa.Table]] = {
-    "INSERT": _insert,
-    "DELETE": _delete,
-    "UPDATE": _update,
-    "MERGE": _merge,
-    "TRUNCATE": _truncate,
-    "CREATE": _create,
-    "REPLACE": _create,
-    "ALTER": _alter,
-    "DESCRIBE": _describe,
-    "DESC": _describe,
+    "INSERT": run_insert,
+    "DELETE": run_delete,
+    "UPDATE": run_update,
+    "MERGE": run_merge,
+    "TRUNCATE": run_truncate,
+    **dict.fromkeys(("CREATE", "REPLACE"), run_create),
+    "ALTER": run_alter,
+    **dict.fromkeys(("DESCRIBE", "DESC"), run_describe),
     "DROP": _drop,
+    "ANALYZE": run_analyze,
 }

@@ -11,12 +11,13 @@ from trilake.delta.commands.write.create import create_table
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.errors import InvalidArgumentError
 from trilake.format_writes import write_lance, write_trevni
 from trilake.formats import format_named
 from trilake.sql.grammar.alter import change_table
 from trilake.sql.grammar.create import Create, parse_create
 from trilake.sql.grammar.descriptions import (
+    check_place,
     check_same_table,
     create_mode,
     description_like,
@@ -25,6 +26,7 @@ from trilake.sql.grammar.descriptions import (
     simple_name,
     write_of_query,
 )
+from trilake.sql.grammar.numbers import CLONE, numbers
 from trilake.sql.standalone.changes import counted
 from trilake.sql.standalone.places import Context, Place, place_of
 from trilake.sql.standalone.query import constant, run_query
@@ -49,22 +51,11 @@ def run_create(context: Context, text: str) -> pa.Table:
     place = place_of(context, call.parts)
     if call.provider is not None and FORMATS.get(call.provider) != place.format:
         raise InvalidArgumentError(f"{place.shown} cannot be a {call.provider} table", help="leave USING out")
-    if call.location is not None and open_store(call.location).uri != open_store(place.path).uri:
-        raise InvalidArgumentError(
-            f"the table is to be at {place.path} and at {call.location}", help="name the place once"
-        )
     store = open_store(place.path, dict(context.options))
     there = format_named(place.format).detect(store)
+    check_place(call, place.format, place.path, exists=there)
     if there and call.if_not_exists:
         return _NOTHING
-    if there and not call.replace:
-        raise TableExistsError(
-            f"a {place.format} table is at {place.path} already",
-            help="write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
-            file=place.path,
-        )
-    if not there and not call.create:
-        raise TableNotFoundError("there is no table to be replaced", help="write CREATE OR REPLACE", file=place.path)
     if call.clone_of is not None:
         return _clone(context, call, place)
     if place.format != "delta":
@@ -139,14 +130,7 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
         replace=call.replace,
         properties=call.properties,
     )
-    return counted(
-        source_table_size=done.source_table_size,
-        source_num_of_files=done.source_num_of_files,
-        num_removed_files=done.num_removed_files,
-        num_copied_files=done.num_copied_files,
-        removed_files_size=done.removed_files_size,
-        copied_files_size=done.copied_files_size,
-    )
+    return counted(**numbers(done, CLONE))
 
 
 def run_alter(context: Context, text: str) -> pa.Table:

@@ -9,11 +9,12 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
+from trilake.sql.grammar.numbers import CLONE, numbers
 from trilake.sql.session.frames import moment_ms, open_delta
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
-from trilake.sql.tables.create_place import Place, named, place_of_new
+from trilake.sql.tables.create_place import named, place_of_new
 
 
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
@@ -45,15 +46,4 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
             run=ManyRunner(session.spark, table.log.store, least=32),
         )
         name(into)
-    return counts(
-        session,
-        source_table_size=result.source_table_size,
-        source_num_of_files=result.source_num_of_files,
-        num_removed_files=result.num_removed_files,
-        num_copied_files=result.num_copied_files,
-        removed_files_size=result.removed_files_size,
-        copied_files_size=result.copied_files_size,
-    )
-
-
-__all__ = ["Place", "create_clone"]
+    return counts(session, **numbers(result, CLONE))

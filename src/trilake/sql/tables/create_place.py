@@ -11,6 +11,7 @@ from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFound
 from trilake.spark.delta.names.entries import decoded
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
+from trilake.sql.grammar.descriptions import check_place
 from trilake.sql.session import catalogue, jvm
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, find_entry, path_target
@@ -79,18 +80,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
 
 def _by_path(call: Create, target: Target) -> Place:
     exists = target.log.exists() if target.format == "delta" else any(True for _ in target.store.list())
-    if call.location is not None and open_store(call.location).uri != open_store(target.path).uri:
-        raise InvalidArgumentError(
-            f"the table is to be at {target.path} and at {call.location}", help="name the place once"
-        )
-    if exists and not call.replace and not call.if_not_exists:
-        raise TableExistsError(
-            f"a {target.format} table is at {target.path} already",
-            help="write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
-            file=target.path,
-        )
-    if not exists and not call.create:
-        raise TableNotFoundError("there is no table to be replaced", help="write CREATE OR REPLACE", file=target.path)
+    check_place(call, target.format, target.path, exists=exists)
     return Place(target.path, None, exists, False, target.format)
 
 

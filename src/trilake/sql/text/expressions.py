@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.places import Edit, Edited
-from trilake.sql.text.tokens import tokenize
+from trilake.sql.text.tokens import Token, tokenize
 
 # --- names of the table in front of columns --------------------------------------------------------------------------
 
@@ -21,20 +21,26 @@ def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
     """
     tokens = tokenize(text)
     longest_first = sorted(names, key=len, reverse=True)
-    edits, at = [], 0
-    while at < len(tokens):
-        if not tokens[at].is_name:
-            at += 1
-            continue
-        cursor = Cursor(text, tokens, at)
-        parts = tuple(p.lower() for p in cursor.name())
+    edits = []
+    for at, parts, _ in names_in(text, tokens):
         for name in longest_first:
             if len(parts) > len(name) and parts[: len(name)] == name:
                 behind = tokens[at + 2 * len(name)].start
                 edits.append(Edit(tokens[at].start, behind, f"{names[name]}." if names[name] else ""))
                 break
-        at = cursor.at
     return Edited.of(text, edits).text
+
+
+def names_in(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...], Cursor]]:
+    """The names of a text: the position of the first token, the parts in small letters, a cursor behind the name."""
+    at = 0
+    while at < len(tokens):
+        if not tokens[at].is_name:
+            at += 1
+            continue
+        cursor = Cursor(text, tokens, at)
+        yield at, tuple(p.lower() for p in cursor.name()), cursor
+        at = cursor.at
 
 
 def has_query(text: str) -> bool:
