@@ -99,12 +99,24 @@ def _drop_columns(alter: Alter, cursor: Cursor) -> None:
 
 
 def _alter_column(alter: Alter, cursor: Cursor) -> None:
+    hive = cursor.tokens[cursor.at - 1].upper == "CHANGE"
     cursor.accept("COLUMN") or cursor.accept("COLUMNS")
     while True:
         path = cursor.name()
-        _one_change(alter, path, cursor)
+        if hive and _says_name_and_type(path, cursor):
+            _as_in_hive(alter, path, cursor)
+        else:
+            _one_change(alter, path, cursor)
         if not cursor.accept_symbol(","):
             return
+
+
+def _says_name_and_type(path: tuple[str, ...], cursor: Cursor) -> bool:
+    """Whether the column's own name follows, which may be a word such as ``first``, and something like a type."""
+    token, at = cursor.token, cursor.at + 1
+    if token is None or not token.is_name or token.name.lower() != path[-1].lower() or token.upper == "AFTER":
+        return False
+    return at < len(cursor.tokens) and cursor.tokens[at].is_name
 
 
 def _one_change(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> None:
@@ -123,12 +135,19 @@ def _one_change(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> None:
         alter.change_type(path, parse_type(cursor))
     elif cursor.accept("COMMENT"):
         alter.comment(cursor.string(), path)
-    elif cursor.accept("FIRST"):
+    elif not _moved(alter, path, cursor):
+        _as_in_hive(alter, path, cursor)
+
+
+def _moved(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> bool:
+    """Move the column where a place follows; whether one does."""
+    if cursor.accept("FIRST"):
         alter.move_column(path, first=True)
     elif cursor.accept("AFTER"):
         alter.move_column(path, after=cursor.part())
     else:
-        _as_in_hive(alter, path, cursor)
+        return False
+    return True
 
 
 def _as_in_hive(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> None:
@@ -140,10 +159,7 @@ def _as_in_hive(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> None:
         alter.set_not_null(path)
     if cursor.accept("COMMENT"):
         alter.comment(cursor.string(), path)
-    if cursor.accept("FIRST"):
-        alter.move_column(path, first=True)
-    elif cursor.accept("AFTER"):
-        alter.move_column(path, after=cursor.part())
+    _moved(alter, path, cursor)
 
 
 def _replace_columns(alter: Alter, cursor: Cursor) -> None:
