@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import MissingFileError
+from trilake.spark.delta import read as delta_read
+from trilake.spark.delta import row_addresses
 
 
 def plan(df: DataFrame) -> str:
@@ -206,3 +208,25 @@ def test_columns_declared_not_null_are_not_nullable(spark: SparkSession, path: s
     assert sorted(r.i for r in table.toDF().collect()) == [0, *range(2, 9)]
     times = table.toDF().selectExpr("unix_millis(_metadata.file_modification_time) AS t").distinct().collect()
     assert all(abs(r.t / 1000 - time.time()) < 600 for r in times)
+
+
+@pytest.mark.parametrize("way", ["native", "arrow"])
+def test_variants_are_variants_in_spark(
+    spark: SparkSession, path: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "arrow":
+        for module in (delta_read, row_addresses):
+            monkeypatch.setattr(module, "refuse_native", lambda *_: "it is tested")
+    rows = spark.sql(
+        """SELECT id, if(id = 0, NULL, parse_json(concat('{"a":', id, '}'))) AS v, array(parse_json('[7]')) AS l
+           FROM range(3)"""
+    )
+    trilake.write(rows, path)
+    table = trilake.DeltaTable.forPath(spark, path)
+    assert table.toDF().dtypes == rows.dtypes == [("id", "bigint"), ("v", "variant"), ("l", "array<variant>")]
+    table.update("id = 1", {"v": """parse_json('{"a": "new"}')"""})
+    source = spark.sql("""SELECT id, parse_json('{"a": 20}') AS v FROM range(2, 4)""")
+    merge = table.alias("t").merge(source.alias("s"), "t.id = s.id").whenMatchedUpdate(set={"v": "s.v"})
+    merge.whenNotMatchedInsert(values={"id": "s.id", "v": "s.v", "l": "array(s.v)"}).execute()
+    found = table.toDF().selectExpr("id", "variant_get(v, '$.a', 'string')", "to_json(l[0])").collect()
+    assert sorted(map(tuple, found)) == [(0, None, "[7]"), (1, "new", "[7]"), (2, "20", "[7]"), (3, "20", '{"a":20}')]

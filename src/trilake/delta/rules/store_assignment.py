@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 from trilake.delta.rules.constraints import verify_not_null
@@ -129,6 +130,8 @@ def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructTy
 def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     """Values as a column of the table's type.  Raises ``SchemaMismatchError`` for one that would lose something."""
     wanted = target.arrow
+    if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
+        array = _without_hidden_nulls(array)
     if array.type == wanted:
         return array
     if isinstance(array.type, pa.BaseExtensionType):
@@ -154,6 +157,13 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
             help="cast the column before writing",
             column=path,
         ) from e
+
+
+def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
+    """Variants whose two binaries are empty where the variant is null: the binaries must not be null in a file."""
+    absent = array.is_null()
+    parts = [pc.if_else(absent, pa.scalar(b"", f.type), array.field(i)) for i, f in enumerate(array.type)]
+    return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=absent)
 
 
 def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:

@@ -20,13 +20,14 @@ from trilake.delta.protocol.schema import (
     check_distinct,
     parse_schema,
 )
+from trilake.spark.session.compat import RELEASE
 
 
 def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows.
 
-    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  A variant is
-    the struct of its two binaries.
+    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  Before Spark
+    4.0 a variant is the struct of its two binaries.
     """
     return T.StructType.fromJson(_spark_struct(schema))
 
@@ -58,10 +59,10 @@ def _spark_type(t: DataType) -> Any:
             "valueType": _spark_type(t.value),
             "valueContainsNull": t.value_contains_null,
         }
-    if t.name == "variant":
+    if t.name == "variant" and RELEASE < (4, 0):
         binary = {"type": "binary", "nullable": False, "metadata": {}}
         return {"type": "struct", "fields": [{"name": n, **binary} for n in ("value", "metadata")]}
-    known = {"long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "void"}
+    known = {"long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "void", "variant"}
     if t.name in known or t.name.startswith(("decimal", "timestamp")):
         return t.name
     return "string"
