@@ -56,7 +56,10 @@ libraries:
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
     }
     command = [spark_home / "bin" / "spark-pipelines", "run", "--spec", specification]
-    subprocess.run(command, cwd=lake, env=environment, check=True)
+    done = subprocess.run(command, cwd=lake, env=environment, capture_output=True, text=True, check=False)
+    # The command of PySpark 4.3.0 ends with UNKNOWN_RESPONSE behind a complete run if a task has run Python.
+    if "Run is COMPLETED" not in done.stdout + done.stderr:
+        sys.exit(done.stdout + done.stderr)
 
 
 def main() -> None:

@@ -41,9 +41,10 @@ def test_optimize_and_vacuum_on_spark(table: Path) -> None:
 
 
 def test_query_on_spark(table: Path) -> None:
-    done = run("query", f"SELECT kind, count(*) AS n FROM '{table}' GROUP BY kind ORDER BY kind", "--spark", "--json")
+    text = f"SELECT kind, count(*) AS n FROM delta.`{table}` GROUP BY kind ORDER BY kind"
+    done = run("query", text, "--spark", "--json")
     assert done.code == 0, done.err
     assert done.json == [{"kind": "a", "n": 2}, {"kind": "b", "n": 1}]
-    wrong = run("query", f"SELECT nosuch FROM '{table}'", "--spark", "--json")
+    wrong = run("query", f"SELECT nosuch FROM delta.`{table}`", "--spark", "--json")
     assert wrong.code != 0
     assert "nosuch" in wrong.error["message"]
