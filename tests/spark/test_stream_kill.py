@@ -98,7 +98,7 @@ def batches(folder: Path) -> int:
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param(2, marks=[pytest.mark.timeout(1800)]),
+        pytest.param(1, marks=[pytest.mark.timeout(1800)]),
         pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(6 * 3600)]),
     ],
 )

@@ -105,7 +105,7 @@ print("all is well")
 """
 
 
-@pytest.mark.parametrize("how", ["session", "register"])
+@pytest.mark.parametrize("how", [pytest.param("session", marks=pytest.mark.soak), "register"])
 def test_a_script_run_by_an_interpreter_that_is_not_on_the_path(tmp_path: Path, how: str) -> None:
     """It failed with ``No module named 'trilake'`` in the tasks, or with PYTHON_VERSION_MISMATCH."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_PYTHON", "VIRTUAL_ENV")}

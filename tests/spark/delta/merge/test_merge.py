@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from tests.conftest import SOAK
 from tests.delta.test_merge_oracle import (
     _BOTH,
     _CHANGES,
@@ -135,7 +136,7 @@ def _merged(table: DeltaTable, source: DataFrame, on: str, clauses: list[Clause]
     return builder.execute().collect()[0]
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(4 if SOAK else 2))
 def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: Path, monkeypatch: Any) -> None:
     files, source, on, clauses = _cases(4)[number]
     if number % 2:

@@ -85,8 +85,15 @@ def test_steps_that_go_row_by_row(spark: SparkSession, tmp_path: Path, ways: lis
     assert ways == [NATIVE] * 3
 
 
-@pytest.mark.parametrize("partition_by", [None, ["p"]])
-@pytest.mark.parametrize("mapping", ["none", "id"])
+@pytest.mark.parametrize(
+    ("partition_by", "mapping"),
+    [
+        (None, "none"),
+        (["p"], "id"),
+        pytest.param(None, "id", marks=pytest.mark.soak),
+        pytest.param(["p"], "none", marks=pytest.mark.soak),
+    ],
+)
 def test_vectors_partitions_and_mapped_columns(
     spark: SparkSession, tmp_path: Path, ways: list[str], partition_by: list[str] | None, mapping: str
 ) -> None:
@@ -230,13 +237,18 @@ def test_a_spark_that_looks_otherwise(
 @pytest.mark.parametrize(
     "name",
     [
-        "dat-with_schema_change",
-        "data-reader-partition-values",
         "data-reader-timestamp_ntz-id-mode",
         "dv-partitioned-with-checkpoint",
-        "hive-deltatbl-schema-match",
-        "kernel-timestamp-int96",
         "parquet-all-types-legacy-format",
+        *(
+            pytest.param(name, marks=pytest.mark.soak)
+            for name in (
+                "dat-with_schema_change",
+                "data-reader-partition-values",
+                "hive-deltatbl-schema-match",
+                "kernel-timestamp-int96",
+            )
+        ),
     ],
 )
 def test_tables_of_other_writers(spark: SparkSession, tmp_path: Path, shared: Path, ways: list[str], name: str) -> None:
