@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import trilake
+from tests.trees import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -287,22 +287,6 @@ def test_the_contract_about_pyspark_names_everything_left_of_spark() -> None:
     contract = contracts["Nothing left of spark imports pyspark"]
     assert contract["source_modules"] == names
     assert "ignore_imports" not in contract
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file.
-
-    No garbage is collected meanwhile: CPython 3.11 counts the depth of a tree in a state that all parsers share, and
-    the end of an object that logs a traceback parses lines ("AST constructor recursion depth mismatch").
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return ast.parse(path.read_text())
-    finally:
-        if collecting:
-            gc.enable()
 
 
 # --- rules for every file --------------------------------------------------------------------------------------------

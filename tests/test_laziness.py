@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.trees import parsed
 
 #: Libraries that a table which is opened does not need.
 HEAVY = ("sqlglot", "duckdb", "numba", "pyspark", "fastavro", "google.protobuf", "polars", "torch", "rich")
@@ -182,7 +183,7 @@ def imports(module: str) -> tuple[set[str], dict[int, set[str]]]:
             if names:
                 (late.setdefault(child.lineno, set()) if inside else head).update(names)  # type: ignore[attr-defined]
 
-    walk(ast.parse(MODULES[module].read_text()), False)
+    walk(parsed(MODULES[module]), False)
     return head, late
 
 

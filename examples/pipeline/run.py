@@ -57,7 +57,7 @@ libraries:
     }
     command = [spark_home / "bin" / "spark-pipelines", "run", "--spec", specification]
     done = subprocess.run(command, cwd=lake, env=environment, capture_output=True, text=True, check=False)
-    # The command of PySpark 4.3.0 ends with UNKNOWN_RESPONSE behind a complete run if a task has run Python.
+    # With sources in Python the command of PySpark 4.3.0 ends with UNKNOWN_RESPONSE behind a complete run.
     if "Run is COMPLETED" not in done.stdout + done.stderr:
         sys.exit(done.stdout + done.stderr)
 
