@@ -106,6 +106,15 @@ def hides(c: str) -> bool:
     return (unicodedata.category(c)[0] == "C" and c not in _JOINERS) or c in "\u2028\u2029"
 
 
+def quote_name(name: str) -> str:
+    """A name, or a part of one, as Spark SQL writes it in any case.
+
+    >>> print(quote_name("a`b"))
+    `a``b`
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """A count and its noun.
 

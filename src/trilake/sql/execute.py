@@ -11,7 +11,7 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import items
 from trilake.sql.text.literals import Args
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

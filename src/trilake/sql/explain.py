@@ -9,7 +9,8 @@ from trilake.sql.session.relations import localized, run_local
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.kinds import kind
-from trilake.sql.text.tokens import quote_name, tokenize
+from trilake.sql.text.tokens import tokenize
+from trilake.text import quote_name
 
 
 def explained_change(session: SqlSession, text: str) -> str | None:

@@ -45,7 +45,7 @@ from trilake.errors import (
 )
 from trilake.storage.aws_profiles import profile_options
 from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
-from trilake.storage.options import ALIASES, PREFIXES, from_hadoop, is_credential, setting, store_config
+from trilake.storage.options import ALIASES, PREFIXES, from_hadoop, is_credential, setting, store_config, without_stated
 from trilake.storage.reader import MIN_WINDOW, WindowReader, coalesce
 from trilake.storage.upload import UploadWriter
 from trilake.storage.uri import parse_location
@@ -136,8 +136,7 @@ def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
     given = {name.lower(): str(value) for name, value in options.items()}
     named = given.get("aws_profile")
     found = profile_options(named, os.environ, credentials=any(is_credential(n) for n in given if n != "aws_profile"))
-    stated = {setting(name) for name in from_hadoop(given)}
-    kept = {name: value for name, value in found.items() if setting(name) not in stated}
+    kept = without_stated(found, from_hadoop(given))
     plain = {name: value for name, value in options.items() if name.lower() != "aws_profile"}
     if kept.get("aws_endpoint", "").startswith("http://"):
         kept["allow_http"] = "true"

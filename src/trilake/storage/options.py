@@ -23,7 +23,7 @@ Two options are of any store, local ones too, and are read by this library itsel
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -167,10 +167,27 @@ def setting(name: str) -> str:
     >>> [setting(n) for n in ("AWS_ENDPOINT_URL", "endpoint", "aws_endpoint", "AWS_ALLOW_HTTP")]
     ['endpoint', 'endpoint', 'endpoint', 'allow_http']
     """
-    key = name.lower()
-    key = ALIASES.get(key, key)
-    key = key.removeprefix(next((p for p in _ANY_PREFIX if key.startswith(p)), ""))
+    key = _split_prefix(ALIASES.get(name.lower(), name.lower()))[1]
     return _SPELLINGS.get(key, key)
+
+
+def without_stated(options: Mapping[str, str], stated: Iterable[str]) -> dict[str, str]:
+    """The options that set something which none of the names ``stated`` sets, however it is spelt.
+
+    >>> without_stated({"aws_endpoint": "a", "aws_region": "r"}, ["AWS_ENDPOINT_URL", "azure_region"])
+    {'aws_region': 'r'}
+    """
+    settings = {(_split_prefix(name.lower())[0], setting(name)) for name in stated}
+    return {
+        name: value
+        for name, value in options.items()
+        if not settings & {(prefix, setting(name)) for prefix in ("", _split_prefix(name.lower())[0])}
+    }
+
+
+def _split_prefix(key: str) -> tuple[str, str]:
+    prefix = next((p for p in _ANY_PREFIX if key.startswith(p)), "")
+    return prefix, key.removeprefix(prefix)
 
 
 def is_credential(name: str) -> bool:
@@ -179,9 +196,7 @@ def is_credential(name: str) -> bool:
     >>> [is_credential(n) for n in ("AWS_SESSION_TOKEN", "account_key", "aws_region")]
     [True, True, False]
     """
-    key = name.lower()
-    prefix = next((p for p in _ANY_PREFIX if key.startswith(p)), "")
-    return key.removeprefix(prefix) in _CREDENTIALS
+    return _split_prefix(name.lower())[1] in _CREDENTIALS
 
 
 def hadoop_names(scheme: str, authority: str) -> list[str]:
@@ -241,8 +256,7 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
         found["allow_http"] = "true"
     if not endpoint:
         found.pop("aws_endpoint", None)
-    given = {setting(name) for name in ours}
-    return {**{name: value for name, value in found.items() if setting(name) not in given}, **ours}
+    return {**without_stated(found, ours), **ours}
 
 
 def _is_hadoop(key: str) -> bool:

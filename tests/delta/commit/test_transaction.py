@@ -20,7 +20,7 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
-from trilake.delta.protocol.actions import parse_commits
+from trilake.delta.protocol.commits import parse_commits
 from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
 from trilake.errors import (

@@ -16,7 +16,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import decoded_paths, file_keys
 from trilake.delta.log.segment import commit_key
-from trilake.delta.protocol import actions
+from trilake.delta.protocol import commits
 from trilake.errors import TrilakeError
 from trilake.storage.memory import MemoryStore
 
@@ -136,13 +136,13 @@ def test_every_way_to_a_state_leads_to_the_same(history: list[list[dict[str, Any
 @settings(max_examples=20)
 @given(_histories())
 def test_the_columnar_parser_makes_the_same_state(history: list[list[dict[str, Any]]]) -> None:
-    few = actions._FEW_LINES
-    actions._FEW_LINES = -1
+    few = commits._FEW_LINES
+    commits._FEW_LINES = -1
     try:
         log = log_of(*history)
         _assert_state(log, log.snapshot(), _oracle(history))
     finally:
-        actions._FEW_LINES = few
+        commits._FEW_LINES = few
 
 
 def test_a_file_with_a_new_vector_is_another_logical_file() -> None:

@@ -20,6 +20,7 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.metadata import schema_changes as alter
+from trilake.delta.metadata.dependents import dependents
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import has_feature
@@ -535,9 +536,7 @@ def test_rules_that_mention_a_column() -> None:
         StructField("s", StructType((StructField("a", LONG), StructField("c", LONG)))),
         constraints__one="b <> 'a' and s.c > 0",
     )
-    found = {
-        p: len(alter.dependents(m, p)) for p in [("a",), ("b",), ("D ate",), ("s",), ("s", "a"), ("s", "c"), ("c",)]
-    }
+    found = {p: len(dependents(m, p)) for p in [("a",), ("b",), ("D ate",), ("s",), ("s", "a"), ("s", "c"), ("c",)]}
     assert found == {("a",): 1, ("b",): 1, ("D ate",): 1, ("s",): 1, ("s", "a"): 0, ("s", "c"): 1, ("c",): 1}
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.delta.tables import LONG_A, add, lines, log_of, metadata, protocol
 from trilake.delta.log.history import history
-from trilake.delta.protocol import actions
-from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, parse_commits, parse_rare
+from trilake.delta.protocol import commits as parser
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError, UnsupportedProtocolError
 
 Commit = tuple[int, str, pa.Buffer]
@@ -75,7 +76,7 @@ def _commits(draw: st.DrawFn) -> list[Commit]:
 
 def _both(commits: list[Commit]) -> tuple[ActionBatch, ActionBatch]:
     names, texts = [(v, n) for v, n, _ in commits], [bytes(d) for _, _, d in commits]
-    return actions._parse_few(names, texts), actions._parse_many(names, texts)
+    return parser._parse_few(names, texts), parser._parse_many(names, texts)
 
 
 def _plain(batch: ActionBatch) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def test_statistics_that_are_an_object_and_tags_that_are_no_texts() -> None:
 )
 @pytest.mark.parametrize("size", ["few", "many"])
 def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_FEW_LINES", 10**9 if size == "few" else -1)
+    monkeypatch.setattr(parser, "_FEW_LINES", 10**9 if size == "few" else -1)
     good = pa.py_buffer(lines([protocol(), metadata(), add("ok")]))
     with pytest.raises(CorruptLogError) as e:
         parse_commits([(6, "_delta_log/6.json", good), (7, "_delta_log/7.json", pa.py_buffer(content))])

@@ -18,15 +18,8 @@ import pyarrow.parquet as pq
 from trilake.delta.log.checkpoint_stats import stats_text
 from trilake.delta.log.replay import State, apply, empty_state, refuse_keys_twice
 from trilake.delta.log.segment import SIDECARS, LogSegment
-from trilake.delta.protocol.actions import (
-    EMPTY_BATCH,
-    FILE_ACTIONS,
-    RARE_ACTIONS,
-    ActionBatch,
-    no_rows,
-    parse_commits,
-    parse_rare,
-)
+from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
+from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
 from trilake.storage.base import Store

@@ -29,7 +29,8 @@ from trilake.delta.log.segment import (
     commit_key,
     sort_listing,
 )
-from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, parse_commits, parse_rare
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.delta.protocol.features import check_readable
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import (

@@ -14,16 +14,15 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import sqlglot
-from sqlglot import TokenType
 
+from trilake.delta.metadata.dependents import check_free_of_rules
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped, strip
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.property_values import column_list
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, nested_fields
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,
@@ -40,7 +39,6 @@ from trilake.delta.protocol.schema_edit import (
     type_at,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
-from trilake.delta.rules.constraints import INVARIANTS, PREFIX
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
@@ -123,51 +121,6 @@ def _logged(path: Path, f: StructField) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
-
-
-# --- who depends on a column -----------------------------------------------------------------------------------------
-
-
-def _words(text: str) -> set[str]:
-    """Everything in an expression that may be a name, in lower case."""
-    tokens = sqlglot.tokenize(text, read="databricks")
-    return {t.text.lower() for t in tokens if t.token_type not in (TokenType.STRING, TokenType.NUMBER)}
-
-
-def dependents(metadata: Metadata, path: Path) -> list[str]:
-    """The rules of the table that mention a column, for people; its own rules excepted.
-
-    A name that only looks like the column counts as a mention: a rule that breaks later would be worse.
-    """
-    names = {path[0].lower(), path[-1].lower()}
-    found = [
-        f"CHECK constraint {k[len(PREFIX) :]} ({v})"
-        for k, v in sorted(metadata.configuration.items())
-        if k.startswith(PREFIX) and names <= _words(v)
-    ]
-    for top in metadata.schema.fields:
-        expression = top.metadata.get(GENERATED)
-        if isinstance(expression, str) and names <= _words(expression) and top.name != path[0]:
-            found.append(f"generated column {top.name} ({expression})")
-    ruled = (f.name for f in nested_fields(metadata.schema) if names <= _words(_invariant(f)))
-    return [*found, *(f"the invariant of column {name}" for name in ruled)]
-
-
-def _invariant(f: StructField) -> str:
-    try:
-        return str(orjson.loads(f.metadata[INVARIANTS])["expression"]["expression"])
-    except (KeyError, TypeError, orjson.JSONDecodeError):
-        return ""  # none, or one that no write accepts
-
-
-def _check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
-    found = dependents(metadata, path)
-    if found:
-        raise InvalidArgumentError(
-            f"cannot {what} column {path_text(path)}: {'; '.join(found)} depends on it",
-            help="drop what depends on the column first",
-            column=path_text(path),
-        )
 
 
 def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | None) -> dict[str, str]:
@@ -255,7 +208,7 @@ def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_na
     check_can_rename(metadata, "rename")
     names = spelled(metadata.schema, path)
     new = (*names[:-1], _new_name(new_name))
-    _check_free_of_rules(metadata, names, "rename")
+    check_free_of_rules(metadata, names, "rename")
     schema = _edited(metadata.schema, lambda s: replace_field(s, names, lambda f: replace(f, name=new[-1])))
     partitions = metadata.partition_columns
     if len(names) == 1:
@@ -291,7 +244,7 @@ def drop_columns(
     schema, configuration = metadata.schema, metadata.configuration
     dropped = [spelled(schema, p) for p in paths]
     for names in dropped:
-        _check_free_of_rules(metadata, names, "drop")
+        check_free_of_rules(metadata, names, "drop")
         used = "partitioned" if names[0] in metadata.partition_columns and not names[1:] else None
         if any(c[: len(names)] == names for c in clustering):
             used = "clustered"
@@ -437,7 +390,7 @@ def change_type(
         return change_of_column(protocol, metadata, metadata.schema, column)
     if not _relaxes(before, after):
         _check_widens(metadata, names, before, after)
-    _check_free_of_rules(metadata, column, "change the type of")
+    check_free_of_rules(metadata, column, "change the type of")
     plain = without_limits(edit_type(old, names, lambda _: after))
     noted = version if type_widening.only_preview(protocol) else None
     schema = type_widening.record_changes(metadata.schema, plain, version=noted)

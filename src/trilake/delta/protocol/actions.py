@@ -7,19 +7,15 @@ frozen dataclasses or plain JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import StructType, parse_schema
 from trilake.errors import CorruptLogError
-from trilake.expr.terms import engine
 
 _STRING_MAP = pa.map_(pa.string(), pa.string())
 
@@ -74,10 +70,6 @@ CDC = pa.struct(
 FILE_ACTIONS: dict[str, pa.StructType] = {"add": ADD, "remove": REMOVE, "cdc": CDC}
 #: Actions that are kept as JSON text: few a commit, and free in form.
 RARE_ACTIONS = ("metaData", "protocol", "txn", "domainMetadata", "commitInfo", "checkpointMetadata", "sidecar")
-
-#: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us a
-#: line).
-_FEW_LINES = 1500
 
 
 @dataclass(frozen=True)
@@ -222,7 +214,7 @@ class ActionBatch:
 
 def empty_actions(kind: str) -> pa.Table:
     """A table of no file actions of one kind, with ``version`` and ``order``."""
-    return no_rows(_action_schema(kind))
+    return no_rows(action_schema(kind))
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
@@ -233,274 +225,9 @@ def no_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
-def _action_schema(kind: str) -> pa.Schema:
+def action_schema(kind: str) -> pa.Schema:
+    """The columns of a table of file actions of one kind."""
     return pa.schema([*FILE_ACTIONS[kind], pa.field("version", pa.int64()), pa.field("order", pa.int64())])
 
 
 EMPTY_BATCH = ActionBatch(empty_actions("add"), empty_actions("remove"), empty_actions("cdc"))
-
-
-def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
-    """Parse commit files, oldest first, given as ``(version, file name, content)``.
-
-    Unknown actions and fields are passed over, as the protocol asks.  Raises ``CorruptLogError`` for a file that is
-    empty or holds a line that is no JSON object.
-    """
-    texts = _texts(commits)
-    total = sum(t.count(b"\n") + 1 for t in texts)
-    parse = _parse_few if total <= _FEW_LINES else _parse_many
-    return parse([(v, n) for v, n, _ in commits], texts)
-
-
-def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
-    """As :func:`parse_commits`, without the file actions, whose making would cost more than all the rest."""
-    rare: list[tuple[int, str, Any]] = []
-    for (version, name, _), text in zip(commits, _texts(commits), strict=True):
-        for action in _objects(text, version, name):
-            rare += [
-                (version, kind, _object(action[kind], kind, version, name))
-                for kind in action
-                if kind in RARE_ACTIONS and action[kind] is not None
-            ]
-    return replace(EMPTY_BATCH, rare=tuple(rare))
-
-
-def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
-    texts: list[bytes] = []
-    for version, name, data in commits:
-        raw = bytes(data)
-        if not raw.strip():
-            raise CorruptLogError(
-                "commit file is empty",
-                help="a writer died before its data reached the disk; restore the file, or remove it if no newer"
-                " version exists",
-                file=name,
-                version=version,
-            )
-        texts.append(raw)
-    return texts
-
-
-def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
-    return CorruptLogError(
-        f"commit file is not newline-delimited JSON: {why}",
-        help="restore the file from a copy, or read an older version",
-        file=name,
-        version=version,
-    )
-
-
-def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
-    columns: dict[str, list[Any]] = {k: [] for k in FILE_ACTIONS}
-    positions: dict[str, list[tuple[int, int]]] = {k: [] for k in FILE_ACTIONS}
-    files: dict[str, list[str]] = {k: [] for k in FILE_ACTIONS}
-    rare: list[tuple[int, str, Any]] = []
-    order = 0
-    for (version, name), text in zip(names, texts, strict=True):
-        for action in _objects(text, version, name):
-            order += 1
-            for kind, value in action.items():
-                if value is None:
-                    continue
-                if kind in columns:
-                    columns[kind].append(value)
-                    positions[kind].append((version, order))
-                    files[kind].append(name)
-                elif kind in RARE_ACTIONS:
-                    rare.append((version, kind, _object(value, kind, version, name)))
-    tables = {}
-    for kind, values in columns.items():
-        try:
-            arrays = _arrays(kind, values)
-        except _WRONG_TYPE as error:
-            raise _first_wrong(kind, values, [v for v, _ in positions[kind]], files[kind], error) from error
-        arrays += [
-            pa.array([v for v, _ in positions[kind]], pa.int64()),
-            pa.array([o for _, o in positions[kind]], pa.int64()),
-        ]
-        tables[kind] = pa.Table.from_arrays(arrays, schema=_action_schema(kind))
-    return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple(rare))
-
-
-def _objects(text: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
-    """The action objects of a commit file, a line each."""
-    for line in text.split(b"\n"):
-        if not line or line.isspace():
-            continue
-        try:
-            action = orjson.loads(line)
-        except orjson.JSONDecodeError as e:
-            raise _corrupt(version, name, str(e)) from e
-        if not isinstance(action, dict):
-            raise _corrupt(version, name, "a line is no object")
-        yield action
-
-
-_WRONG_TYPE = (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError)
-
-
-def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
-    """The fields of file actions as columns; raises one of ``_WRONG_TYPE``."""
-    arrays = [pa.array([_field(v.get(f.name), f) for v in values], f.type) for f in FILE_ACTIONS[kind]]
-    if arrays[0].null_count:
-        raise ValueError("it has no path")
-    for array, f in zip(arrays, FILE_ACTIONS[kind], strict=True):
-        if f.name == "deletionVector" and pc.any(pc.and_(array.is_valid(), array.field(0).is_null())).as_py():
-            raise ValueError("its deletionVector has no storageType")
-    return arrays
-
-
-def _first_wrong(
-    kind: str, values: Sequence[Any], versions: Sequence[int], files: Sequence[str], error: Exception
-) -> CorruptLogError:
-    """The error for the first of some actions that is wrong by itself."""
-    at = 0
-    for i, value in enumerate(values):
-        try:
-            _arrays(kind, [value])
-        except _WRONG_TYPE as e:
-            at, error = i, e
-            break
-    return CorruptLogError(
-        f"the {kind} action is not what the protocol says: {error}",
-        help="restore the file from a copy, or read an older version",
-        file=files[at],
-        version=versions[at],
-    )
-
-
-def _object(value: Any, kind: str, version: int, name: str) -> Any:
-    if not isinstance(value, dict):
-        raise CorruptLogError(
-            f"the {kind} action is no object",
-            help="restore the file from a copy, or read an older version",
-            file=name,
-            version=version,
-        )
-    return value
-
-
-def _field(value: Any, field: pa.Field) -> Any:
-    if value is not None and pa.types.is_map(field.type):
-        return [(k, v if v is None or isinstance(v, str) else orjson.dumps(v).decode()) for k, v in value.items()]
-    if field.name == "stats" and isinstance(value, dict):
-        return orjson.dumps(value).decode()  # some writers log statistics as an object, not as its text
-    return value
-
-
-def _structure(type_: pa.DataType) -> str:
-    """The type as DuckDB's ``json_transform`` writes it."""
-    if pa.types.is_struct(type_):
-        inner = ",".join(f'"{f.name}":{_structure(f.type)}' for f in type_)
-        return "{" + inner + "}"
-    if pa.types.is_map(type_):
-        return '"MAP(VARCHAR,VARCHAR)"'
-    names = {pa.int64(): "BIGINT", pa.int32(): "INTEGER", pa.bool_(): "BOOLEAN"}
-    return f'"{names.get(type_, "VARCHAR")}"'
-
-
-_STRUCTURE = (
-    "{"
-    + ",".join([f'"{k}":{_structure(t)}' for k, t in FILE_ACTIONS.items()] + [f'"{r}":"JSON"' for r in RARE_ACTIONS])
-) + "}"
-
-
-def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Lines that the other parser must look at: what is not of its field's type came out as null.
-
-    ``vectors`` says whether the lines speak of deletion vectors at all.  A field that is lost must not pass for one
-    that was never there where rows would go or come back because of it.
-    """
-
-    def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        mask: np.ndarray[Any, np.dtype[np.bool_]] = pc.is_null(column).to_numpy()
-        return mask
-
-    nothing = np.ones(len(lines), dtype=bool)
-    suspect = np.zeros(len(lines), dtype=bool)
-    named = pc.match_substring(lines, '"deletionVector"').to_numpy(zero_copy_only=False) if vectors else nothing
-    for kind, type_ in FILE_ACTIONS.items():
-        column = pc.struct_field(parsed, kind)
-        there = ~null(column)
-        nothing &= ~there
-        for name in {"path", "size", "partitionValues"} if kind == "add" else {"path"}:
-            suspect |= there & null(pc.struct_field(column, name))
-        if vectors and type_.get_field_index("deletionVector") >= 0:
-            suspect |= there & named & null(pc.struct_field(column, [type_.get_field_index("deletionVector"), 0]))
-    for name in RARE_ACTIONS:
-        nothing &= null(pc.struct_field(parsed, name))
-    return suspect | nothing
-
-
-def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
-    lines, owner = _split_lines(names, texts)
-    versions = pa.array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])
-    table = pa.table({"line": lines, "version": versions, "ord": pa.array(np.arange(len(lines), dtype=np.int64))})
-    broken = engine.query(
-        # Blanks may stand before the brace; what else may is left to the parser.
-        "select min(ord) as ord from lines"
-        " where not coalesce(json_valid(line) and ltrim(line, ' ' || chr(9) || chr(13))[1] = '{', false)",
-        lines=table,
-    )["ord"][0].as_py()
-    if broken is not None:
-        version, name = names[int(owner[broken])]
-        raise _corrupt(version, name, "a line is no JSON object")
-    parsed = engine.query(
-        f"select json_transform(line, '{_STRUCTURE}') as j, version, ord from lines order by ord", lines=table
-    )
-    odd = np.flatnonzero(_suspects(parsed["j"], lines, any(b'"deletionVector"' in t for t in texts))).tolist()
-    if odd:
-        _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
-    tables = {}
-    for kind, type_ in FILE_ACTIONS.items():
-        column = pc.struct_field(parsed["j"], kind)
-        mask = pc.is_valid(column)
-        rows = column.filter(mask)
-        arrays = [pc.struct_field(rows, f.name).cast(f.type) for f in type_]
-        arrays += [parsed["version"].filter(mask), parsed["ord"].filter(mask)]
-        tables[kind] = pa.Table.from_arrays(arrays, schema=_action_schema(kind))
-    rare: list[tuple[int, int, str, Any]] = []
-    for name in RARE_ACTIONS:
-        column = pc.struct_field(parsed["j"], name).cast(pa.string())
-        mask = pc.and_(pc.is_valid(column), pc.not_equal(column, "null"))
-        found = zip(
-            parsed["ord"].filter(mask).to_pylist(),
-            parsed["version"].filter(mask).to_pylist(),
-            column.filter(mask).to_pylist(),
-            strict=True,
-        )
-        rare += [(o, v, name, orjson.loads(text)) for o, v, text in found]
-    for position, version, kind, value in rare:
-        _object(value, kind, version, names[int(owner[position])][1])
-    rare.sort(key=lambda r: r[0])
-    return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))
-
-
-def _split_lines(
-    names: list[tuple[int, str]], texts: list[bytes]
-) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Non-blank lines of all texts as one string array, and for each the index of its text."""
-    blob = b"\n".join(texts)
-    data = np.frombuffer(blob, dtype=np.uint8)
-    breaks = np.flatnonzero(data == 0x0A)
-    starts = np.concatenate([[0], breaks + 1]).astype(np.int64)
-    ends = np.concatenate([breaks, [len(data)]]).astype(np.int64)
-    text_starts = np.cumsum([0] + [len(t) + 1 for t in texts[:-1]])
-    owner = np.searchsorted(text_starts, starts, side="right") - 1
-    offsets = np.concatenate([starts, [len(data) + 1]])
-    # The array views the blob; every value but the last carries its line break, which JSON does not mind.
-    offsets[-1] = len(data)
-    array = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(blob))
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid as e:
-        for (version, name), text in zip(names, texts, strict=True):
-            try:
-                text.decode()
-            except UnicodeDecodeError as wrong:
-                raise _corrupt(version, name, str(wrong)) from e
-        raise
-    keep = ends > starts
-    blank = pc.equal(pc.utf8_trim_whitespace(array), "").to_numpy(zero_copy_only=False)
-    keep &= ~blank
-    return array.filter(pa.array(keep)), owner[keep]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.text import quote_name
 
 Path = tuple[str, ...]
 PathLike = str | Sequence[str]
@@ -54,7 +55,7 @@ def path_text(path: Path) -> str:
     >>> path_text(("a", "b c"))
     'a.`b c`'
     """
-    return ".".join(p if _PLAIN.fullmatch(p) else "`" + p.replace("`", "``") + "`" for p in path)
+    return ".".join(p if _PLAIN.fullmatch(p) else quote_name(p) for p in path)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_text
 from trilake.errors import SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
+from trilake.text import quote_name
 
 __all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "updated_schema"]
 
@@ -178,11 +179,11 @@ class RowRules:
         for f in self.schema.fields:
             text = self._column_for_spark(f)
             if text is not None:
-                first.append(f"{text} AS {_quoted(f.name)}")
+                first.append(f"{text} AS {quote_name(f.name)}")
         for i, g in enumerate(self.generated):
             value = f"CAST({_inside(g.text)} AS {sql_type(self.schema.field(g.name).type)})"
             if g.name not in self.given and (g.expression is None or spark_checks):
-                second.append(f"{value} AS {_quoted(g.name)}")
+                second.append(f"{value} AS {quote_name(g.name)}")
             elif g.name in self.given and g.expression is None:
                 third.append(f"{value} AS {RESERVED}generated_{i}")
         for i, c in enumerate(self.checks):
@@ -330,7 +331,7 @@ def replaced(values: pa.Array, mask: pa.Array, others: pa.Array) -> pa.Array:
 
 def _stored(given: StructField, type_: DataType) -> str:
     """A given column as one of the table's type, in Spark SQL."""
-    name, source = _quoted(given.name), given.type
+    name, source = quote_name(given.name), given.type
     if source == type_ or not isinstance(source, PrimitiveType) or not isinstance(type_, PrimitiveType):
         return name  # nested values are brought to the table's types by the pipeline
     cast = f"CAST({name} AS {sql_type(type_)})"
@@ -345,10 +346,6 @@ def _stored(given: StructField, type_: DataType) -> str:
 def _inside(text: str) -> str:
     """An expression in parentheses, which a comment at its end must not hide."""
     return f"({text}\n)" if "--" in text else f"({text})"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 _SQL_NAMES = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
@@ -368,4 +365,4 @@ def sql_type(type_: DataType) -> str:
         case MapType(key, value, _):
             return f"MAP<{sql_type(key)}, {sql_type(value)}>"
         case StructType(fields):
-            return "STRUCT<" + ", ".join(f"{_quoted(f.name)}: {sql_type(f.type)}" for f in fields) + ">"
+            return "STRUCT<" + ", ".join(f"{quote_name(f.name)}: {sql_type(f.type)}" for f in fields) + ">"

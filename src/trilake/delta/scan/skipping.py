@@ -70,9 +70,10 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
         reasons: Any = pa.repeat("no filter", count)
     else:
         kept = pa.array(skipped.result.keep)
-        bounded = can_match(filter, _reader(snapshot, snapshot.adds, without_nan=True).file_stats()).keep
+        files = snapshot.adds.filter(kept)
+        bounded = can_match(filter, _reader(snapshot, files, without_nan=True).file_stats()).keep
         why_kept = pc.if_else(pa.array(bounded), "may hold matching rows", "may hold a NaN, which no bound tells of")
-        reasons = pc.coalesce(skipped.result.reason_texts(), why_kept)
+        reasons = pc.replace_with_mask(skipped.result.reason_texts(), kept, why_kept)
     return pa.table({"path": paths, "kept": kept, "reason": reasons})
 
 

@@ -15,7 +15,8 @@ from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_tombst
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import State, apply, decoded_paths, empty_state
 from trilake.delta.log.segment import LogListing, LogSegment, choose_segment
-from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch, parse_commits
+from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch
+from trilake.delta.protocol.commits import parse_commits
 from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocolError, VersionNotFoundError
 from trilake.findings import Depth, NotCheckedError
 from trilake.storage.base import ObjectMeta, Store

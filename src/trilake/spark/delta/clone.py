@@ -34,6 +34,7 @@ from trilake.spark.delta.names.catalogue import (
     parts_of,
     quoted,
 )
+from trilake.spark.delta.names.entries import quoted_parts
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
@@ -214,7 +215,7 @@ def _convert_named(
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
     *database, table = parts_of(name)
-    aside = ".".join("`" + p.replace("`", "``") + "`" for p in (*database, f"{table}_{uuid.uuid4().hex}"))
+    aside = quoted_parts([*database, f"{table}_{uuid.uuid4().hex}"])
     spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
     try:
         add_name(spark, name, path, head)

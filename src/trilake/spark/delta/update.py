@@ -47,6 +47,7 @@ from trilake.spark.session.row_jobs import chunks, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
+from trilake.text import quote_name
 
 
 def update_rows(
@@ -128,17 +129,17 @@ def _new_rows(
     )
     new = {path: (value, f.dataType) for (path, value), f in zip(values.items(), typed.fields, strict=True)}
     ansi = frame.sparkSession.conf.get("spark.sql.ansi.enabled") == "true"
-    columns = [_value(F.col(_quoted(f.name)), f, (f.name,), new, ansi).alias(f.name) for f in to_spark(given).fields]
+    columns = [_value(F.col(quote_name(f.name)), f, (f.name,), new, ansi).alias(f.name) for f in to_spark(given).fields]
     carried: list[Column] = []
     if job.feed:
         names = read_schema(snapshot.schema).names
-        carried += [F.col(_quoted(name)).alias(f"{OLD}{i}") for i, name in enumerate(names)]
-    carried += [F.col(_quoted(f.name)) for f in job.files.extra]
+        carried += [F.col(quote_name(name)).alias(f"{OLD}{i}") for i, name in enumerate(names)]
+    carried += [F.col(quote_name(f.name)) for f in job.files.extra]
     carried += [F.col(FILE), F.col(ROW)]
     rows = frame.select(*columns, *carried)
     stages = job.rules.spark_stages()
     if stages:
-        behind = [_quoted(name) for name in rows.columns[len(columns) :]]
+        behind = [quote_name(name) for name in rows.columns[len(columns) :]]
         for i, stage in enumerate(stages):
             rows = rows.selectExpr(*stage, *(behind if i == 0 else ()))
     return rows
@@ -162,10 +163,6 @@ def _value(
     return F.struct(
         *(_value(old.getField(f.name), f, (*path, f.name), new, ansi).alias(f.name) for f in field.dataType.fields)
     )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 # --- in a task -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.protocol.char_varchar import Length, length_rule
 from trilake.delta.protocol.schema import StructType
+from trilake.text import quote_name
 
 
 def char_columns(schema: StructType) -> dict[str, Length]:
@@ -27,7 +28,7 @@ def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
         return df
     out = []
     for f in df.schema.fields:
-        column = F.col("`" + f.name.replace("`", "``") + "`")
+        column = F.col(quote_name(f.name))
         rule = columns.get(f.name)
         out.append(column if rule is None else _padded(column, rule, f.dataType).alias(f.name, metadata=f.metadata))
     return df.select(*out)

@@ -27,6 +27,7 @@ from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
+from trilake.text import quote_name
 
 #: Adds the columns to a frame that expressions name besides its own.
 Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
@@ -188,7 +189,7 @@ def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-unt
 
 def _without_alias(text: str, alias: str) -> str | None:
     """The text with ``alias.`` taken from the front of columns; ``None`` where that cannot be told from other text."""
-    quoted = re.escape("`" + alias.replace("`", "``") + "`")
+    quoted = re.escape(quote_name(alias))
     pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
     parts = re.split(r"('(?:[^'\\]|\\.)*')", text)
     return "".join(p if p.startswith("'") else re.sub(pattern, "", p) for p in parts)

@@ -32,6 +32,7 @@ from trilake.spark.native.roots import note_root
 from trilake.spark.native.vectors import ROW_INDEX, Vector, alive
 from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import column_without_nulls, frame_without_nulls, say_once
+from trilake.text import quote_name
 
 __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
@@ -185,7 +186,7 @@ def native_scan(
         base, size = of_files(None, keep)
         base = _without_nulls(spark, base, required)
     sources = {**read, **inferred}
-    columns = {name: F.col(_quoted(f.name)) for name, f in sources.items()}
+    columns = {name: F.col(quote_name(f.name)) for name, f in sources.items()}
     for name, distinct_values in values.items():
         columns[name] = attached(distinct_values, types[name], key.column("tuple", _modified(base)))
         if name in files.required and not distinct_values.null_count:
@@ -321,7 +322,3 @@ def _nullable(type_: T.DataType) -> T.DataType:
     if isinstance(type_, T.MapType):
         return T.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
     return type_
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

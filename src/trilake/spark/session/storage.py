@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.options import from_hadoop, hadoop_names, is_credential, is_storage_option, setting
+from trilake.storage.options import from_hadoop, hadoop_names, is_credential, is_storage_option, without_stated
 from trilake.storage.uri import parse_location
 
 
@@ -35,8 +35,7 @@ def session_options(
     stated = from_hadoop({k: v for k, v in options.items() if is_storage_option(k)}, bucket=location.authority)
     if any(is_credential(name) for name in stated):
         found = {k: v for k, v in found.items() if not is_credential(k)}
-    settings = {setting(name) for name in stated}
-    return {**{k: v for k, v in found.items() if setting(k) not in settings}, **options}
+    return {**without_stated(found, stated), **options}
 
 
 def session_store(spark: SparkSession, uri: str | os.PathLike[str], given: Mapping[str, str] | None = None) -> Store:

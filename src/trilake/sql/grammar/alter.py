@@ -12,7 +12,7 @@ from trilake.sql.grammar.create import key_values, parse_column, parse_type, pro
 from trilake.sql.grammar.descriptions import field_of
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import items, spans, split_names
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 _END = ("FIRST", "AFTER")
 

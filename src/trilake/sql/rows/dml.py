@@ -27,6 +27,7 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import Target, full_parts
 from trilake.sql.text.expressions import has_query, requalified
+from trilake.text import quote_name
 
 # --- what a condition says of the table's columns --------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class Named:
 
     def inside(self, text: str) -> str:
         """An expression whose columns have the qualifier in front where they have a name in front."""
-        quoted = "`" + self.qualifier().replace("`", "``") + "`"
+        quoted = quote_name(self.qualifier())
         return requalified(text, {n: quoted for n in self.names if len(n) > 1})
 
 

@@ -27,7 +27,7 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import Target
 from trilake.sql.text.literals import Args
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"

@@ -25,7 +25,8 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import full_parts, path_target
 from trilake.sql.text.expressions import requalified
-from trilake.sql.text.tokens import quote_name, tokenize
+from trilake.sql.text.tokens import tokenize
+from trilake.text import quote_name
 
 # --- running it ------------------------------------------------------------------------------------------------------
 

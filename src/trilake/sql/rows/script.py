@@ -38,7 +38,8 @@ from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args
 from trilake.sql.text.places import Edit, Edited
-from trilake.sql.text.tokens import quote_name, tokenize
+from trilake.sql.text.tokens import tokenize
+from trilake.text import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.sql.session import jvm
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, full_parts
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 _CATALOG = "spark_catalog"
 

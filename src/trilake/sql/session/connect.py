@@ -14,7 +14,8 @@ from trilake.spark.delta.names.entries import decoded
 from trilake.sql.session.jvm import Entry, Relation
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
-from trilake.sql.text.tokens import AFTER_RELATION, quote_name
+from trilake.sql.text.tokens import AFTER_RELATION
+from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.sql")
 _TRAVEL = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")

@@ -6,7 +6,7 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.literals import Args
 from trilake.sql.text.places import Edit, Edited
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 
 def with_identifiers(session: SqlSession, text: str, args: Args) -> str:

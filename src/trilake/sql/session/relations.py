@@ -23,7 +23,8 @@ from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import names_in
 from trilake.sql.text.literals import Args
 from trilake.sql.text.places import Edit, Edited
-from trilake.sql.text.tokens import AFTER_RELATION, Token, quote_name, tokenize
+from trilake.sql.text.tokens import AFTER_RELATION, Token, tokenize
+from trilake.text import quote_name
 
 #: Functions that stand for the changes of a table.
 CHANGES = ("table_changes", "table_changes_by_path")

@@ -21,7 +21,7 @@ from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.query import run_query
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import has_query, requalified
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 _Names = dict[tuple[str, ...], str]
 

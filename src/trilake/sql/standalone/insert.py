@@ -15,7 +15,7 @@ from trilake.sql.grammar.defaults import with_defaults
 from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
 from trilake.sql.standalone.places import Context, Place, place_of
 from trilake.sql.standalone.query import constant, run_query
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 
 def run_insert(context: Context, text: str) -> pa.Table:

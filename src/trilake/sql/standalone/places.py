@@ -13,9 +13,9 @@ from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.formats import format_named
 from trilake.sql.text.paths import named_path, version_behind
-from trilake.sql.text.tokens import quote_name
 from trilake.storage import open_store
 from trilake.table import Table
+from trilake.text import quote_name
 
 
 @dataclass(frozen=True)

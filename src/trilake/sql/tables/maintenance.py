@@ -34,7 +34,7 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import Target, find_entry, path_target
 from trilake.sql.show import describe_other
-from trilake.sql.text.tokens import quote_name
+from trilake.text import quote_name
 
 Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
 

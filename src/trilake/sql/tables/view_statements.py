@@ -19,7 +19,8 @@ from trilake.sql.session.session import SqlSession, TempView
 from trilake.sql.session.targets import find_entry
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans
-from trilake.sql.text.tokens import Token, quote_name
+from trilake.sql.text.tokens import Token
+from trilake.text import quote_name
 
 
 @dataclass(frozen=True)

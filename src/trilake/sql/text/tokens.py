@@ -145,11 +145,6 @@ def string_literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def quote_name(part: str) -> str:
-    """A part of a name in backquotes."""
-    return "`" + part.replace("`", "``") + "`"
-
-
 #: Words that may follow a relation and are no name of it.
 AFTER_RELATION = frozenset(
     (

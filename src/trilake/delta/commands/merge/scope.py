@@ -21,6 +21,7 @@ from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.expr.sql.parse import parse_text
 from trilake.expr.sql.translate import Translator, operands, plain
+from trilake.text import quote_name
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Scope:
                 start = node.parts[0].meta.get("start")
                 side = self._by_name(parts, text)
                 assert start is not None
-                insert[int(start)] = _quoted(self.aliases[side]) + "."
+                insert[int(start)] = quote_name(self.aliases[side]) + "."
         return _spliced(text, insert)
 
     def _by_alias(self, parts: tuple[str, ...]) -> Side | None:
@@ -252,7 +253,3 @@ def _spliced(text: str, insert: Mapping[int, str]) -> str:
 
 def _has(schema: pa.Schema, name: str) -> bool:
     return any(n.lower() == name.lower() for n in schema.names)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

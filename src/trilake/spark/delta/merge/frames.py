@@ -25,14 +25,10 @@ from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import as_column
 from trilake.spark.session.schemas import to_spark
+from trilake.text import quote_name
 
 #: How columns begin that hold values of expressions before their turn.
 _HOISTED = "__trilake_value_"
-
-
-def quoted(name: str) -> str:
-    """A name as Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ class Sides:
 
     def source_column(self, path: Path) -> Column:
         """A column, or a field inside it, of the source, whatever else has such a name."""
-        column = self.source[quoted(path[0])]
+        column = self.source[quote_name(path[0])]
         for name in path[1:]:
             column = column.getField(name)
         return column
@@ -115,7 +111,7 @@ class Sides:
     def target_column(self, path: Path) -> Column:
         """The same of the target."""
         assert self.target is not None
-        column = self.target[quoted(path[0])]
+        column = self.target[quote_name(path[0])]
         for name in path[1:]:
             column = column.getField(name)
         return column
@@ -298,7 +294,7 @@ def _with_spark_rules(
         lacking = [c.number for c in clauses if c.rules is not None and f.name not in c.columns]
         if f.name in asked and lacking:
             value = F.expr(f"CAST(({text or default_text(f)}\n) AS {kind})")
-            known = F.col(quoted(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
+            known = F.col(quote_name(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
             stage = first if text is None else second
             stage[f.name] = F.when(F.col(CLAUSE).isin(lacking), value).otherwise(known)
     for c in clauses:

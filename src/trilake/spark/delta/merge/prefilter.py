@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from trilake.delta.commands.merge.pruning import KeyValues
 from trilake.spark.session.compat import HAS_SCALARS, arrow_frame
+from trilake.text import quote_name
 
 #: Bits a key: with 32, one row in thirty passes although it matches nothing.
 _BITS = 32
@@ -48,8 +49,8 @@ def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues
     item = pa.list_(pa.field("item", pa.int64(), nullable=False))
     lists = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words, type=item)
     frame = arrow_frame(spark, pa.table([lists], schema=pa.schema([pa.field("words", item, nullable=False)])))
-    name = columns[best.column[0].lower()].name.replace("`", "``")
-    place = _place(target[f"`{name}`"].cast("long"), size)
+    name = quote_name(columns[best.column[0].lower()].name)
+    place = _place(target[name].cast("long"), size)
     word = F.get(frame.scalar(), F.shiftright(place, 6).cast("int"))
     bit = F.call_function("shiftrightunsigned", word, place.bitwiseAND(F.lit(63)).cast("int"))
     return target.where(bit.bitwiseAND(F.lit(1)) != 0)

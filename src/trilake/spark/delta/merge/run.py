@@ -48,7 +48,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows, quoted
+from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows
 from trilake.spark.delta.merge.prefilter import prefiltered
 from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
@@ -62,6 +62,7 @@ from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
+from trilake.text import quote_name
 
 #: Bytes of a source that is sent to every executor, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
@@ -303,10 +304,10 @@ class MergeJob:
             carried.append(self.source[SOURCE])
         if self.feed:
             names = self.snapshot.schema.names
-            carried += [target[quoted(n)].alias(f"{OLD}{i}") for i, n in enumerate(names)]
+            carried += [target[quote_name(n)].alias(f"{OLD}{i}") for i, n in enumerate(names)]
         id_column = self.snapshot.metadata.configuration.get(row_tracking.ID_COLUMN)
         if any(f.name == id_column for f in row_columns(self.snapshot)):
-            carried.append(target[quoted(str(id_column))].alias(ROW_ID))
+            carried.append(target[quote_name(str(id_column))].alias(ROW_ID))
         frame = new_rows(rows, self.metadata, [(c, columns) for c, columns in values if c.rules is not None], carried)
         outcomes = self._run(frame, task)
         if outcomes.clash is not None:
@@ -326,7 +327,7 @@ class MergeJob:
         file, row = outcomes.clash
         here = rows.where((target[FILE] == file) & (target[ROW] == row) & F.col(CLAUSE).isNotNull())
         names = self.request.source.columns
-        shown = to_arrow(here.select(*(self.source[quoted(n)] for n in names)).limit(3)).to_pylist()
+        shown = to_arrow(here.select(*(self.source[quote_name(n)] for n in names)).limit(3)).to_pylist()
         path = self.snapshot.adds["path"][int(found.files[file])].as_py()
         return ambiguous_rows(shown, file=path, row=row)
 

@@ -25,7 +25,14 @@ from trilake.delta.log.log import Head
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, UnsupportedSparkError
-from trilake.spark.delta.names.entries import About, change_entry, database_location, find_entry, make_entry
+from trilake.spark.delta.names.entries import (
+    About,
+    change_entry,
+    database_location,
+    find_entry,
+    make_entry,
+    quoted_parts,
+)
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
@@ -52,7 +59,7 @@ def parts_of(name: str) -> list[str]:
 
 def quoted(name: str) -> str:
     """A table's name as SQL."""
-    return ".".join("`" + p.replace("`", "``") + "`" for p in parts_of(name))
+    return quoted_parts(parts_of(name))
 
 
 @dataclass(frozen=True)

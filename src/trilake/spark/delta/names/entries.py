@@ -24,6 +24,7 @@ from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.scala_values import changed, made, some, text_map
 from trilake.spark.session.schemas import to_spark
+from trilake.text import quote_name
 
 _CATALOG = "spark_catalog"
 _PACKAGE = "org.apache.spark.sql.catalyst"
@@ -55,7 +56,7 @@ class About:
 
 def quoted_parts(parts: list[str]) -> str:
     """The parts of a name as SQL."""
-    return ".".join("`" + p.replace("`", "``") + "`" for p in parts)
+    return ".".join(map(quote_name, parts))
 
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:

@@ -20,6 +20,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import parse_ddl
 from trilake.storage import open_store
+from trilake.text import quote_name
 
 _FEED = ("readChangeFeed", "readChangeData")
 _RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
@@ -98,6 +99,6 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
                 help=f"it has {', '.join(df.columns)}",
                 column=field.name,
             )
-        column = F.col("`" + known.name.replace("`", "``") + "`")
+        column = F.col(quote_name(known.name))
         columns.append((column if known.dataType == field.dataType else column.cast(field.dataType)).alias(field.name))
     return df.select(*columns)

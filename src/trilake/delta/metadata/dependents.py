@@ -1,0 +1,57 @@
+"""The rules of a table that depend on a column: constraints, generated columns and invariants that mention it."""
+
+from __future__ import annotations
+
+import orjson
+import sqlglot
+from sqlglot import TokenType
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import StructField, nested_fields
+from trilake.delta.protocol.schema_edit import Path, path_text
+from trilake.delta.rules.constraints import INVARIANTS, PREFIX
+from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
+from trilake.errors import InvalidArgumentError
+
+
+def _words(text: str) -> set[str]:
+    """Everything in an expression that may be a name, in lower case."""
+    tokens = sqlglot.tokenize(text, read="databricks")
+    return {t.text.lower() for t in tokens if t.token_type not in (TokenType.STRING, TokenType.NUMBER)}
+
+
+def dependents(metadata: Metadata, path: Path) -> list[str]:
+    """The rules of the table that mention a column, for people; its own rules excepted.
+
+    A name that only looks like the column counts as a mention: a rule that breaks later would be worse.
+    """
+    names = {path[0].lower(), path[-1].lower()}
+    found = [
+        f"CHECK constraint {k[len(PREFIX) :]} ({v})"
+        for k, v in sorted(metadata.configuration.items())
+        if k.startswith(PREFIX) and names <= _words(v)
+    ]
+    for top in metadata.schema.fields:
+        expression = top.metadata.get(GENERATED)
+        if isinstance(expression, str) and names <= _words(expression) and top.name != path[0]:
+            found.append(f"generated column {top.name} ({expression})")
+    ruled = (f.name for f in nested_fields(metadata.schema) if names <= _words(_invariant(f)))
+    return [*found, *(f"the invariant of column {name}" for name in ruled)]
+
+
+def _invariant(f: StructField) -> str:
+    try:
+        return str(orjson.loads(f.metadata[INVARIANTS])["expression"]["expression"])
+    except (KeyError, TypeError, orjson.JSONDecodeError):
+        return ""  # none, or one that no write accepts
+
+
+def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
+    """Raises ``InvalidArgumentError`` where a rule mentions the column that is to be changed."""
+    found = dependents(metadata, path)
+    if found:
+        raise InvalidArgumentError(
+            f"cannot {what} column {path_text(path)}: {'; '.join(found)} depends on it",
+            help="drop what depends on the column first",
+            column=path_text(path),
+        )
