@@ -5,6 +5,9 @@ PY := $(VENV)/bin/python
 # .venv is stale when what was installed is older than what asks for it.
 LOCKED := $(VENV)/.trilake-locked
 
+# Python keeps what it compiled: the tests start some thousand processes, and each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo docs dist test lint format types contracts doctest check soak reliability interop matrix bench protos clean lock
 

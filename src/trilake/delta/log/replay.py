@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol, no_rows
+from trilake.delta.protocol.arrow_values import as_numpy, int64_array, text_scalar
 from trilake.errors import CorruptLogError
 from trilake.expr.terms import engine
 
@@ -37,6 +39,7 @@ class State:
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
+_NOTHING, _NUL, _AT = text_scalar(""), text_scalar("\x00"), text_scalar("@")
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
 _ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:)"
 
@@ -77,15 +80,15 @@ def file_keys(actions: pa.Table) -> pa.ChunkedArray:
     dv = actions["deletionVector"]
     if dv.null_count == len(dv):
         return path
-    return pc.binary_join_element_wise(path, pc.fill_null(vector_ids(dv), ""), "\x00")
+    return pc.binary_join_element_wise(path, pc.fill_null(vector_ids(dv), _NOTHING), _NUL)
 
 
 def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
     """``deletionVector.uniqueId``: storage type and path, and ``@offset`` where there is one; null without a vector."""
     kind, path = pc.struct_field(dv, "storageType"), pc.struct_field(dv, "pathOrInlineDv")
     offset = pc.struct_field(dv, "offset")
-    suffix = pc.fill_null(pc.binary_join_element_wise("@", offset.cast(pa.string()), ""), "")
-    return pc.binary_join_element_wise(kind, path, suffix, "")
+    suffix = pc.fill_null(pc.binary_join_element_wise(_AT, offset.cast(pa.string()), _NOTHING), _NOTHING)
+    return pc.binary_join_element_wise(kind, path, suffix, _NOTHING)
 
 
 def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
@@ -149,6 +152,8 @@ def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
 
 
 def _refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
+    if pc.count_distinct(paths).as_py() == len(paths):
+        return
     counts = pc.value_counts(paths)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     if len(twice):
@@ -164,7 +169,7 @@ def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
     """Keys that are comparable between tables with and without vectors."""
     keys = file_keys(actions)
     dv = actions["deletionVector"]
-    return pc.binary_join_element_wise(keys, "", "\x00") if dv.null_count == len(dv) else keys
+    return pc.binary_join_element_wise(keys, _NOTHING, _NUL) if dv.null_count == len(dv) else keys
 
 
 def apply(state: State, batch: ActionBatch) -> State:
@@ -182,17 +187,9 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
     if not adds.num_rows and not removes.num_rows:
         return state
     add_keys, remove_keys = _plain_keys(adds), _plain_keys(removes)
-    touched = pc.unique(pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string()))
-    winners = (
-        pa.table(
-            {
-                "key": pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string()),
-                "order": pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64()),
-            }
-        )
-        .group_by("key", use_threads=False)
-        .aggregate([("order", "max")])["order_max"]
-    )
+    keys = pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string())
+    winners = _newest(keys, pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64()))
+    touched = pc.unique(keys)
     new_adds = adds.filter(pc.is_in(adds["order"], winners)).drop_columns(["version", "order"])
     new_removes = removes.filter(pc.is_in(removes["order"], winners)).drop_columns(["version", "order"])
     return replace(
@@ -200,6 +197,16 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
         adds=pa.concat_tables([_without(state.adds, touched), new_adds]),
         removes=pa.concat_tables([_without(state.removes, touched), new_removes]),
     )
+
+
+def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> pa.Int64Array:
+    """The greatest number in ``orders`` of each key."""
+    codes = keys.dictionary_encode()
+    code = np.concatenate([as_numpy(c.indices) for c in codes.chunks])
+    order = np.concatenate([as_numpy(c) for c in orders.chunks])
+    newest = np.full(len(codes.chunk(0).dictionary), -1, np.int64)
+    np.maximum.at(newest, code, order)
+    return int64_array(newest)
 
 
 def _without(files: pa.Table, keys: pa.Array) -> pa.Table:

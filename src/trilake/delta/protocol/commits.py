@@ -5,7 +5,7 @@ Protocol: *Delta Log Entries* and *Actions*.  A few lines are parsed one by one,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, action_schema
 from trilake.errors import CorruptLogError
@@ -97,9 +98,9 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
             arrays = _arrays(kind, values)
         except _WRONG_TYPE as error:
             raise _first_wrong(kind, values, [v for v, _ in positions[kind]], files[kind], error) from error
+        numbers = np.array(positions[kind], np.int64).reshape(-1, 2)
         arrays += [
-            pa.array([v for v, _ in positions[kind]], pa.int64()),
-            pa.array([o for _, o in positions[kind]], pa.int64()),
+            pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(n.tobytes())]) for n in numbers.T
         ]
         tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple(rare))
@@ -124,7 +125,10 @@ _WRONG_TYPE = (pa.ArrowException, AttributeError, TypeError, ValueError, Overflo
 
 def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
     """The fields of file actions as columns; raises one of ``_WRONG_TYPE``."""
-    arrays = [pa.array([_field(v.get(f.name), f) for v in values], f.type) for f in FILE_ACTIONS[kind]]
+    rows = [{f.name: _field(v.get(f.name), f) for f in FILE_ACTIONS[kind]} for v in values]
+    arrays = _read_as_json(kind, rows)
+    if arrays is None:
+        arrays = [pa.array([_pairs(r[f.name], f) for r in rows], f.type) for f in FILE_ACTIONS[kind]]
     if arrays[0].null_count:
         raise ValueError("it has no path")
     for array, f in zip(arrays, FILE_ACTIONS[kind], strict=True):
@@ -163,9 +167,49 @@ def _object(value: Any, kind: str, version: int, name: str) -> Any:
     return value
 
 
+def _read_as_json(kind: str, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array] | None:
+    """The columns as Arrow's reader of JSON makes them, which is stricter than ``pa.array``: None where it refuses.
+
+    ``pa.array`` loads pandas, where it is installed, with the first value: longer than all else that opens a table.
+    """
+    fields = list(FILE_ACTIONS[kind])
+    if not rows:
+        return [pa.nulls(0, f.type) for f in fields]
+    text = b"\n".join(orjson.dumps(row) for row in rows)
+    try:
+        table = pj.read_json(
+            pa.BufferReader(text),
+            pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            pj.ParseOptions(explicit_schema=_AS_JSON[kind], unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowException:
+        return None
+    columns = [table[f.name].combine_chunks() for f in fields]
+    return [
+        pa.MapArray.from_arrays(c.offsets, c.values.field(0), c.values.field(1), mask=c.is_null())
+        if pa.types.is_map(f.type)
+        else c
+        for f, c in zip(fields, columns, strict=True)
+    ]
+
+
+def _as_json(type_: pa.DataType) -> pa.DataType:
+    """The type that stands for another in Arrow's reader of JSON, which knows no maps."""
+    return pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])) if pa.types.is_map(type_) else type_
+
+
+_AS_JSON = {kind: pa.schema([(f.name, _as_json(f.type)) for f in type_]) for kind, type_ in FILE_ACTIONS.items()}
+
+
+def _pairs(value: Any, field: pa.Field) -> Any:
+    """A value as ``pa.array`` takes it: the entries of a map as pairs."""
+    return [(e["key"], e["value"]) for e in value] if value is not None and pa.types.is_map(field.type) else value
+
+
 def _field(value: Any, field: pa.Field) -> Any:
     if value is not None and pa.types.is_map(field.type):
-        return [(k, v if v is None or isinstance(v, str) else orjson.dumps(v).decode()) for k, v in value.items()]
+        texts = {k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in value.items()}
+        return [{"key": k, "value": v} for k, v in texts.items()]
     if field.name == "stats" and isinstance(value, dict):
         return orjson.dumps(value).decode()  # some writers log statistics as an object, not as its text
     return value
