@@ -10,7 +10,12 @@ from pathlib import Path
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file.
+    """The syntax tree of a file."""
+    return parsed_text(path.read_text())
+
+
+def parsed_text(text: str) -> ast.Module:
+    """The syntax tree of a text.
 
     No garbage is collected meanwhile: CPython 3.11 counts the depth of a tree in a state that all parsers share, and
     the end of an object that logs a traceback parses lines ("AST constructor recursion depth mismatch").
@@ -18,7 +23,7 @@ def parsed(path: Path) -> ast.Module:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return ast.parse(path.read_text())
+        return ast.parse(text)
     finally:
         if collecting:
             gc.enable()
