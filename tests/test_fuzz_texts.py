@@ -28,8 +28,8 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField, parse_sche
 from trilake.delta.stream.offset import StreamOffset
 from trilake.errors import TrilakeError
 from trilake.expr import parse_expression, parse_filter
-from trilake.sql.grammar.changes import parse_delete, parse_update
 from trilake.sql.grammar.create import parse_create
+from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
 from trilake.sql.grammar.merge import parse_merge
 from trilake.sql.text.cursor import Cursor, SyntaxProblem

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trilake.sql.grammar.changes import parse_delete, parse_update
 from trilake.sql.grammar.create import parse_create
+from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.insert import parse_inserts
 from trilake.sql.grammar.maintenance import (
     Convert,

@@ -41,7 +41,7 @@ class CleanupStats(Displayed):
 
 
 @dataclass(frozen=True)
-class Removal:
+class CleanupPlan:
     """What a clean-up removes: files, what writers left unfinished, and the manifests of versions, which go last."""
 
     files: tuple[ObjectMeta, ...] = ()
@@ -104,11 +104,11 @@ def plan_cleanup(
     *,
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
-) -> Removal:
+) -> CleanupPlan:
     """What :func:`cleanup` would remove; parameters and errors are those of it."""
     listing = list_versions(store)
     if not listing.versions:
-        return Removal()
+        return CleanupPlan()
     now_ms = agreed_time(store, runtime.clock_ms())
     tagged = {tag.version: name for name, tag in read_tags(store).items()}
     keep: set[str] = set()
@@ -145,7 +145,7 @@ def plan_cleanup(
             keep |= files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))
     own = set(own_keys(store, [m.key for m in (*gone, *manifests) if not _named(m.key, keep)], _NAMES, what="clean-up"))
     gone, manifests = [m for m in gone if m.key in own], [m for m in manifests if m.key in own]
-    return Removal(tuple(gone), tuple(unfinished), tuple(manifests), tuple(old))
+    return CleanupPlan(tuple(gone), tuple(unfinished), tuple(manifests), tuple(old))
 
 
 def _named(key: str, names: set[str]) -> bool:

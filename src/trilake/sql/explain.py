@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.sql.grammar.changes import parse_delete, parse_update
+from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.insert import parse_inserts
 from trilake.sql.grammar.merge import parse_merge
 from trilake.sql.session.relations import localized, run_local

@@ -133,7 +133,7 @@ def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.grammar.changes import parse_delete
+    from trilake.sql.grammar.delete_update import parse_delete
     from trilake.sql.rows.dml import run_delete
 
     _judged(session, text)
@@ -142,7 +142,7 @@ def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.grammar.changes import parse_update
+    from trilake.sql.grammar.delete_update import parse_update
     from trilake.sql.rows.dml import run_update
 
     _judged(session, text)

@@ -17,7 +17,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.scan.changes import ChangeTask
+from trilake.delta.scan.changes import ChangeFeedTask
 from trilake.delta.scan.scan import FileTask
 from trilake.delta.stream.errors import (
     StreamDataLossError,
@@ -439,7 +439,7 @@ def _feed() -> DeltaLog:
 
 def changes(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[tuple[int, str | None, str]]:
     tasks = found.batch(start, end).tasks
-    return [(t.version, t.change_type, t.file.path) for t in tasks if isinstance(t, ChangeTask)]
+    return [(t.version, t.change_type, t.file.path) for t in tasks if isinstance(t, ChangeFeedTask)]
 
 
 def test_a_change_feed_takes_commits_whole() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.metadata.schema_changes import Change, change_of_column
+from trilake.delta.metadata.schema_changes import MetadataChange, change_of_column
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
@@ -26,7 +26,7 @@ def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
     return found
 
 
-def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reached: int | None) -> Change:
+def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reached: int | None) -> MetadataChange:
     """Let an identity column go on behind ``reached``, the furthest value of its rows; the mark never goes back.
 
     Raises as :func:`identity_column`, and ``IdentityOverflowError`` where no value is left.

@@ -1,6 +1,6 @@
 """What ALTER TABLE makes of a table's properties, constraints and protocol.
 
-Pure functions from protocol and metadata to a :class:`~trilake.delta.metadata.schema_changes.Change`, as in
+Pure functions from protocol and metadata to a :class:`~trilake.delta.metadata.schema_changes.MetadataChange`, as in
 :mod:`trilake.delta.metadata.schema_changes`.
 """
 
@@ -15,7 +15,7 @@ import orjson
 from trilake.delta.commit import row_tracking
 from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.clustering import FEATURE as CLUSTERING
-from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Change, Condition
+from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Condition, MetadataChange
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import change_mode
 from trilake.delta.protocol.features import add_feature as with_feature
@@ -46,30 +46,30 @@ def set_properties(
     properties: Mapping[str, object],
     *,
     new_id: Callable[[], str],
-) -> Change:
+) -> MetadataChange:
     """Set table properties; features that they need come along.
 
     ``delta.feature.<name>`` adds a feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` raise the
     protocol, ``comment`` is the table's description.  Raises ``UnknownOptionError``, ``InvalidArgumentError`` or
     ``UnsupportedProtocolError``.
     """
-    asked = parse_properties(properties)
-    values = dict(asked.values)
+    parsed = parse_properties(properties)
+    values = dict(parsed.values)
     description = values.pop(_COMMENT, metadata.description)
     new = replace(metadata, configuration={**metadata.configuration, **values}, description=description)
     new = prepared(metadata, new, new_id=new_id)
-    reader, writer = asked.reader or protocol.min_reader_version, asked.writer or protocol.min_writer_version
-    if asked.reader is not None or asked.writer is not None:
+    reader, writer = parsed.reader or protocol.min_reader_version, parsed.writer or protocol.min_writer_version
+    if parsed.reader is not None or parsed.writer is not None:
         protocol = upgrade_protocol(protocol, reader, writer)
-    for name in asked.features:
+    for name in parsed.features:
         protocol = with_feature(protocol, name)
     log = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in properties.items()}
-    return Change(with_required(protocol, new), new, "SET TBLPROPERTIES", {"properties": _json(log)})
+    return MetadataChange(with_required(protocol, new), new, "SET TBLPROPERTIES", {"properties": _json(log)})
 
 
 def unset_properties(
     protocol: Protocol, metadata: Metadata, keys: Iterable[str], *, new_id: Callable[[], str], if_exists: bool = False
-) -> Change:
+) -> MetadataChange:
     """Remove table properties, so that their defaults hold.
 
     Raises ``InvalidArgumentError`` for a property that is not set, unless ``if_exists``.
@@ -84,7 +84,7 @@ def unset_properties(
     description = None if _COMMENT in found else metadata.description
     new = prepared(metadata, replace(metadata, configuration=left, description=description), new_id=new_id)
     parameters = {"properties": _json(found), "ifExists": _json(if_exists)}
-    return Change(with_required(protocol, new), new, "UNSET TBLPROPERTIES", parameters)
+    return MetadataChange(with_required(protocol, new), new, "UNSET TBLPROPERTIES", parameters)
 
 
 def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:
@@ -125,7 +125,9 @@ def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:
     return upgraded(protocol, metadata)
 
 
-def set_description(protocol: Protocol, metadata: Metadata, text: str | None, *, new_id: Callable[[], str]) -> Change:
+def set_description(
+    protocol: Protocol, metadata: Metadata, text: str | None, *, new_id: Callable[[], str]
+) -> MetadataChange:
     """Set or, with ``None``, remove the table's description (``COMMENT ON TABLE``)."""
     if text is None:
         return unset_properties(protocol, metadata, [_COMMENT], new_id=new_id, if_exists=True)
@@ -134,7 +136,7 @@ def set_description(protocol: Protocol, metadata: Metadata, text: str | None, *,
 
 def cluster_by(
     protocol: Protocol, metadata: Metadata, columns: Sequence[PathLike], *, before: Sequence[Path]
-) -> Change:
+) -> MetadataChange:
     """Set the clustering columns, which were ``before``; none ends clustering.
 
     Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
@@ -147,13 +149,15 @@ def cluster_by(
     }
     domains = {} if new == list(before) else {DOMAIN: value}
     features = [CLUSTERING] if new else []
-    return Change(upgraded(protocol, metadata, features), metadata, "CLUSTER BY", parameters, domains=domains)
+    return MetadataChange(upgraded(protocol, metadata, features), metadata, "CLUSTER BY", parameters, domains=domains)
 
 
 # --- constraints -----------------------------------------------------------------------------------------------------
 
 
-def add_constraint(protocol: Protocol, metadata: Metadata, name: str, expression: str, *, now: dt.datetime) -> Change:
+def add_constraint(
+    protocol: Protocol, metadata: Metadata, name: str, expression: str, *, now: dt.datetime
+) -> MetadataChange:
     """Add a CHECK constraint; every row that is there must satisfy it.
 
     Raises ``InvalidArgumentError`` where a constraint of that name is there, ``ExpressionError`` for an expression that
@@ -170,22 +174,22 @@ def add_constraint(protocol: Protocol, metadata: Metadata, name: str, expression
     new = replace(metadata, configuration={**metadata.configuration, key: expression})
     condition = Condition("CHECK constraint", name, expression)
     parameters = {"name": name, "expr": expression}
-    return Change(upgraded(protocol, new), new, "ADD CONSTRAINT", parameters, (condition,))
+    return MetadataChange(upgraded(protocol, new), new, "ADD CONSTRAINT", parameters, (condition,))
 
 
-def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exists: bool = False) -> Change:
+def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exists: bool = False) -> MetadataChange:
     """Remove a CHECK constraint.  Raises ``InvalidArgumentError`` where there is none, unless ``if_exists``."""
     key = next((k for k in metadata.configuration if k.lower() == _constraint_key(name)), None)
     if key is None:
         if if_exists:
-            return Change(protocol, metadata, "DROP CONSTRAINT", {"name": name})
+            return MetadataChange(protocol, metadata, "DROP CONSTRAINT", {"name": name})
         there = sorted(k[len(PREFIX) :] for k in metadata.configuration if k.startswith(PREFIX))
         raise InvalidArgumentError(
             f"there is no constraint {name}", help=f"constraints are {', '.join(there) or 'none'}", constraint=name
         )
     expression = metadata.configuration[key]
     new = replace(metadata, configuration={k: v for k, v in metadata.configuration.items() if k != key})
-    return Change(protocol, new, "DROP CONSTRAINT", {"name": name, "expr": expression})
+    return MetadataChange(protocol, new, "DROP CONSTRAINT", {"name": name, "expr": expression})
 
 
 def _constraint_key(name: str) -> str:
@@ -197,12 +201,12 @@ def _constraint_key(name: str) -> str:
 # --- protocol --------------------------------------------------------------------------------------------------------
 
 
-def add_feature(protocol: Protocol, metadata: Metadata, name: str, *, new_id: Callable[[], str]) -> Change:
+def add_feature(protocol: Protocol, metadata: Metadata, name: str, *, new_id: Callable[[], str]) -> MetadataChange:
     """Add a table feature, without turning on what it offers.  Raises ``UnsupportedProtocolError``."""
     return set_properties(protocol, metadata, {f"{FEATURE}{name}": "supported"}, new_id=new_id)
 
 
-def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> Change:
+def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> MetadataChange:
     """Raise the protocol's versions; lower ones than the table has change nothing.  Raises ``InvalidArgumentError``."""
     new = upgrade_protocol(protocol, reader, writer)
-    return Change(new, metadata, "UPGRADE PROTOCOL", {"newProtocol": _json(new.to_json())})
+    return MetadataChange(new, metadata, "UPGRADE PROTOCOL", {"newProtocol": _json(new.to_json())})

@@ -1,8 +1,8 @@
 """What ALTER TABLE makes of a table's columns: from protocol and metadata to protocol and metadata.
 
-Pure functions.  Each gives a :class:`Change`: the new state, the operation and its parameters as the history shows
-them, and what rows that are there already must satisfy before the change may be committed.  Properties, constraints and
-features follow in :mod:`trilake.delta.metadata.property_changes`.
+Pure functions.  Each gives a :class:`MetadataChange`: the new state, the operation and its parameters as the history
+shows them, and what rows that are there already must satisfy before the change may be committed.  Properties,
+constraints and features follow in :mod:`trilake.delta.metadata.property_changes`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Change:
+class MetadataChange:
     """A change of a table's protocol and metadata, ready to be committed.
 
     ``conditions`` must hold for the rows that are there; ``domains`` are metadata domains to be set (``None`` removes
@@ -95,7 +95,7 @@ def with_schema(
     new_id: Callable[[], str] | None = None,
     features: Sequence[str] = (),
     **more: Any,
-) -> Change:
+) -> MetadataChange:
     """The change to another schema: new columns are mapped, and the protocol has what the schema needs.
 
     ``new_id`` names new columns; it is left out where the change brings none.
@@ -103,7 +103,7 @@ def with_schema(
     new = replace(metadata, schema_string=schema.json(), **more)
     if new_id is not None:
         new = mapped(new, new_id=new_id)
-    return Change(upgraded(protocol, new, features), new, operation, parameters)
+    return MetadataChange(upgraded(protocol, new, features), new, operation, parameters)
 
 
 def _edited(schema: StructType, step: Callable[[StructType], StructType], *, limited: bool = False) -> StructType:
@@ -148,7 +148,7 @@ def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | Non
 
 def add_columns(
     protocol: Protocol, metadata: Metadata, columns: Sequence[NewColumn], *, new_id: Callable[[], str]
-) -> Change:
+) -> MetadataChange:
     """Add columns, which rows that are there read as null.
 
     Raises ``InvalidArgumentError`` for a column that must not be null, has a default or is computed, since old rows
@@ -199,7 +199,7 @@ def _check_addable(f: StructField, path: Path) -> None:
         )
 
 
-def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_name: str) -> Change:
+def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_name: str) -> MetadataChange:
     """Give a column another name; files keep its physical one.
 
     Raises ``InvalidArgumentError`` without column mapping, for a name that is taken, and where rules mention the
@@ -232,7 +232,7 @@ def _new_name(name: str) -> str:
 
 def drop_columns(
     protocol: Protocol, metadata: Metadata, paths: Sequence[PathLike], *, clustering: Sequence[Path] = ()
-) -> Change:
+) -> MetadataChange:
     """Drop columns; their values stay in the files, unseen.
 
     ``clustering`` are the display paths of the clustering columns.  Raises ``InvalidArgumentError`` without column
@@ -271,7 +271,7 @@ def replace_columns(
     *,
     clustering: Sequence[Path] = (),
     new_id: Callable[[], str],
-) -> Change:
+) -> MetadataChange:
     """Give the table a list of columns: those that are there keep their values, others are new, the rest is dropped.
 
     Raises as :func:`add_columns` and :func:`drop_columns`, and ``InvalidArgumentError`` for another type of a column
@@ -281,7 +281,7 @@ def replace_columns(
     wanted = {c.name.lower(): c for c in columns}
     gone = [f.name for f in before.fields if f.name.lower() not in wanted]
     fresh = [NewColumn(c) for c in columns if before.find(c.name) is None]
-    change = Change(protocol, metadata, "REPLACE COLUMNS", {})
+    change = MetadataChange(protocol, metadata, "REPLACE COLUMNS", {})
     if gone:
         change = drop_columns(change.protocol, change.metadata, gone, clustering=clustering)
     if fresh:
@@ -311,7 +311,7 @@ def change_of_column(
     *,
     position: Position | None = None,
     features: Sequence[str] = (),
-) -> Change:
+) -> MetadataChange:
     """A change of one column that stays where and what it is."""
     parameters = {"column": _json(_logged(path, field_at(schema, path)))}
     if position is not None:
@@ -319,14 +319,14 @@ def change_of_column(
     return with_schema(protocol, metadata, schema, "CHANGE COLUMN", parameters, features=features)
 
 
-def move_column(protocol: Protocol, metadata: Metadata, path: PathLike, position: Position) -> Change:
+def move_column(protocol: Protocol, metadata: Metadata, path: PathLike, position: Position) -> MetadataChange:
     """Put a column elsewhere among its siblings.  Raises ``SchemaMismatchError`` for columns that are not there."""
     names = spelled(metadata.schema, path)
     schema = _edited(metadata.schema, lambda s: move_field(s, names, position))
     return change_of_column(protocol, metadata, schema, names, position=position)
 
 
-def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comment: str | None) -> Change:
+def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comment: str | None) -> MetadataChange:
     """Set or, with ``None``, remove the comment of a column."""
     names = spelled(metadata.schema, path)
 
@@ -337,14 +337,14 @@ def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comme
     return change_of_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
 
 
-def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> Change:
+def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:
     """Allow nulls in a column (``DROP NOT NULL``)."""
     names = spelled(metadata.schema, path)
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=True))
     return change_of_column(protocol, metadata, schema, names)
 
 
-def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Change:
+def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:
     """Forbid nulls in a column; no row that is there may hold one.
 
     Raises ``InvalidArgumentError`` for a column inside an array or map.
@@ -368,7 +368,7 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Chan
 
 def change_type(
     protocol: Protocol, metadata: Metadata, path: PathLike, kind: DataType, *, version: int, limit: str | None = None
-) -> Change:
+) -> MetadataChange:
     """Make a column's type a wider one; files stay as they are.
 
     Parameters
@@ -436,7 +436,7 @@ def _limit(t: PrimitiveType, kind: str) -> int | None:
 
 def set_default(
     protocol: Protocol, metadata: Metadata, column: PathLike, expression: str, *, now: dt.datetime
-) -> Change:
+) -> MetadataChange:
     """Give a column a default: what rows to come hold where they say nothing.
 
     Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that reads
@@ -455,7 +455,7 @@ def set_default(
     return change_of_column(protocol, metadata, schema, names)
 
 
-def drop_default(protocol: Protocol, metadata: Metadata, column: PathLike) -> Change:
+def drop_default(protocol: Protocol, metadata: Metadata, column: PathLike) -> MetadataChange:
     """Take a column's default away: null again."""
     names = _top_level(metadata, column)
 

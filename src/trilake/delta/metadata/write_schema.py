@@ -37,21 +37,21 @@ def new_table(
         raise SchemaMismatchError("a table needs at least one column")
     if all(str(f.type) == "void" for f in schema.fields):
         raise SchemaMismatchError("no column has a type", help="cast the columns before writing")
-    asked = parse_properties(properties or {})
+    parsed = parse_properties(properties or {})
     metadata = Metadata(
         id=runtime.new_id(),
         schema_string=schema.json(),
         partition_columns=check_partition_columns(schema, tuple(partition_by)),
-        configuration=asked.values,
+        configuration=parsed.values,
         description=description,
         provider=provider,
         created_time=runtime.clock_ms(),
     )
     metadata = mapped(prepared(None, metadata, new_id=runtime.new_id), new_id=runtime.new_id)
     check_names(schema, metadata.column_mapping_mode)
-    protocol = protocol_for(metadata, asked.features)
-    if asked.reader is not None or asked.writer is not None:
-        protocol = upgrade_protocol(protocol, asked.reader or 1, asked.writer or 2)
+    protocol = protocol_for(metadata, parsed.features)
+    if parsed.reader is not None or parsed.writer is not None:
+        protocol = upgrade_protocol(protocol, parsed.reader or 1, parsed.writer or 2)
     return protocol, metadata
 
 

@@ -75,7 +75,7 @@ def _no_trace(_: Inspection) -> Trace | None:
 
 
 @dataclass(frozen=True)
-class Removal:
+class FeatureRemoval:
     """How a feature leaves a table.
 
     ``properties`` turn it off when they are gone; by default those of the feature.  ``metadata`` takes away what else
@@ -121,7 +121,7 @@ class Feature:
     #: Table properties that come with it.
     properties: tuple[Property, ...] = ()
     #: How a table is rid of it; ``None`` where that cannot be.
-    removal: Removal | None = Removal()
+    removal: FeatureRemoval | None = FeatureRemoval()
 
     @property
     def legacy(self) -> bool:

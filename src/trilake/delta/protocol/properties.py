@@ -74,7 +74,7 @@ def _row(name: str) -> Property | None:
 
 
 @dataclass(frozen=True)
-class PropertyChange:
+class ParsedProperties:
     """What a set of properties asks for: values to keep, features to have, versions to reach."""
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -143,14 +143,14 @@ def check_value(name: str, value: object) -> str:
         ) from None
 
 
-def parse_properties(properties: Mapping[str, object]) -> PropertyChange:
+def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
     """Properties as users give them, each checked.
 
     Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace and ``InvalidArgumentError`` for a
     value that its property cannot have, or a property that users do not set.
 
-    >>> parse_properties({"delta.APPENDONLY": "TRUE", "delta.feature.clustering": "supported", "team": "x"})
-    PropertyChange(values={'delta.appendOnly': 'true', 'team': 'x'}, features=('clustering',), reader=None, writer=None)
+    >>> parse_properties({"delta.APPENDONLY": "TRUE", "delta.feature.clustering": "supported"})
+    ParsedProperties(values={'delta.appendOnly': 'true'}, features=('clustering',), reader=None, writer=None)
     """
     values: dict[str, str] = {}
     added: list[str] = []
@@ -168,7 +168,7 @@ def parse_properties(properties: Mapping[str, object]) -> PropertyChange:
             versions[key] = int(check_value(key, value))
         else:
             values[key] = check_value(key, value)
-    return PropertyChange(values, tuple(added), versions.get(MIN_READER), versions.get(MIN_WRITER))
+    return ParsedProperties(values, tuple(added), versions.get(MIN_READER), versions.get(MIN_WRITER))
 
 
 def _check_settable(key: str) -> None:

@@ -38,7 +38,7 @@ _ENABLED = "delta.enableChangeDataFeed"
 
 
 @dataclass(frozen=True)
-class ChangeTask:
+class ChangeFeedTask:
     """One file of changes: ``change_type`` of all its rows, or ``None`` where the file has a column for it."""
 
     file: FileTask
@@ -48,17 +48,17 @@ class ChangeTask:
 
 
 @dataclass(frozen=True)
-class ChangeScan:
+class ChangeFeedScan:
     """The changes of some versions: tasks in version order, and the plan that reads each."""
 
-    tasks: tuple[ChangeTask, ...]
+    tasks: tuple[ChangeFeedTask, ...]
     plan: ReadPlan
     schema: pa.Schema
 
 
 def plan_changes(
     log: DeltaLog, start: int, end: int | None = None, *, columns: Sequence[str] | None = None
-) -> ChangeScan:
+) -> ChangeFeedScan:
     """Plan reading the changes of versions ``start`` to ``end`` (the newest by default), both included.
 
     Rows come in the schema of the last version.  Raises ``VersionNotFoundError`` for versions that the log does not
@@ -93,7 +93,7 @@ def plan_changes(
     times = dict(zip((v for v, _ in commits), log.commit_times(commits, snapshot.metadata), strict=True))
     tasks = [t for v, _ in wanted for t in version_tasks(log, batch, v, times[v])]
     plan = read_plan(snapshot, columns, None)
-    return ChangeScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]))
+    return ChangeFeedScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]))
 
 
 def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> None:
@@ -110,12 +110,12 @@ def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> N
             )
 
 
-def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms: int) -> Iterator[ChangeTask]:
+def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms: int) -> Iterator[ChangeFeedTask]:
     """The files of changes of one version, which ``batch`` holds the actions of."""
     cdc = _of_version(batch.cdc, version)
     if cdc.num_rows:
         for file in _files(cdc):
-            yield ChangeTask(file, None, version, timestamp_ms)
+            yield ChangeFeedTask(file, None, version, timestamp_ms)
         return
     adds, removes = (_files(_changed(_of_version(t, version))) for t in (batch.add, batch.remove))
     lacking = [f for f in removes if f.partition_values is _UNKNOWN]
@@ -125,11 +125,11 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
     for file in adds:
         before = old.pop(file.path, None)
         if before is None:
-            yield ChangeTask(file, "insert", version, timestamp_ms)
+            yield ChangeFeedTask(file, "insert", version, timestamp_ms)
         else:
             yield from _vector_change(log.store, before, file, version, timestamp_ms)
     for file in old.values():
-        yield ChangeTask(file, "delete", version, timestamp_ms)
+        yield ChangeFeedTask(file, "delete", version, timestamp_ms)
 
 
 #: Partition values of a remove action that does not say them.
@@ -180,16 +180,16 @@ def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask])
 
 def _vector_change(
     store: Store, before: FileTask, after: FileTask, version: int, timestamp_ms: int
-) -> Iterator[ChangeTask]:
+) -> Iterator[ChangeFeedTask]:
     gone = before.vector.load(store) if before.vector is not None else BitMap64()
     now = after.vector.load(store) if after.vector is not None else BitMap64()
     for rows, change in ((now - gone, "delete"), (gone - now, "insert")):
         if len(rows):
             file = replace(after, vector=None, selected=rows.serialize())
-            yield ChangeTask(file, change, version, timestamp_ms)
+            yield ChangeFeedTask(file, change, version, timestamp_ms)
 
 
-def read_change_task(store: Store, task: ChangeTask, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     """The rows of one file of changes, with the three columns of the feed."""
     fields, output = plan.fields, plan.output
     if task.change_type is None:
@@ -210,7 +210,7 @@ def read_change_task(store: Store, task: ChangeTask, plan: ReadPlan) -> Iterator
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def changes_table(log: DeltaLog, scan: ChangeScan) -> pa.Table:
+def changes_table(log: DeltaLog, scan: ChangeFeedScan) -> pa.Table:
     """All changes of a scan as one table."""
     batches = (b for t in scan.tasks for b in read_change_task(log.store, t, scan.plan))
     return pa.Table.from_batches(batches, schema=scan.schema)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeTask, version_tasks
+from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, version_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.delta.stream.errors import StreamDataLossError, StreamOffsetError, StreamSchemaChangedError
 from trilake.delta.stream.offset import BASE_INDEX, Limit, Start, StreamOffset
@@ -51,12 +51,12 @@ _CHUNK = 256
 _IDLE_COMMITS = 10
 _IDLE_MS = 3_600_000
 
-StreamTask = FileTask | ChangeTask
+StreamTask = FileTask | ChangeFeedTask
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """The files of one micro-batch, and how to read each; with ``changes``, they are :class:`ChangeTask`."""
+    """The files of one micro-batch, and how to read each; with ``changes``, they are :class:`ChangeFeedTask`."""
 
     tasks: tuple[StreamTask, ...]
     plan: ReadPlan
@@ -247,7 +247,7 @@ class DeltaStream:
         if not self.options.read_change_feed:
             return list(files)
         time = self._times([version])[version] if self._has_commit(version) else 0
-        return [ChangeTask(f, "insert", version, time) for f in files]
+        return [ChangeFeedTask(f, "insert", version, time) for f in files]
 
     def _commit_tasks(self, start: StreamOffset, end: StreamOffset) -> list[StreamTask]:
         last = end.reservoir_version if end.index > BASE_INDEX else end.reservoir_version - 1
@@ -269,7 +269,7 @@ class DeltaStream:
         times = self._times(versions)
         tasks: list[StreamTask] = [t for v in versions for t in version_tasks(self.log, batch, v, times[v])]
         if self.options.exclude is not None and tasks:
-            paths = pa.chunked_array([[t.file.path for t in tasks if isinstance(t, ChangeTask)]], pa.string())
+            paths = pa.chunked_array([[t.file.path for t in tasks if isinstance(t, ChangeFeedTask)]], pa.string())
             excluded = excluded_paths(paths, self.options.exclude).to_pylist()
             tasks = [t for t, out in zip(tasks, excluded, strict=True) if not out]
         return tasks

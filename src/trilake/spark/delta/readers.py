@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeTask, plan_changes, read_change_task
+from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, plan_changes, read_change_task
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan
 from trilake.spark.session.engine import spark_engine
@@ -25,7 +25,7 @@ from trilake.storage import open_store
 class FilePartition(InputPartition):
     """Files that one task reads."""
 
-    tasks: Sequence[FileTask | ChangeTask]
+    tasks: Sequence[FileTask | ChangeFeedTask]
 
 
 def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FilePartition]:
@@ -59,7 +59,7 @@ class DeltaReader(DataSourceReader):
                 yield as_declared(batch, self.declared)
 
 
-class ChangeReader(DataSourceReader):
+class ChangeFeedReader(DataSourceReader):
     """Reads the change data feed of some versions."""
 
     def __init__(self, path: str, store: Mapping[str, str], start: int, end: int, schema: T.StructType) -> None:
@@ -79,5 +79,5 @@ class ChangeReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         store = open_store(self.path, dict(self.store))
         for task in cast(FilePartition, partition).tasks:
-            for batch in read_change_task(store, cast(ChangeTask, task), self.plan):
+            for batch in read_change_task(store, cast(ChangeFeedTask, task), self.plan):
                 yield as_declared(batch.select(self.columns), self.declared)

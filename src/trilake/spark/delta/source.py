@@ -18,7 +18,7 @@ from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.readers import ChangeReader, DeltaReader
+from trilake.spark.delta.readers import ChangeFeedReader, DeltaReader
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
 from trilake.spark.session.options import Options, change_range, ending_version, open_log, table_path, wanted_version
 from trilake.spark.session.schemas import to_spark
@@ -96,7 +96,7 @@ class DeltaDataSource(DataSource):
         path, store = table_path(self.options), options.store
         if _feed(options):
             start, end = change_range(log, options)
-            return ChangeReader(path, store, start, log.snapshot(end).version, schema)
+            return ChangeFeedReader(path, store, start, log.snapshot(end).version, schema)
         snapshot = log.snapshot(wanted_version(log, options))
         return DeltaReader(path, store, snapshot, schema, options.get("filter"))
 

@@ -9,7 +9,7 @@ from trilake.sql.text.expressions import spans
 
 
 @dataclass(frozen=True)
-class Change:
+class DeleteOrUpdate:
     """A DELETE or UPDATE as it was written: values are texts by the parts of the column's name."""
 
     parts: tuple[str, ...]
@@ -18,20 +18,20 @@ class Change:
     condition: str | None
 
 
-def parse_delete(cursor: Cursor) -> Change:
+def parse_delete(cursor: Cursor) -> DeleteOrUpdate:
     """``DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
     cursor.expect("DELETE", "FROM")
     parts, alias = cursor.name(), table_alias(cursor, "WHERE")
-    return Change(parts, alias, (), _where(cursor))
+    return DeleteOrUpdate(parts, alias, (), _where(cursor))
 
 
-def parse_update(cursor: Cursor) -> Change:
+def parse_update(cursor: Cursor) -> DeleteOrUpdate:
     """``UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
     cursor.expect("UPDATE")
     parts, alias = cursor.name(), table_alias(cursor, "SET")
     cursor.expect("SET")
     start, end = cursor.until("WHERE")
-    return Change(parts, alias, assignments(cursor.text[start:end]), _where(cursor))
+    return DeleteOrUpdate(parts, alias, assignments(cursor.text[start:end]), _where(cursor))
 
 
 def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trilake.delta.commands.merge.clauses import Action, Kind
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.errors import InvalidArgumentError
-from trilake.sql.grammar.changes import assignments, table_alias
+from trilake.sql.grammar.delete_update import assignments, table_alias
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import items, split_names
 

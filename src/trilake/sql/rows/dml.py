@@ -15,8 +15,8 @@ from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.grammar.changes import Change
 from trilake.sql.grammar.defaults import default_or
+from trilake.sql.grammar.delete_update import DeleteOrUpdate
 from trilake.sql.rows.lance_changes import delete_lance, update_lance
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.judge import check_condition, check_values
@@ -74,7 +74,7 @@ class Named:
         return requalified(text, {n: quoted for n in self.names if len(n) > 1})
 
 
-def run_delete(session: SqlSession, change: Change) -> DataFrame:
+def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Delete rows; one row that says how many."""
     target = _target(session, change)
     if target.format == "lance":
@@ -92,7 +92,7 @@ def run_delete(session: SqlSession, change: Change) -> DataFrame:
     return counts(session, num_affected_rows=done.rows)
 
 
-def run_update(session: SqlSession, change: Change) -> DataFrame:
+def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Change rows; one row that says how many."""
     target = _target(session, change)
     if target.format == "lance":
@@ -155,7 +155,7 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
     return name
 
 
-def _target(session: SqlSession, change: Change) -> Target:
+def _target(session: SqlSession, change: DeleteOrUpdate) -> Target:
     target = known_table(session, change.parts)
     assert target is not None
     if target.format == "trevni":
@@ -169,7 +169,7 @@ def _target(session: SqlSession, change: Change) -> Target:
 
 def run_truncate(session: SqlSession, parts: tuple[str, ...]) -> DataFrame:
     """Take all rows away."""
-    target = _target(session, Change(parts, None, (), None))
+    target = _target(session, DeleteOrUpdate(parts, None, (), None))
     if target.format == "lance":
         delete_lance(session, target, None)
     else:

@@ -13,8 +13,8 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
-from trilake.sql.grammar.changes import parse_delete, parse_update
 from trilake.sql.grammar.defaults import default_or
+from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.merge import When, parse_merge
 from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.standalone.places import Context, place_of

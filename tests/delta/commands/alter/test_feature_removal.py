@@ -25,7 +25,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS
 from trilake.delta.protocol import features
 from trilake.delta.protocol.actions import Protocol
-from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace, metadata_in_past, property_is_on
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past, property_is_on
 from trilake.delta.protocol.features import REGISTRY, has_feature
 from trilake.delta.protocol.property_values import Property, boolean
 from trilake.engine import standard_engine
@@ -111,7 +111,7 @@ def test_a_new_feature_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
         7,
         active=property_is_on(key),
         properties=(Property(key, "false", boolean),),
-        removal=Removal(in_use=in_use, in_past=metadata_in_past(lambda m: "sparkle" in m.schema_string)),
+        removal=FeatureRemoval(in_use=in_use, in_past=metadata_in_past(lambda m: "sparkle" in m.schema_string)),
     )
     monkeypatch.setattr(features, "REGISTRY", {**REGISTRY, row.name: row})
     with pytest.raises(InvalidArgumentError, match="true or false"):

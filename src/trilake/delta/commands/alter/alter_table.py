@@ -32,8 +32,8 @@ from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns, new_field
 from trilake.delta.metadata.identity_changes import identity_column, sync_identity
-from trilake.delta.metadata.schema_changes import Change, Condition, NewColumn
-from trilake.delta.protocol.feature import Feature, Removal
+from trilake.delta.metadata.schema_changes import Condition, MetadataChange, NewColumn
+from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
@@ -133,7 +133,7 @@ class Alter:
         Raises as :meth:`add_columns` and :meth:`drop_columns`, and ``InvalidArgumentError`` for another type.
         """
 
-        def change(h: Head) -> Change:
+        def change(h: Head) -> MetadataChange:
             return alter.replace_columns(
                 h.protocol, h.metadata, columns, clustering=clustering_columns(h), new_id=self.runtime.new_id
             )
@@ -213,7 +213,7 @@ class Alter:
         Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
         """
 
-        def change(h: Head) -> Change:
+        def change(h: Head) -> MetadataChange:
             return alter_properties.cluster_by(h.protocol, h.metadata, columns, before=clustering_columns(h))
 
         return self._run(change)
@@ -228,7 +228,7 @@ class Alter:
         ``InvalidArgumentError`` for a value that cannot be.
         """
 
-        def change(h: Head) -> Change:
+        def change(h: Head) -> MetadataChange:
             return alter_properties.set_properties(h.protocol, h.metadata, properties, new_id=self.runtime.new_id)
 
         head = self._head()
@@ -309,7 +309,7 @@ class Alter:
             write_checkpoint(self.log, self.log.snapshot(version), self.runtime)
         return version
 
-    def _turned_off(self, snapshot: Snapshot, row: Feature, how: Removal) -> tuple[Snapshot, bool]:
+    def _turned_off(self, snapshot: Snapshot, row: Feature, how: FeatureRemoval) -> tuple[Snapshot, bool]:
         """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
         commit."""
         before = snapshot.version
@@ -330,7 +330,7 @@ class Alter:
             and how.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
             # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
-            same = Change(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
+            same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
             snapshot = self.log.snapshot(self._commit(snapshot, same))
         return snapshot, changed
 
@@ -349,7 +349,7 @@ class Alter:
         check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
         return snapshot
 
-    def _run(self, work_out: Callable[[Head], Change]) -> int:
+    def _run(self, work_out: Callable[[Head], MetadataChange]) -> int:
         """Work a change out on the newest version and commit it."""
         return self._again(lambda: self._once(work_out))
 
@@ -364,7 +364,7 @@ class Alter:
                 self.runtime.sleep(0.002 * (_ATTEMPTS - left))
         raise AssertionError("the last attempt raises")
 
-    def _once(self, work_out: Callable[[Head], Change]) -> int:
+    def _once(self, work_out: Callable[[Head], MetadataChange]) -> int:
         head = self._head()
         change = work_out(head)
         if not change.changes(head.protocol, head.metadata):
@@ -378,7 +378,7 @@ class Alter:
         return self._commit(snapshot, change, whole=True)
 
     def _commit(
-        self, base: Head, change: Change, *, files: Sequence[Mapping[str, Any]] = (), whole: bool = False
+        self, base: Head, change: MetadataChange, *, files: Sequence[Mapping[str, Any]] = (), whole: bool = False
     ) -> int:
         plan = CommitPlan(
             operation=change.operation,
@@ -428,18 +428,18 @@ class Alter:
         files = feature_removal.without_row_ids(snapshot)
         if not files:
             return snapshot.version
-        same = Change(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
+        same = MetadataChange(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
         return self._commit(snapshot, same, files=files, whole=True)
 
 
-def _turn_off(head: Head, row: Feature, how: Removal, *, used: bool) -> Change:
+def _turn_off(head: Head, row: Feature, how: FeatureRemoval, *, used: bool) -> MetadataChange:
     """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
     off = row.turned_off(head.metadata)
     if not used:
         off = how.metadata(off)
     keys = sorted(set(head.metadata.configuration) - set(off.configuration))
     parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
-    return Change(head.protocol, off, "UNSET TBLPROPERTIES", parameters)
+    return MetadataChange(head.protocol, off, "UNSET TBLPROPERTIES", parameters)
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

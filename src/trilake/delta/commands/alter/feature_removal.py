@@ -8,7 +8,7 @@ would replay those commits, and go wrong.  The life of a removal::
       --> traces in older versions? refuse until they are cleaned up --> protocol without the feature
 
 The feature's row says how it is turned off, what its traces are, and which files must be written again
-(:class:`~trilake.delta.protocol.feature.Removal`).
+(:class:`~trilake.delta.protocol.feature.FeatureRemoval`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.log import clustering
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import State
-from trilake.delta.metadata.schema_changes import Change
+from trilake.delta.metadata.schema_changes import MetadataChange
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
-from trilake.delta.protocol.feature import Feature, Numbers, Past, Removal, Trace
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Numbers, Past, Trace
 from trilake.delta.protocol.features import dependents, feature, features_of, with_features, without_feature
 from trilake.delta.protocol.table_features import checkpoint_protection
 from trilake.errors import FeatureInUseError, InvalidArgumentError
@@ -82,7 +82,7 @@ def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
     return None if row.removal is None else row.removal.in_use(SnapshotInspection(log, snapshot))
 
 
-def removable(protocol: Protocol, name: str) -> tuple[Feature, Removal]:
+def removable(protocol: Protocol, name: str) -> tuple[Feature, FeatureRemoval]:
     """The feature's row, and how a table is rid of it.
 
     Raises ``InvalidArgumentError`` where the table does not have it or cannot lose it, ``FeatureInUseError`` where
@@ -142,7 +142,7 @@ def oldest_version(log: DeltaLog) -> int:
     return min([v for v, _ in listing.checkpoints], default=min(listing.commits, default=0))
 
 
-def history_trace(log: DeltaLog, how: Removal) -> Trace | None:
+def history_trace(log: DeltaLog, how: FeatureRemoval) -> Trace | None:
     """What of the log, older versions included, still uses a feature that readers must know."""
     if how.in_past is None:
         return None
@@ -156,9 +156,11 @@ def history_trace(log: DeltaLog, how: Removal) -> Trace | None:
     )
 
 
-def removed(protocol: Protocol, metadata: Metadata, row: Feature, how: Removal, *, truncate_history: bool) -> Change:
+def removed(
+    protocol: Protocol, metadata: Metadata, row: Feature, how: FeatureRemoval, *, truncate_history: bool
+) -> MetadataChange:
     """The change that takes a feature without traces from the protocol."""
-    return Change(
+    return MetadataChange(
         without_feature(protocol, row.name),
         how.metadata(row.turned_off(metadata)),
         "DROP FEATURE",
@@ -167,14 +169,14 @@ def removed(protocol: Protocol, metadata: Metadata, row: Feature, how: Removal, 
     )
 
 
-def protected(change: Change, version: int) -> Change:
+def protected(change: MetadataChange, version: int) -> MetadataChange:
     """The change with the promise that the history before ``version`` goes as a whole or not at all."""
     configuration = {**change.metadata.configuration, checkpoint_protection.KEY: str(version)}
     protocol = with_features(change.protocol, ["checkpointProtection"])
     return replace(change, protocol=protocol, metadata=replace(change.metadata, configuration=configuration))
 
 
-def bare_files(snapshot: Snapshot, how: Removal) -> list[dict[str, Any]]:
+def bare_files(snapshot: Snapshot, how: FeatureRemoval) -> list[dict[str, Any]]:
     """``add`` actions that take the feature's fields from files that have them; no row changes."""
     if not how.fields:
         return []

@@ -26,7 +26,7 @@ from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
-from trilake.delta.protocol.properties import PropertyChange, parse_properties
+from trilake.delta.protocol.properties import ParsedProperties, parse_properties
 from trilake.delta.protocol.property_values import is_on
 from trilake.display import Displayed
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
@@ -96,9 +96,9 @@ def clone(
     base = _target(into, replace_target)
     if base is None:
         check_place(into.store, now_ms=runtime.clock_ms())
-    asked = parse_properties(properties or {})
-    metadata = cloned_metadata(source.metadata, None if base is None else base.metadata, asked, runtime)
-    protocol = _protocol(source.protocol, base, metadata, asked)
+    parsed = parse_properties(properties or {})
+    metadata = cloned_metadata(source.metadata, None if base is None else base.metadata, parsed, runtime)
+    protocol = _protocol(source.protocol, base, metadata, parsed)
     version = 0 if base is None else base.version + 1
     check_writable(protocol, metadata, uri=into.store.uri, version=version)
     if shallow:
@@ -159,7 +159,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
     return base
 
 
-def cloned_metadata(source: Metadata, base: Metadata | None, asked: PropertyChange, runtime: Runtime) -> Metadata:
+def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProperties, runtime: Runtime) -> Metadata:
     """The target's metadata: the source's, with what is the target's own.
 
     Raises ``InvalidArgumentError`` where column mapping would change on the way.
@@ -168,7 +168,7 @@ def cloned_metadata(source: Metadata, base: Metadata | None, asked: PropertyChan
     ids = {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN}
     times = {in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME}
     own = {PROTECTED_BEFORE, *ids, *times}
-    configuration = {k: v for k, v in source.configuration.items() if k not in own} | dict(asked.values)
+    configuration = {k: v for k, v in source.configuration.items() if k not in own} | dict(parsed.values)
     metadata = replace(
         source,
         id=runtime.new_id() if base is None else base.id,
@@ -192,13 +192,13 @@ def cloned_metadata(source: Metadata, base: Metadata | None, asked: PropertyChan
     return prepared(source, metadata, new_id=runtime.new_id)
 
 
-def _protocol(source: Protocol, base: Snapshot | None, metadata: Metadata, asked: PropertyChange) -> Protocol:
+def _protocol(source: Protocol, base: Snapshot | None, metadata: Metadata, parsed: ParsedProperties) -> Protocol:
     protocol = source
     if base is not None:
         protocol = with_features(base.protocol, features_of(source) - features_of(base.protocol))
-    protocol = upgraded(protocol, metadata, asked.features)
-    if asked.reader is not None or asked.writer is not None:
-        protocol = upgrade_protocol(protocol, asked.reader or 1, asked.writer or 2)
+    protocol = upgraded(protocol, metadata, parsed.features)
+    if parsed.reader is not None or parsed.writer is not None:
+        protocol = upgrade_protocol(protocol, parsed.reader or 1, parsed.writer or 2)
     return protocol
 
 

@@ -54,7 +54,7 @@ class FoundRows:
 
 
 @dataclass(frozen=True)
-class Removal:
+class RemovedRows:
     """The actions that remove the rows, and the paths of the files that were looked into to find them."""
 
     taken: TakenRows
@@ -114,7 +114,7 @@ def remove_rows(
     *,
     runtime: Runtime,
     run: Runner = run_here,
-) -> Removal:
+) -> RemovedRows:
     """Find the rows of ``snapshot`` for which ``filter`` is true, and make the actions that remove them.
 
     New files, vectors and change files are written; nothing is committed.
@@ -123,7 +123,7 @@ def remove_rows(
     taken = take_rows(
         log, snapshot, found.rows, whole=found.whole, job_id=job_id, change_type="delete", runtime=runtime, run=run
     )
-    return Removal(taken, found.paths(snapshot))
+    return RemovedRows(taken, found.paths(snapshot))
 
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:

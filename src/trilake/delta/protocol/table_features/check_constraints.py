@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace
 
 PREFIX = "delta.constraints."
 
@@ -17,4 +17,4 @@ def _in_use(table: Inspection) -> Trace | None:
     return Trace(f"the table has the CHECK constraints {', '.join(names)}", "drop them first") if names else None
 
 
-FEATURE = Feature("checkConstraints", None, 3, active=_has_constraints, removal=Removal(in_use=_in_use))
+FEATURE = Feature("checkConstraints", None, 3, active=_has_constraints, removal=FeatureRemoval(in_use=_in_use))

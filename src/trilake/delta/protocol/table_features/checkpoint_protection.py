@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace
 from trilake.delta.protocol.property_values import Property, integer
 
 KEY = "delta.requireCheckpointProtectionBeforeVersion"
@@ -20,5 +20,5 @@ FEATURE = Feature(
     None,
     7,
     properties=(Property(KEY, "0", integer(0), set_by="the removal of a feature"),),
-    removal=Removal(in_use=_in_use),
+    removal=FeatureRemoval(in_use=_in_use),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, Removal
+from trilake.delta.protocol.feature import Feature, FeatureRemoval
 
-FEATURE = Feature("clustering", None, 7, needs=("domainMetadata",), removal=Removal(domains=("delta.clustering",)))
+FEATURE = Feature(
+    "clustering", None, 7, needs=("domainMetadata",), removal=FeatureRemoval(domains=("delta.clustering",))
+)

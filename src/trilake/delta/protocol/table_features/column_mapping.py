@@ -8,7 +8,7 @@ import numpy as np
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import FORBIDDEN, MAX_COLUMN_ID, MODE, MODES, strip
-from trilake.delta.protocol.feature import Feature, Inspection, Numbers, Removal, Trace, metadata_in_past
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Numbers, Trace, metadata_in_past
 from trilake.delta.protocol.property_values import Property, choice, integer, is_on
 from trilake.delta.protocol.schema import nested_fields
 
@@ -53,7 +53,7 @@ FEATURE = Feature(
         Property(MODE, "none", choice(*MODES)),
         Property(MAX_COLUMN_ID, "0", integer(0), set_by="column mapping itself"),
     ),
-    removal=Removal(
+    removal=FeatureRemoval(
         properties=(),  # they go with the commit of the files that are written again
         in_use=_in_use,
         metadata=_without_mapping,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.feature import Feature, Inspection, Numbers, Past, Removal, Trace, property_is_on
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Numbers, Past, Trace, property_is_on
 from trilake.delta.protocol.property_values import Property, boolean
 
 KEY = "delta.enableDeletionVectors"
@@ -35,5 +35,5 @@ FEATURE = Feature(
     7,
     active=property_is_on(KEY),
     properties=(Property(KEY, "false", boolean),),
-    removal=Removal(in_use=_in_use, in_past=_in_past, rewritten=_files),
+    removal=FeatureRemoval(in_use=_in_use, in_past=_in_past, rewritten=_files),
 )

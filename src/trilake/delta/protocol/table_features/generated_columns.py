@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, Removal, columns_in_use, has_column_key
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, columns_in_use, has_column_key
 
 KEY = "delta.generationExpression"
 
@@ -11,5 +11,7 @@ FEATURE = Feature(
     None,
     4,
     active=has_column_key(KEY),
-    removal=Removal(in_use=columns_in_use(lambda m: KEY in m, "columns are generated", "drop these columns first")),
+    removal=FeatureRemoval(
+        in_use=columns_in_use(lambda m: KEY in m, "columns are generated", "drop these columns first")
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, Removal, columns_in_use, has_column_key
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, columns_in_use, has_column_key
 
 PREFIX = "delta.identity."
 
@@ -11,7 +11,7 @@ FEATURE = Feature(
     None,
     6,
     active=has_column_key(PREFIX),
-    removal=Removal(
+    removal=FeatureRemoval(
         in_use=columns_in_use(
             lambda m: f"{PREFIX}start" in m or f"{PREFIX}step" in m,
             "columns are identities",

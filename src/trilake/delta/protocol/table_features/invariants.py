@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, Removal, columns_in_use, has_column_key
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, columns_in_use, has_column_key
 
 KEY = "delta.invariants"
 
@@ -11,7 +11,7 @@ FEATURE = Feature(
     None,
     2,
     active=has_column_key(KEY),
-    removal=Removal(
+    removal=FeatureRemoval(
         in_use=columns_in_use(
             lambda m: KEY in m, "columns have rules", "set these columns nullable first", nullable=False
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, Removal, property_is_on
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, property_is_on
 from trilake.delta.protocol.property_values import Property, boolean, text
 
 KEY = "delta.enableRowTracking"
@@ -20,5 +20,5 @@ FEATURE = Feature(
         Property("delta.rowTracking.materializedRowIdColumnName", None, text, set_by=_BY),
         Property("delta.rowTrackingSuspended", "false", boolean),
     ),
-    removal=Removal(domains=("delta.rowTracking",), fields=("baseRowId", "defaultRowCommitVersion")),
+    removal=FeatureRemoval(domains=("delta.rowTracking",), fields=("baseRowId", "defaultRowCommitVersion")),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, Removal, has_type, metadata_in_past, type_in_use
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, has_type, metadata_in_past, type_in_use
 
 _TYPE = "timestamp_ntz"
 
@@ -11,5 +11,5 @@ FEATURE = Feature(
     3,
     7,
     active=has_type(_TYPE),
-    removal=Removal(in_use=type_in_use(_TYPE), in_past=metadata_in_past(has_type(_TYPE))),
+    removal=FeatureRemoval(in_use=type_in_use(_TYPE), in_past=metadata_in_past(has_type(_TYPE))),
 )

@@ -9,9 +9,9 @@ import numpy as np
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.feature import (
     Feature,
+    FeatureRemoval,
     Inspection,
     Numbers,
-    Removal,
     Trace,
     metadata_in_past,
     property_is_on,
@@ -39,7 +39,7 @@ def _without_changes(metadata: Metadata) -> Metadata:
     return replace(metadata, schema_string=without_type_changes(metadata.schema).json())
 
 
-_REMOVAL = Removal(
+_REMOVAL = FeatureRemoval(
     properties=(ENABLED,),
     in_use=_in_use,
     metadata=_without_changes,

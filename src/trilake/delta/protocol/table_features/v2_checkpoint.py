@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.feature import Feature, Inspection, Removal, Trace, metadata_in_past, never
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past, never
 from trilake.delta.protocol.property_values import Property, choice
 
 KEY = "delta.checkpointPolicy"
@@ -29,5 +29,5 @@ FEATURE = Feature(
     7,
     active=_wants_v2,
     properties=(Property(KEY, "classic", choice("classic", "v2")),),
-    removal=Removal(in_use=_in_use, in_past=metadata_in_past(never)),
+    removal=FeatureRemoval(in_use=_in_use, in_past=metadata_in_past(never)),
 )

@@ -27,8 +27,8 @@ from trilake.delta.scan.changes import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
-    ChangeScan,
-    ChangeTask,
+    ChangeFeedScan,
+    ChangeFeedTask,
     plan_changes,
 )
 from trilake.delta.scan.scan import read_schema
@@ -71,8 +71,8 @@ def change_feed(
     return source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **options})
 
 
-def _natively(spark: SparkSession, store: Store, schema: StructType, scan: ChangeScan) -> DataFrame:
-    groups: dict[tuple[bool, bool, int], list[ChangeTask]] = {}
+def _natively(spark: SparkSession, store: Store, schema: StructType, scan: ChangeFeedScan) -> DataFrame:
+    groups: dict[tuple[bool, bool, int], list[ChangeFeedTask]] = {}
     times: Counter[tuple[bool, bool, str]] = Counter()
     for task in scan.tasks:
         kind = (task.change_type is None, task.file.selected is not None)
@@ -87,7 +87,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
     return reduce(DataFrame.unionByName, [native_frame(spark, files) for files in parts])
 
 
-def _files(store: Store, schema: StructType, scan: ChangeScan, tasks: Sequence[ChangeTask]) -> NativeFiles:
+def _files(store: Store, schema: StructType, scan: ChangeFeedScan, tasks: Sequence[ChangeFeedTask]) -> NativeFiles:
     """Files of one kind, none of them twice, with the columns of the feed."""
     files = task_files(store, schema, scan.plan, [t.file for t in tasks])
     constants = {

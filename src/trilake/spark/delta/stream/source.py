@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.scan.changes import ChangeTask, read_change_task
+from trilake.delta.scan.changes import ChangeFeedTask, read_change_task
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.delta.stream.errors import StreamDataLossError
@@ -59,7 +59,7 @@ class Analysed:
 class StreamPartition(InputPartition):
     """Files that one task reads, and how."""
 
-    tasks: Sequence[FileTask | ChangeTask]
+    tasks: Sequence[FileTask | ChangeFeedTask]
     plan: ReadPlan
 
 
@@ -169,9 +169,9 @@ def _arranged(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=declared.names)
 
 
-def _read(task: FileTask | ChangeTask) -> Callable[..., Iterator[pa.RecordBatch]]:
-    return read_change_task if isinstance(task, ChangeTask) else read_task
+def _read(task: FileTask | ChangeFeedTask) -> Callable[..., Iterator[pa.RecordBatch]]:
+    return read_change_task if isinstance(task, ChangeFeedTask) else read_task
 
 
-def _size(task: FileTask | ChangeTask) -> int:
-    return task.file.size if isinstance(task, ChangeTask) else task.size
+def _size(task: FileTask | ChangeFeedTask) -> int:
+    return task.file.size if isinstance(task, ChangeFeedTask) else task.size
