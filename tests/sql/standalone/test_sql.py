@@ -21,6 +21,7 @@ from trilake.errors import (
     SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
+    TrilakeError,
 )
 from trilake.sql.text.problems import SqlTextError
 
@@ -262,6 +263,36 @@ def test_statistics_of_all_files_are_computed_again(t: str) -> None:
     assert run(f"DESCRIBE HISTORY {t} LIMIT 1")[0]["operation"] == "COMPUTE STATS"
     with pytest.raises(SqlTextError, match="leave PARTITION out"):
         run(f"ANALYZE TABLE {t} PARTITION (a = 1) COMPUTE STATISTICS")
+
+
+def test_several_changes_of_columns_are_one_commit_or_none(t: str) -> None:
+    def versions() -> list[str]:
+        return [r["operation"] for r in reversed(run(f"DESCRIBE HISTORY {t}"))]
+
+    run(f"ALTER TABLE {t} SET TBLPROPERTIES ('comment' = 'all', 'delta.enableTypeWidening' = 'true', 'k' = 'v')")
+    run(f"ALTER TABLE {t} UNSET TBLPROPERTIES ('comment', 'k')")
+    run(f"ALTER TABLE {t} ADD COLUMN small INT")
+    before = versions()
+    assert before[-3:] == ["SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS"]
+    wrong = (
+        (f"ALTER TABLE {t} CHANGE COLUMN small small BIGINT NOT NULL COMMENT 'x' FIRST", ConstraintViolatedError),
+        (f"ALTER TABLE {t} CHANGE COLUMN small small BIGINT COMMENT 'x' AFTER nothing", TrilakeError),
+        (f"ALTER TABLE {t} ALTER COLUMN small COMMENT 'x', nothing FIRST", TrilakeError),
+        (f"ALTER TABLE {t} ALTER COLUMN small COMMENT 'x' nothing", SqlTextError),
+        (f"ALTER TABLE {t} DROP CONSTRAINT IF EXISTS k nothing", SqlTextError),
+    )
+    for text, error in wrong:
+        with pytest.raises(error):
+            run(text)
+        assert versions() == before
+    run(f"ALTER TABLE {t} CHANGE COLUMN small small BIGINT COMMENT 'x' FIRST")
+    run(f"ALTER TABLE {t} ALTER COLUMN small COMMENT 'y', note FIRST")
+    assert versions() == [*before, "CHANGE COLUMN", "CHANGE COLUMNS"]
+    found = [(r["col_name"], r["data_type"], r["comment"]) for r in run(f"DESCRIBE {t}")]
+    assert found == [("note", "string", None), ("small", "bigint", "y"), ("id", "bigint", None)]
+    parameters = run(f"DESCRIBE HISTORY {t}")[1]["operationParameters"]
+    assert dict(parameters)["position"] == "FIRST"
+    assert '"type":"long"' in dict(parameters)["column"]
 
 
 def test_a_column_may_be_called_like_a_word_of_the_grammar(t: str) -> None:

@@ -1,10 +1,13 @@
-"""ALTER TABLE as it is written: each form as a call of :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
+"""ALTER TABLE as it is written: each form as one call of :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.metadata.column_changes import ColumnChange
 from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema_edit import FIRST, Position
 from trilake.errors import InvalidArgumentError
@@ -15,18 +18,21 @@ from trilake.sql.text.expressions import items, spans, split_names
 from trilake.text import quote_name
 
 _END = ("FIRST", "AFTER")
+#: What is done once the whole text is read.
+_Change: TypeAlias = Callable[[], object]
 
 
 def change_table(alter: Alter, cursor: Cursor) -> None:
-    """Change a table as the words behind its name say, in one commit for each change.
+    """Change a table as the words behind its name say, in one commit.
 
     Raises ``SyntaxProblem``, ``InvalidArgumentError`` for a form that is not for Delta tables, and what the methods of
     ``Alter`` raise.
     """
-    for words, change in _FORMS:
+    for words, form in _FORMS:
         if cursor.accept(*words):
-            change(alter, cursor)
-            cursor.end()
+            change = form(alter, cursor)
+            cursor.end()  # nothing is changed before the text was read to its end
+            change()
             return
     raise InvalidArgumentError(
         f"this form of ALTER TABLE is not for Delta tables: {cursor.text.strip()}",
@@ -37,14 +43,14 @@ def change_table(alter: Alter, cursor: Cursor) -> None:
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def _add_columns(alter: Alter, cursor: Cursor) -> None:
+def _add_columns(alter: Alter, cursor: Cursor) -> _Change:
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
     if cursor.is_symbol("("):
         texts = items(cursor.text[slice(*cursor.brackets())])
     else:
         start, end = cursor.until()
         texts = items(cursor.text[start:end].rstrip("; \n\t"))
-    alter.add(*(_new_column(t) for t in texts))
+    return partial(alter.add, *(_new_column(t) for t in texts))
 
 
 def _new_column(text: str) -> NewColumn:
@@ -65,23 +71,18 @@ def _positioned(cursor: Cursor) -> tuple[str, Position | None]:
     """What is said of a column, without its place at the end, and that place."""
     start, end = cursor.until(*_END)
     body = cursor.text[start:end]
-    if cursor.accept("FIRST"):
-        position: Position | None = FIRST
-    elif cursor.accept("AFTER"):
-        position = Position(cursor.part())
-    else:
-        position = None
+    position = _place(cursor)
     rest = cursor.rest()  # a comment may follow the place
     return f"{body} {rest}", position
 
 
-def _rename_column(alter: Alter, cursor: Cursor) -> None:
+def _rename_column(alter: Alter, cursor: Cursor) -> _Change:
     path = cursor.name()
     cursor.expect("TO")
-    alter.rename_column(path, cursor.part())
+    return partial(alter.rename_column, path, cursor.part())
 
 
-def _drop_columns(alter: Alter, cursor: Cursor) -> None:
+def _drop_columns(alter: Alter, cursor: Cursor) -> _Change:
     if not cursor.accept("COLUMNS"):
         cursor.expect("COLUMN")
     if_exists = cursor.accept("IF", "EXISTS")
@@ -94,21 +95,23 @@ def _drop_columns(alter: Alter, cursor: Cursor) -> None:
     if if_exists:
         schema = alter.log.head().schema
         paths = [p for p in paths if schema.find(p[0]) is not None]
-    if paths:
-        alter.drop_columns(*paths)
+    return partial(alter.drop_columns, *paths) if paths else lambda: None
 
 
-def _alter_column(alter: Alter, cursor: Cursor) -> None:
+def _alter_column(alter: Alter, cursor: Cursor) -> _Change:
     hive = cursor.tokens[cursor.at - 1].upper == "CHANGE"
     cursor.accept("COLUMN") or cursor.accept("COLUMNS")
+    changes: list[ColumnChange] = []
     while True:
         path = cursor.name()
+        if not changes and cursor.accept("SYNC", "IDENTITY"):
+            return partial(alter.sync_identity, path)
         if hive and _says_name_and_type(path, cursor):
-            _as_in_hive(alter, path, cursor)
+            changes.append(_as_in_hive(path, cursor))
         else:
-            _one_change(alter, path, cursor)
+            changes.append(_one_change(path, cursor))
         if not cursor.accept_symbol(","):
-            return
+            return partial(alter.change_columns, *changes)
 
 
 def _says_name_and_type(path: tuple[str, ...], cursor: Cursor) -> bool:
@@ -119,109 +122,93 @@ def _says_name_and_type(path: tuple[str, ...], cursor: Cursor) -> bool:
     return at < len(cursor.tokens) and cursor.tokens[at].is_name
 
 
-def _one_change(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> None:
+def _one_change(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
     if cursor.accept("SET", "NOT", "NULL"):
-        alter.set_not_null(path)
-    elif cursor.accept("DROP", "NOT", "NULL"):
-        alter.set_nullable(path)
-    elif cursor.accept("SET", "DEFAULT"):
+        return ColumnChange(path, nullable=False)
+    if cursor.accept("DROP", "NOT", "NULL"):
+        return ColumnChange(path, nullable=True)
+    if cursor.accept("SET", "DEFAULT"):
         start, end = cursor.until(symbols=",")
-        alter.set_default(path, cursor.text[start:end].rstrip("; \n\t"))
-    elif cursor.accept("DROP", "DEFAULT"):
-        alter.drop_default(path)
-    elif cursor.accept("SYNC", "IDENTITY"):
-        alter.sync_identity(path)
-    elif cursor.accept("TYPE"):
-        alter.change_type(path, parse_type(cursor))
-    elif cursor.accept("COMMENT"):
-        alter.comment(cursor.string(), path)
-    elif not _moved(alter, path, cursor):
-        _as_in_hive(alter, path, cursor)
+        return ColumnChange(path, default=cursor.text[start:end].rstrip("; \n\t"))
+    if cursor.accept("DROP", "DEFAULT"):
+        return ColumnChange(path, default="")
+    if cursor.accept("TYPE"):
+        return ColumnChange(path, type=parse_type(cursor))
+    if cursor.accept("COMMENT"):
+        return ColumnChange(path, comment=cursor.string())
+    position = _place(cursor)
+    return _as_in_hive(path, cursor) if position is None else ColumnChange(path, position=position)
 
 
-def _moved(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> bool:
-    """Move the column where a place follows; whether one does."""
+def _place(cursor: Cursor) -> Position | None:
+    """The place among its neighbours that is said of a column, if one is."""
     if cursor.accept("FIRST"):
-        alter.move_column(path, first=True)
-    elif cursor.accept("AFTER"):
-        alter.move_column(path, after=cursor.part())
-    else:
-        return False
-    return True
+        return FIRST
+    return Position(cursor.part()) if cursor.accept("AFTER") else None
 
 
-def _as_in_hive(alter: Alter, path: tuple[str, ...], cursor: Cursor) -> None:
+def _as_in_hive(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
     """``CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b``: name, type, comment and place at once."""
     if cursor.part().lower() != path[-1].lower():
         raise InvalidArgumentError("a column is renamed with RENAME COLUMN", column=path[-1])
-    alter.change_type(path, parse_type(cursor))
-    if cursor.accept("NOT", "NULL"):
-        alter.set_not_null(path)
-    if cursor.accept("COMMENT"):
-        alter.comment(cursor.string(), path)
-    _moved(alter, path, cursor)
+    kind = parse_type(cursor)
+    nullable = False if cursor.accept("NOT", "NULL") else None
+    comment = cursor.string() if cursor.accept("COMMENT") else None
+    return ColumnChange(path, kind, nullable, None, comment, _place(cursor))
 
 
-def _replace_columns(alter: Alter, cursor: Cursor) -> None:
+def _replace_columns(alter: Alter, cursor: Cursor) -> _Change:
     start, end = cursor.brackets()
     columns = [
         parse_column(Cursor(cursor.text[start + a : start + b])) for a, b in spans(Cursor(cursor.text[start:end]))
     ]
-    alter.replace_columns([field_of(c) for c in columns])
+    return partial(alter.replace_columns, [field_of(c) for c in columns])
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
 
 
-def _set_properties(alter: Alter, cursor: Cursor) -> None:
-    properties = dict(key_values(cursor))
-    comment = properties.pop("comment", None)
-    if comment is not None:
-        alter.comment(comment)
-    if properties:
-        alter.set_properties(properties)
+def _set_properties(alter: Alter, cursor: Cursor) -> _Change:
+    return partial(alter.set_properties, dict(key_values(cursor)))
 
 
-def _unset_properties(alter: Alter, cursor: Cursor) -> None:
+def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:
     cursor.accept("IF", "EXISTS")  # delta-spark does not mind properties that are not set either
     inside = Cursor(cursor.text[slice(*cursor.brackets())])
     keys = [property_key(inside)]
     while inside.accept_symbol(","):
         keys.append(property_key(inside))
-    if "comment" in keys:
-        keys.remove("comment")
-        alter.comment(None)
-    if keys:
-        alter.unset_properties(*keys, if_exists=True)
+    return partial(alter.unset_properties, *keys, if_exists=True)
 
 
-def _add_constraint(alter: Alter, cursor: Cursor) -> None:
+def _add_constraint(alter: Alter, cursor: Cursor) -> _Change:
     name = cursor.part()
     cursor.expect("CHECK")
-    alter.add_constraint(name, cursor.text[slice(*cursor.brackets())].strip())
+    expression = cursor.text[slice(*cursor.brackets())].strip()
     while cursor.is_any("ENFORCED"):
         cursor.take()
+    return partial(alter.add_constraint, name, expression)
 
 
-def _drop_constraint(alter: Alter, cursor: Cursor) -> None:
+def _drop_constraint(alter: Alter, cursor: Cursor) -> _Change:
     if_exists = cursor.accept("IF", "EXISTS")
-    alter.drop_constraint(cursor.part(), if_exists=if_exists)
+    return partial(alter.drop_constraint, cursor.part(), if_exists=if_exists)
 
 
-def _cluster_by(alter: Alter, cursor: Cursor) -> None:
+def _cluster_by(alter: Alter, cursor: Cursor) -> _Change:
     if cursor.accept("NONE"):
-        alter.cluster_by()
-        return
-    alter.cluster_by(*split_names([t.strip() for t in items(cursor.text[slice(*cursor.brackets())])]))
+        return alter.cluster_by
+    return partial(alter.cluster_by, *split_names([t.strip() for t in items(cursor.text[slice(*cursor.brackets())])]))
 
 
-def _drop_feature(alter: Alter, cursor: Cursor) -> None:
+def _drop_feature(alter: Alter, cursor: Cursor) -> _Change:
     token = cursor.token
     name = cursor.string() if token is not None and token.kind == "string" else cursor.part()
-    alter.drop_feature(name, truncate_history=cursor.accept("TRUNCATE", "HISTORY"), protect_history=True)
+    truncate = cursor.accept("TRUNCATE", "HISTORY")
+    return partial(alter.drop_feature, name, truncate_history=truncate, protect_history=True)
 
 
-_FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], None]], ...] = (
+_FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], _Change]], ...] = (
     (("ADD", "CONSTRAINT"), _add_constraint),
     (("DROP", "CONSTRAINT"), _drop_constraint),
     (("DROP", "FEATURE"), _drop_feature),

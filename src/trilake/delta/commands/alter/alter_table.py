@@ -30,7 +30,8 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
-from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns, new_field
+from trilake.delta.metadata.column_changes import ColumnChange, change_columns
+from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
 from trilake.delta.metadata.identity_changes import identity_column, sync_identity
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange, NewColumn
 from trilake.delta.protocol.feature import Feature, FeatureRemoval
@@ -147,17 +148,21 @@ class Alter:
             raise InvalidArgumentError("say first=True, or after which column")
         return self._run(lambda h: alter.move_column(h.protocol, h.metadata, path, position))
 
+    def change_columns(self, *changes: ColumnChange) -> int:
+        """Change several things of columns in one commit: all of them, or none.
+
+        Raises what the methods for one thing raise.
+        """
+        now = self._now()
+        return self._run(lambda h: change_columns(h.protocol, h.metadata, changes, version=h.version + 1, now=now))
+
     def change_type(self, path: PathLike, type: TypeLike) -> int:
         """Widen the type of a column, element, key or value; no file is rewritten.
 
         Raises ``InvalidArgumentError`` where the one type cannot become the other, or without
         ``delta.enableTypeWidening``.
         """
-        field = new_field("", type)
-        limit = field.metadata.get("__CHAR_VARCHAR_TYPE_STRING")
-        return self._run(
-            lambda h: alter.change_type(h.protocol, h.metadata, path, field.type, version=h.version + 1, limit=limit)
-        )
+        return self.change_columns(ColumnChange(path, type=type))
 
     def set_nullable(self, path: PathLike) -> int:
         """Allow nulls in a column (``DROP NOT NULL``)."""

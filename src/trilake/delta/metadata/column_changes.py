@@ -1,0 +1,96 @@
+"""Several changes of columns as one: ``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b``.
+
+Pure functions, as in :mod:`trilake.delta.metadata.schema_changes`, whose steps follow one another here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+
+from trilake.delta.metadata import schema_changes as steps
+from trilake.delta.metadata.column_definitions import TypeLike, new_field
+from trilake.delta.metadata.schema_changes import Change
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.char_varchar import TYPE_STRING
+from trilake.delta.protocol.schema_edit import PathLike, Position
+from trilake.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """What becomes of one column; what is not said stays as it is.
+
+    Parameters
+    ----------
+    path: the column.
+    type: a wider type.
+    nullable: whether it may hold nulls.
+    default: an expression that rows to come take where they leave the column out; an empty text takes it away.
+    comment: its description.
+    position: its place among its neighbours.
+    """
+
+    path: PathLike
+    type: TypeLike | None = None
+    nullable: bool | None = None
+    default: str | None = None
+    comment: str | None = None
+    position: Position | None = None
+
+
+def change_columns(
+    protocol: Protocol, metadata: Metadata, changes: Sequence[ColumnChange], *, version: int, now: dt.datetime
+) -> Change:
+    """The changes of some columns as one change of the table.
+
+    ``version`` is the version to be committed, ``now`` the time that expressions of defaults see.  Raises what each
+    step raises, and ``InvalidArgumentError`` for a change that says nothing.
+    """
+    done: list[Change] = []
+    for change in changes:
+        made = _steps(protocol, metadata, change, version, now)
+        protocol, metadata = made[-1].protocol, made[-1].metadata
+        whole = {k: v for step in made for k, v in step.parameters.items()}  # the column as the last step leaves it
+        conditions = tuple(c for step in made for c in step.conditions)
+        done.append(replace(made[-1], parameters=whole, conditions=conditions))
+    if not done:
+        raise InvalidArgumentError("no column is given to be changed")
+    if len(done) == 1:
+        return done[0]
+    logged = [{**d.parameters, "column": orjson.loads(d.parameters["column"])} for d in done]
+    conditions = tuple(c for d in done for c in d.conditions)
+    return Change(protocol, metadata, "CHANGE COLUMNS", {"columns": orjson.dumps(logged).decode()}, conditions)
+
+
+def _steps(
+    protocol: Protocol, metadata: Metadata, change: ColumnChange, version: int, now: dt.datetime
+) -> list[Change]:
+    """The steps of one column's change, each on what the one before left."""
+    out: list[Change] = []
+
+    def state() -> tuple[Protocol, Metadata]:
+        return (out[-1].protocol, out[-1].metadata) if out else (protocol, metadata)
+
+    if change.type is not None:
+        wanted = new_field("", change.type)
+        limit = wanted.metadata.get(TYPE_STRING)
+        out.append(steps.change_type(*state(), change.path, wanted.type, version=version, limit=limit))
+    if change.nullable is not None:
+        out.append((steps.set_nullable if change.nullable else steps.set_not_null)(*state(), change.path))
+    if change.default:
+        out.append(steps.set_default(*state(), change.path, change.default, now=now))
+    elif change.default is not None:
+        out.append(steps.drop_default(*state(), change.path))
+    if change.comment is not None:
+        out.append(steps.comment_column(*state(), change.path, change.comment))
+    if change.position is not None:
+        out.append(steps.move_column(*state(), change.path, change.position))
+    if not out:
+        raise InvalidArgumentError(
+            "nothing of the column is to be changed", help="say its type, its comment or its place"
+        )
+    return out
