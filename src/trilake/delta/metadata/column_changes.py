@@ -13,7 +13,7 @@ import orjson
 
 from trilake.delta.metadata import schema_changes as steps
 from trilake.delta.metadata.column_definitions import TypeLike, new_field
-from trilake.delta.metadata.schema_changes import Change
+from trilake.delta.metadata.schema_changes import MetadataChange
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema_edit import PathLike, Position
@@ -44,13 +44,13 @@ class ColumnChange:
 
 def change_columns(
     protocol: Protocol, metadata: Metadata, changes: Sequence[ColumnChange], *, version: int, now: dt.datetime
-) -> Change:
+) -> MetadataChange:
     """The changes of some columns as one change of the table.
 
     ``version`` is the version to be committed, ``now`` the time that expressions of defaults see.  Raises what each
     step raises, and ``InvalidArgumentError`` for a change that says nothing.
     """
-    done: list[Change] = []
+    done: list[MetadataChange] = []
     for change in changes:
         made = _steps(protocol, metadata, change, version, now)
         protocol, metadata = made[-1].protocol, made[-1].metadata
@@ -63,14 +63,14 @@ def change_columns(
         return done[0]
     logged = [{**d.parameters, "column": orjson.loads(d.parameters["column"])} for d in done]
     conditions = tuple(c for d in done for c in d.conditions)
-    return Change(protocol, metadata, "CHANGE COLUMNS", {"columns": orjson.dumps(logged).decode()}, conditions)
+    return MetadataChange(protocol, metadata, "CHANGE COLUMNS", {"columns": orjson.dumps(logged).decode()}, conditions)
 
 
 def _steps(
     protocol: Protocol, metadata: Metadata, change: ColumnChange, version: int, now: dt.datetime
-) -> list[Change]:
+) -> list[MetadataChange]:
     """The steps of one column's change, each on what the one before left."""
-    out: list[Change] = []
+    out: list[MetadataChange] = []
 
     def state() -> tuple[Protocol, Metadata]:
         return (out[-1].protocol, out[-1].metadata) if out else (protocol, metadata)
