@@ -143,6 +143,7 @@ def _bounds(snapshot: Snapshot, counts: pa.ChunkedArray) -> Bounds | None:
     paths = [tuple(p) for p in clustering_columns(snapshot)]
     plain = [(f.name,) for f in snapshot.schema.fields if isinstance(f.type, PrimitiveType)]
     paths += [p for p in plain if p not in paths and p[0] not in partition]
+    reader.read(paths[:_COLUMNS])
     found = [_column_bounds(reader, path, counts) for path in paths[:_COLUMNS]]
     return Bounds(tuple(c for c in found if c is not None), total, adds.num_rows, max(0, len(paths) - _COLUMNS))
 

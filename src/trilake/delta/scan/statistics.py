@@ -6,7 +6,7 @@ for counts as unknown, since a statistic may only ever help.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ _SQL_TYPES = {
     "timestamp_ntz": "TIMESTAMP",
     "string": "VARCHAR",
 }
+#: The parts of statistics that are read of a column, and what they are called here.
+_KINDS, _NAMES = ("nullCount", "minValues", "maxValues"), ("nulls", "low", "high")
 #: The tag of an ``add`` whose ``maxValues`` leave a floating-point column out where it holds a NaN, which is greater
 #: than all else: a bound that is there holds for every value.  Other engines carry it along without reading it.
 NAN_TAG = "trilake.maxCountsNaN"
@@ -40,10 +42,12 @@ NAN_TAG = "trilake.maxCountsNaN"
 _SAFE_DIGITS = 15
 
 
+_COUNT = "case when try_cast(j.numRecords as bigint) >= 0 then try_cast(j.numRecords as bigint) end as v"
+
+
 def record_counts(adds: pa.Table) -> pa.ChunkedArray:
     """``numRecords`` of each file, deleted rows included; null where the statistics state no count."""
-    value = "try_cast(j.numRecords as bigint)"
-    return _parse(adds["stats"], {"numRecords": "VARCHAR"}, f"case when {value} >= 0 then {value} end as v")["v"]
+    return _parse(adds["stats"], {"numRecords": "VARCHAR"}, _COUNT)["v"]
 
 
 def _parse(stats: pa.ChunkedArray, structure: Mapping[str, Any], select: str) -> pa.Table:
@@ -66,16 +70,34 @@ class StatisticsReader:
     without_nan: bool = False
     _partitions: dict[str, pa.ChunkedArray] | None = field(default=None, repr=False)
     _counts: pa.ChunkedArray | None = field(default=None, repr=False)
+    _read: dict[tuple[str, ...], pa.Table] = field(default_factory=dict, repr=False)
 
     def file_stats(self) -> FileStats:
         """The provider that data skipping asks."""
         return FileStats(
             self.adds.num_rows,
             self.column,
-            self._record_counts,
+            self.record_counts,
         )
 
-    def _record_counts(self) -> pa.ChunkedArray:
+    def read(self, paths: Iterable[tuple[str, ...]]) -> None:
+        """Parse the texts once for all of these columns (display paths); each is asked for with :meth:`column` then."""
+        leaves = [found for p in paths if (found := self._leaf(p)) is not None and found[0] not in self._read]
+        structure: dict[str, Any] = {"numRecords": "VARCHAR"}
+        columns = [_COUNT]
+        for i, (path, leaf) in enumerate(leaves):
+            sql = _sql_type(leaf.type)
+            for kind in _KINDS[: 1 if sql is None else 3]:
+                _grow(structure.setdefault(kind, {}), path)
+            columns += _selected(path, sql, str(i))
+        found = _parse(self.adds["stats"], structure, ", ".join(columns))
+        self._counts = found["v"]
+        for i, (path, _) in enumerate(leaves):
+            named = {n: found[n + str(i)] for n in _NAMES if n + str(i) in found.column_names}
+            self._read[path] = pa.table(named)
+
+    def record_counts(self) -> pa.ChunkedArray:
+        """``numRecords`` of each file, see :func:`record_counts`."""
         if self._counts is None:
             self._counts = record_counts(self.adds)
         return self._counts
@@ -87,14 +109,21 @@ class StatisticsReader:
             return None
         if top.name in self.partition_columns:
             return self._partition(top) if len(path) == 1 else None
-        found = _resolve(self.schema, path)
+        found = self._leaf(path)
         if found is None:
             return None
         physical, leaf = found
-        if not isinstance(leaf.type, PrimitiveType):
-            return None
+        assert isinstance(leaf.type, PrimitiveType)
         was_float = any(c.get("fromType") == "float" for c in type_changes(leaf))
         return self._bounds(physical, leaf.type, was_float=was_float)
+
+    def _leaf(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], StructField] | None:
+        """Physical path and field of a column that data files have statistics of."""
+        found = _resolve(self.schema, path)
+        if found is None or not isinstance(found[1].type, PrimitiveType):
+            return None
+        top = self.schema.find(path[0])
+        return None if top is None or top.name in self.partition_columns else found
 
     def _partition(self, f: StructField) -> ColumnStats | None:
         if self._partitions is None:
@@ -106,22 +135,19 @@ class StatisticsReader:
         return None if value is None else ColumnStats(value=value)
 
     def _bounds(self, path: tuple[str, ...], type_: PrimitiveType, *, was_float: bool) -> ColumnStats:
-        kind = "decimal" if type_.name.startswith("decimal") else type_.name
-        structure = {"nullCount": _nest(path), "minValues": _nest(path), "maxValues": _nest(path)}
-        sql = "DOUBLE" if kind == "decimal" else _SQL_TYPES.get(kind)
-        columns = [f"try_cast({_access('nullCount', path)} as bigint) as nulls"]
-        if sql is not None:
-            columns += [
-                f"try_cast({_access('minValues', path)} as {sql}) as low",
-                f"try_cast({_access('maxValues', path)} as {sql}) as high",
-            ]
-        found = _parse(self.adds["stats"], structure, ", ".join(columns))
+        sql = _sql_type(type_)
+        found = self._read.get(path)
+        if found is None:
+            structure = {kind: _nest(path) for kind in _KINDS}
+            found = _parse(self.adds["stats"], structure, ", ".join(_selected(path, sql)))
         if sql is None:
             return ColumnStats(null_count=found["nulls"])
         low, high = _typed(found["low"], type_, up=False), _typed(found["high"], type_, up=True)
         if was_float and low is not None and high is not None:  # older files say bounds of 32-bit values
             low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
-        return ColumnStats(min=low, max=high, null_count=found["nulls"], max_counts_nan=self._max_counts_nan(kind))
+        return ColumnStats(
+            min=low, max=high, null_count=found["nulls"], max_counts_nan=self._max_counts_nan(type_.name)
+        )
 
     def _max_counts_nan(self, kind: str) -> pa.ChunkedArray | None:
         if kind not in ("float", "double"):
@@ -132,6 +158,27 @@ class StatisticsReader:
             return None
         tag = pc.map_lookup(self.adds["tags"], pa.scalar(NAN_TAG, pa.string()), "first")
         return pc.fill_null(pc.equal(tag, "true"), False)
+
+
+def _sql_type(type_: object) -> str | None:
+    """The type of DuckDB that a bound is read as; ``None`` for columns that have no bounds."""
+    assert isinstance(type_, PrimitiveType)
+    return "DOUBLE" if type_.name.startswith("decimal") else _SQL_TYPES.get(type_.name)
+
+
+def _selected(path: tuple[str, ...], sql: str | None, suffix: str = "") -> list[str]:
+    """What is read of one column: how many values are null and, where it has some, its bounds."""
+    types = ("bigint",) if sql is None else ("bigint", sql, sql)
+    return [
+        f"try_cast({_access(kind, path)} as {type_}) as {name}{suffix}"
+        for kind, name, type_ in zip(_KINDS, _NAMES, types, strict=False)
+    ]
+
+
+def _grow(node: dict[str, Any], path: tuple[str, ...]) -> None:
+    for name in path[:-1]:
+        node = node.setdefault(name, {})
+    node[path[-1]] = "VARCHAR"
 
 
 def _nest(path: tuple[str, ...]) -> Any:

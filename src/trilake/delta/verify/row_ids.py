@@ -91,6 +91,8 @@ def identity_marks(table: DeltaContext) -> Generator[Finding, None, int]:
     snapshot = table.snapshot
     columns = identity_columns(snapshot.schema)
     reader = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns)
+    if columns:
+        reader.read((c.name,) for c in columns)
     for column in columns:
         stats = reader.column((column.name,))
         bound = None if stats is None else stats.max if column.step > 0 else stats.min

@@ -132,7 +132,9 @@ def _columns(table: DeltaContext, adds: pa.Table) -> Iterator[tuple[tuple[str, .
     reader = StatisticsReader(adds, snapshot.schema, partition)
     if not adds.num_rows:
         return
-    for path, _ in leaves(snapshot.schema, partition):
+    paths = [path for path, _ in leaves(snapshot.schema, partition)]
+    reader.read(paths)
+    for path in paths:
         stats = reader.column(path)
         if stats is not None:
             yield path, stats

@@ -26,7 +26,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan
-from trilake.delta.scan.statistics import StatisticsReader, record_counts
+from trilake.delta.scan.statistics import StatisticsReader
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import Store
@@ -116,9 +116,11 @@ def _lacking(snapshot: Snapshot) -> pa.ChunkedArray:
     """Whether a file's statistics do not state how many rows it has, or of a column how many values are null."""
     adds = snapshot.adds
     reader = StatisticsReader(adds, snapshot.schema, tuple(snapshot.metadata.partition_columns))
-    lacking = record_counts(adds).is_null()
-    for shown, wanted in _kept(snapshot).items():
-        stats = reader.column(shown) if wanted else None
+    columns = [shown for shown, wanted in _kept(snapshot).items() if wanted]
+    reader.read(columns)
+    lacking = reader.record_counts().is_null()
+    for shown in columns:
+        stats = reader.column(shown)
         if stats is not None and stats.null_count is not None:
             lacking = pc.or_(lacking, stats.null_count.is_null())
     return lacking

@@ -1,0 +1,91 @@
+"""Statistics of several columns are read at once, and are what each column says alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.commands.maintenance.analyze import compute_statistics
+from trilake.delta.scan import statistics
+from trilake.delta.scan.statistics import StatisticsReader
+from trilake.delta.table import ArrowDeltaTable
+
+_MANY = 12
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ArrowDeltaTable:
+    """A table of two files with columns of many types, some nested, one without bounds, one a partition."""
+    moment = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
+    rows = pa.table(
+        {
+            "n": pa.array([1, None], pa.int32()),
+            "x": [0.5, float("nan")],
+            "d": [Decimal("1.50"), None],
+            "t": [moment, moment],
+            "b": [True, None],
+            "s": [{"i": 3, "in": {"text": "a b"}}, None],
+            "odd'name": ["v", "w"],
+            "l": [[1], None],
+            "p": ["q", "r"],
+            **{f"c{i}": [i, None] for i in range(_MANY)},
+        }
+    )
+    trilake.write(rows, tmp_path, partition_by="p")
+    found = trilake.open(tmp_path)
+    assert isinstance(found, ArrowDeltaTable)
+    return found
+
+
+def _parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+    real = statistics._parse
+
+    def counted(*args: Any) -> pa.Table:
+        calls.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(statistics, "_parse", counted)
+    return calls
+
+
+def test_columns_read_at_once_say_what_each_says_alone(table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = table.snapshot
+    paths = [(f.name,) for f in snapshot.schema.fields if f.name != "s"] + [("s", "i"), ("s", "in", "text")]
+    alone = StatisticsReader(snapshot.adds, snapshot.schema, ("p",))
+    wanted = {path: alone.column(path) for path in paths}
+    calls = _parses(monkeypatch)
+    together = StatisticsReader(snapshot.adds, snapshot.schema, ("p",))
+    together.read(paths)
+    for path, stats in wanted.items():
+        found = together.column(path)
+        assert (stats is None) == (found is None), path
+        if stats is not None and found is not None:
+            for f in dataclasses.fields(stats):
+                a, b = getattr(stats, f.name), getattr(found, f.name)
+                assert (a.to_pylist() if hasattr(a, "to_pylist") else a) == (
+                    b.to_pylist() if hasattr(b, "to_pylist") else b
+                ), (path, f.name)
+    assert together.record_counts().to_pylist() == [1, 1]
+    assert len(calls) == 1
+    assert wanted[("l",)] is None
+    bounds = wanted[("s", "in", "text")]
+    assert bounds is not None
+    assert bounds.min is not None
+    assert bounds.min.to_pylist() == ["a b", None]
+
+
+def test_analyze_reads_the_statistics_of_all_columns_once(
+    table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute_statistics(table.log)
+    calls = _parses(monkeypatch)
+    assert compute_statistics(table.log).num_files == 0
+    assert len(calls) == 1
