@@ -105,7 +105,7 @@ def _partitions(snapshot: Snapshot) -> tuple[PartitionColumn, ...]:
 def _tombstones(table: ArrowDeltaTable, now_ms: int) -> Tombstones:
     """Files that were removed and are not live: a file that got a deletion vector has a tombstone, and stays."""
     removes = table.log.tombstones(table.snapshot)
-    retention = table.snapshot.property(RETENTION, "interval 1 week")
+    retention = table.snapshot.properties.text(RETENTION) or ""
     if not removes.num_rows:
         return Tombstones(retention=retention.removeprefix("interval "))
     live = pc.unique(decoded_paths(table.snapshot.adds["path"]))

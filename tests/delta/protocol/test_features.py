@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import (
     REGISTRY,
     add_feature,
@@ -241,3 +244,11 @@ def test_every_row_says_consistent_things() -> None:
         assert 2 <= f.writer <= 7
         assert all(n in REGISTRY for n in f.needs)
         assert f.reader != 3 or f.writer == 7
+
+
+def test_every_column_of_the_registry_is_used() -> None:
+    """What a row can say, some row says: what none does would be code that nothing runs."""
+    rows = list(REGISTRY.values())
+    for kind, used in ((Feature, rows), (FeatureRemoval, [f.removal for f in rows if f.removal is not None])):
+        plain = {f.name: f.default for f in fields(kind)}
+        assert [name for name, default in plain.items() if all(getattr(row, name) == default for row in used)] == []

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trilake.delta.protocol import properties
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import REGISTRY, required
 from trilake.delta.protocol.properties import (
+    TableProperties,
     canonical,
     check_value,
     known_properties,
@@ -43,6 +47,42 @@ def test_keys_and_values_take_their_usual_spelling() -> None:
         "delta.isolationLevel": "Serializable",
         "Owner": "Ann",
     }
+
+
+def test_properties_are_read_with_their_types_and_defaults() -> None:
+    unset, other = TableProperties({}), TableProperties({"delta.appendOnly": "TRUE", "delta.targetFileSize": "2kb"})
+    assert (unset.is_on("delta.appendOnly"), other.is_on("delta.appendOnly")) == (False, True)
+    assert (unset.is_on("delta.enableExpiredLogCleanup"), unset.is_off("delta.appendOnly")) == (True, True)
+    assert (unset.number("delta.checkpointInterval"), unset.indexed_columns()) == (10, 32)
+    assert unset.duration_ms("delta.logRetentionDuration") == 30 * 86_400_000
+    assert (unset.size_bytes("delta.targetFileSize"), other.size_bytes("delta.targetFileSize")) == (None, 2048)
+    assert (unset.isolation_level(), unset.text("mine")) == ("WriteSerializable", None)
+
+
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [
+        ("delta.checkpointInterval", lambda p, key: p.number(key)),
+        ("delta.logRetentionDuration", lambda p, key: p.duration_ms(key)),
+        ("delta.targetFileSize", lambda p, key: p.size_bytes(key)),
+        ("delta.isolationLevel", lambda p, key: p.isolation_level()),
+    ],
+)
+@pytest.mark.parametrize("text", ["", "often"])
+def test_what_others_set_and_makes_no_sense_is_named(
+    key: str, read: Callable[[TableProperties, str], object], text: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"the table property {key}: .*'{text}' is ") as e:
+        read(TableProperties({key: text}), key)
+    assert e.value.context["property"] == key
+    assert TableProperties({"delta.dataSkippingNumIndexedCols": text}).indexed_columns() == 32
+
+
+def test_properties_stand_in_one_place_each() -> None:
+    """Those of a feature in its row, all others in the list of those without one."""
+    rows = [p.name for f in REGISTRY.values() for p in f.properties]
+    assert sorted({*rows}) == sorted(set(PROPERTIES) - {p.name for p in properties._ROWS})
+    assert len(PROPERTIES) == len(properties._ROWS) + len({*rows})
 
 
 def test_features_and_versions_are_no_properties() -> None:
@@ -145,9 +185,9 @@ def test_a_property_of_a_feature_asks_for_it_or_goes_with_it(name: str, key: str
 
 
 @given(st.dictionaries(st.sampled_from([*PROPERTIES, "x", "delta.y"]), st.text(max_size=8)))
-def test_what_is_accepted_is_accepted_again(properties: dict[str, str]) -> None:
+def test_what_is_accepted_is_accepted_again(asked: dict[str, str]) -> None:
     try:
-        change = parse_properties(properties)
+        change = parse_properties(asked)
     except InvalidArgumentError:
         return
     assert parse_properties(change.values) == change

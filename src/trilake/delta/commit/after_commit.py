@@ -47,12 +47,12 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
     if base is None:
         return None
     current: list[Snapshot] = []
-    policy = base.property(CHECKSUMS, "checkpoint").lower()
+    policy = (base.properties.text(CHECKSUMS) or "checkpoint").lower()
     if _try(log, version, "checkpoint schedule", lambda: checkpoint_due(base, version)):
         _try(log, version, "checkpoint", lambda: _checkpoint(log, base, version, runtime, current))
         if current and policy != "none":
             _try(log, version, "checksum", lambda: write_snapshot_checksum(log, current[0]))
-        if current and base.property("delta.enableExpiredLogCleanup", "true").lower() == "true":
+        if current and base.properties.is_on("delta.enableExpiredLogCleanup"):
             _try(log, version, "log cleanup", lambda: _clean(log, current[0], runtime))
     else:
         if policy == "commit":
@@ -82,7 +82,7 @@ def _try(log: DeltaLog, version: int, what: str, step: Callable[[], object]) -> 
 
 def checkpoint_due(base: Head, version: int) -> bool:
     """Whether the commit of ``version`` on top of ``base`` is the one to write a checkpoint."""
-    interval = int(base.property("delta.checkpointInterval", "10"))
+    interval = base.properties.number("delta.checkpointInterval")
     # Late already when this commit began: the writer whose turn it was has failed.
     late = interval > 0 and base.version - (base.segment.checkpoint_version or 0) >= interval
     return interval > 0 and (version % interval == 0 or late)
@@ -121,7 +121,7 @@ def _log_bytes(base: Head) -> int:
 
 
 def _compact(log: DeltaLog, base: Head, version: int) -> None:
-    interval = int(base.property(COMPACTION_INTERVAL, "0"))
+    interval = base.properties.number(COMPACTION_INTERVAL)
     if interval > 1 and (version + 1) % interval == 0:
         compact_log(log, version + 1 - interval, version)
 

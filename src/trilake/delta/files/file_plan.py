@@ -13,7 +13,7 @@ import pyarrow as pa
 from trilake.delta.engine import Engine, FileFormat
 from trilake.delta.files.file_statistics import StatisticsPlan, type_at
 from trilake.delta.protocol.column_mapping import physical_schema
-from trilake.delta.protocol.property_values import size_bytes
+from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.statistics import NAN_TAG
@@ -82,8 +82,7 @@ class FilePlan:
     @cached_property
     def target_size(self) -> int:
         """The size in bytes at which a file is closed."""
-        text = self.configuration.get("delta.targetFileSize")
-        return _TARGET_SIZE if text is None else size_bytes(text)
+        return TableProperties(self.configuration).size_bytes("delta.targetFileSize") or _TARGET_SIZE
 
     @property
     def ending(self) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.protocol.column_names import split_names
+from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
 
 #: Characters kept of a string bound, as the reference implementation does.
@@ -47,10 +48,7 @@ class StatisticsPlan:
         if text:
             paths = (_physical(schema, column) for column in split_names(text))
             return cls(named=tuple(p for p in paths if p is not None), variants=variants)
-        try:
-            return cls(int(configuration.get("delta.dataSkippingNumIndexedCols", "32")), variants=variants)
-        except ValueError:
-            return cls(variants=variants)
+        return cls(TableProperties(configuration).indexed_columns(), variants=variants)
 
     def wanted(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
         """For each Parquet leaf column of a file its path where it gets statistics, else ``None``."""

@@ -19,7 +19,6 @@ from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_valu
 from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE
-from trilake.delta.protocol.property_values import is_on
 from trilake.expr.terms import engine
 from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
@@ -90,8 +89,8 @@ class FileColumns:
     @staticmethod
     def of(snapshot: Snapshot) -> FileColumns:
         """As the table's properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct`` ask."""
-        as_json = snapshot.property("delta.checkpoint.writeStatsAsJson", "true").lower() != "false"
-        as_struct = is_on(snapshot.metadata.configuration, "delta.checkpoint.writeStatsAsStruct")
+        as_json = not snapshot.properties.is_off("delta.checkpoint.writeStatsAsJson")
+        as_struct = snapshot.properties.is_on("delta.checkpoint.writeStatsAsStruct")
         metadata = snapshot.metadata
         partition = metadata.partition_columns
         fields = [f for f in ADD if as_json or f.name != "stats"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from trilake.delta.protocol.column_names import split_names
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
+from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.expr.terms import engine
 
@@ -74,10 +75,7 @@ def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration:
     if named:
         chosen = [".".join(parts).lower() for parts in split_names(named)]
         return {p for p in leaves if any(p == c or p.startswith(f"{c}.") for c in chosen)}
-    try:
-        count = int(configuration.get("delta.dataSkippingNumIndexedCols", "32"))
-    except ValueError:
-        count = 32
+    count = TableProperties(configuration).indexed_columns()
     return set(leaves if count < 0 else leaves[:count])
 
 

@@ -26,13 +26,13 @@ TOP_LEVEL_FORMAT = "trilake.checkpoint.topLevelFormat"
 
 def wanted(snapshot: Snapshot) -> bool:
     """Whether the table's checkpoints are of version 2."""
-    policy = snapshot.property("delta.checkpointPolicy", "classic").lower()
-    return policy == "v2" and "v2Checkpoint" in (snapshot.protocol.writer_features or ())
+    policy = snapshot.properties.text("delta.checkpointPolicy") or ""
+    return policy.lower() == "v2" and "v2Checkpoint" in (snapshot.protocol.writer_features or ())
 
 
 def write_v2(store: Store, snapshot: Snapshot, whole: Piece, parts: int, runtime: Runtime) -> tuple[int, int, Any]:
     """Write sidecars and top-level file; the number of actions, of bytes, and ``v2Checkpoint`` of the hint."""
-    extension = snapshot.property(TOP_LEVEL_FORMAT, "parquet").lower()
+    extension = (snapshot.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
     if extension not in ("parquet", "json"):
         raise InvalidArgumentError(
             f"the table property {TOP_LEVEL_FORMAT} is {extension!r}", help="set it to parquet or json"

@@ -25,7 +25,6 @@ from trilake.delta.log.checkpoint_v2 import wanted, write_v2
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key
-from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError
 from trilake.runtime import Runtime
@@ -70,7 +69,7 @@ def write_checkpoint(log: DeltaLog, snapshot: Snapshot, runtime: Runtime, *, par
 
 def _without_expired(removes: pa.Table, snapshot: Snapshot, now_ms: int) -> pa.Table:
     try:
-        retention = duration_ms(snapshot.property("delta.deletedFileRetentionDuration", "interval 1 week"))
+        retention = snapshot.properties.duration_ms("delta.deletedFileRetentionDuration")
     except InvalidArgumentError:
         return removes  # not known for certain: they do no harm
     return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention))
@@ -85,7 +84,7 @@ def _points_further(log: DeltaLog, version: int) -> bool:
 
 
 def _part_size(snapshot: Snapshot, given: int | None) -> int:
-    text = str(given) if given is not None else snapshot.property(PART_SIZE, str(DEFAULT_PART_SIZE))
+    text = str(given) if given is not None else snapshot.properties.text(PART_SIZE) or str(DEFAULT_PART_SIZE)
     if not re.fullmatch(r"[1-9]\d{0,17}", text):
         raise InvalidArgumentError(f"{text!r} is no number of actions for a part of a checkpoint", help="1 or more")
     return int(text)

@@ -32,6 +32,8 @@ from trilake.delta.log.segment import (
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.delta.protocol.features import check_readable
+from trilake.delta.protocol.properties import TableProperties
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import (
     CorruptLogError,
@@ -74,9 +76,10 @@ class Head:
         """The table's schema."""
         return self.metadata.schema
 
-    def property(self, key: str, default: str) -> str:
-        """A table property, or its default."""
-        return self.metadata.configuration.get(key, default)
+    @property
+    def properties(self) -> TableProperties:
+        """The table's properties, each with the type that it has."""
+        return TableProperties(self.metadata.configuration)
 
 
 @dataclass(frozen=True)
@@ -331,7 +334,7 @@ def _check_complete(head: Head) -> None:
 def in_commit_timestamps_from(metadata: Metadata) -> int | None:
     """The version from which commits carry ``inCommitTimestamp``, or ``None`` where the feature is off."""
     conf = metadata.configuration
-    if conf.get("delta.enableInCommitTimestamps", "false").lower() != "true":
+    if not is_on(conf, "delta.enableInCommitTimestamps"):
         return None
     text = conf.get("delta.inCommitTimestampEnablementVersion", "0")
     try:

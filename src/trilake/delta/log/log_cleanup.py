@@ -34,7 +34,6 @@ from trilake.delta.log.segment import (
 )
 from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_features
 from trilake.delta.protocol.in_commit_timestamps import FIELD
-from trilake.delta.protocol.property_values import duration_ms
 from trilake.display import Displayed
 from trilake.errors import (
     CorruptLogError,
@@ -150,7 +149,7 @@ def _check_known(head: Head) -> None:
 
 
 def _retention(head: Head) -> int:
-    return duration_ms(head.property("delta.logRetentionDuration", "interval 30 days"))
+    return head.properties.duration_ms("delta.logRetentionDuration")
 
 
 def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
@@ -229,7 +228,7 @@ def _base(
 
 def _pays(head: Head, listing: LogListing, base: int | None, cutoff_version: int) -> bool:
     """Whether a checkpoint at the cut-off commit would free an interval's worth of commits."""
-    interval = int(head.property("delta.checkpointInterval", "10"))
+    interval = head.properties.number("delta.checkpointInterval")
     start = base if base is not None else min(listing.commits)
     return interval > 0 and cutoff_version - start >= interval
 

@@ -21,6 +21,7 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import hive_directory, partition_fields
+from trilake.delta.protocol.property_values import is_on
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, PostCommitHookError, StorageError, TrilakeError
 from trilake.progress import track
@@ -73,7 +74,7 @@ def update_manifests(
 
     Raises ``PostCommitHookError``, which says that the commit stands.
     """
-    if metadata.configuration.get(ENABLED, "false").lower() != "true":
+    if not is_on(metadata.configuration, ENABLED):
         return
     try:
         # The newest version and not the one committed: a hook that comes late must not bring older files back.

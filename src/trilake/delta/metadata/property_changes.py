@@ -107,7 +107,7 @@ def _check_stats_columns(metadata: Metadata) -> None:
 
 def _check_change_columns(metadata: Metadata) -> None:
     taken = [c for c in CHANGE_COLUMNS if metadata.schema.find(c) is not None]
-    if taken and metadata.configuration.get("delta.enableChangeDataFeed") == "true":
+    if taken and is_on(metadata.configuration, "delta.enableChangeDataFeed"):
         raise InvalidArgumentError(
             f"a table with columns {', '.join(taken)} cannot have a change data feed, which has columns of these names",
             help="rename those columns, or leave delta.enableChangeDataFeed off",

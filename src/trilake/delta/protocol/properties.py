@@ -9,11 +9,12 @@ table feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` raise t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from trilake.delta.protocol import features
-from trilake.delta.protocol.isolation import LEVELS
+from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
 from trilake.delta.protocol.property_values import (
     Property,
     WrongValueError,
@@ -21,11 +22,16 @@ from trilake.delta.protocol.property_values import (
     choice,
     column_list,
     duration,
+    duration_ms,
     integer,
     no_formats,
     size,
+    size_bytes,
+    whole_number,
 )
 from trilake.errors import InvalidArgumentError, UnknownOptionError
+
+_V = TypeVar("_V")
 
 PREFIX = "delta."
 CONSTRAINTS = "delta.constraints."
@@ -81,6 +87,64 @@ class ParsedProperties:
     features: tuple[str, ...] = ()
     reader: int | None = None
     writer: int | None = None
+
+
+@dataclass(frozen=True)
+class TableProperties:
+    """Typed reads of a table's properties: of each what is set, or the default of its row.
+
+    Other engines may have set what this library would have refused.  Where a number, a duration, a size or a level is
+    asked for and the text is none, ``InvalidArgumentError`` names the property.
+
+    >>> properties = TableProperties({"delta.checkpointInterval": "20", "delta.appendOnly": "TRUE"})
+    >>> properties.number("delta.checkpointInterval"), properties.number("delta.dataSkippingNumIndexedCols")
+    (20, 32)
+    >>> properties.is_on("delta.appendOnly"), properties.duration_ms("delta.deletedFileRetentionDuration")
+    (True, 604800000)
+    """
+
+    configuration: Mapping[str, str]
+
+    def text(self, key: str) -> str | None:
+        """The text of a property; ``None`` where it is not set and nothing holds by default."""
+        return self.configuration[key] if key in self.configuration else property_default(key)
+
+    def is_on(self, key: str) -> bool:
+        """Whether a property is ``true``, in any case; what is neither true nor false is not."""
+        return (self.text(key) or "").lower() == "true"
+
+    def is_off(self, key: str) -> bool:
+        """Whether a property is ``false``, in any case."""
+        return (self.text(key) or "").lower() == "false"
+
+    def number(self, key: str) -> int:
+        """A whole number, which has a default.  Raises ``InvalidArgumentError``."""
+        return self._parsed(key, whole_number)
+
+    def duration_ms(self, key: str) -> int:
+        """A duration in ms, which has a default.  Raises ``InvalidArgumentError``."""
+        return self._parsed(key, duration_ms)
+
+    def size_bytes(self, key: str) -> int | None:
+        """A size in bytes, ``None`` where it is not set.  Raises ``InvalidArgumentError``."""
+        return None if self.text(key) is None else self._parsed(key, size_bytes)
+
+    def indexed_columns(self) -> int:
+        """How many leading columns get statistics, negative for all; a text that is no number counts as the default."""
+        try:
+            return self.number("delta.dataSkippingNumIndexedCols")
+        except InvalidArgumentError:
+            return TableProperties({}).indexed_columns()
+
+    def isolation_level(self) -> IsolationLevel:
+        """What the table promises to its readers.  Raises ``InvalidArgumentError``."""
+        return self._parsed("delta.isolationLevel", parse_level)
+
+    def _parsed(self, key: str, parse: Callable[[str], _V]) -> _V:
+        try:
+            return parse(self.text(key) or "")
+        except InvalidArgumentError as e:
+            raise InvalidArgumentError(f"the table property {key}: {e.message}", help=e.help, property=key) from None
 
 
 def is_reserved(key: str) -> bool:

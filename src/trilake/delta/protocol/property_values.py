@@ -69,6 +69,13 @@ def choice(*values: str) -> Callable[[str], str]:
     return check
 
 
+def whole_number(text: str) -> int:
+    """A whole number.  Raises ``InvalidArgumentError``."""
+    if not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", text):
+        raise InvalidArgumentError(f"{text!r} is no whole number", help="write one such as 10")
+    return int(text)
+
+
 def duration_ms(text: str) -> int:
     """A duration such as ``interval 30 days`` in ms.  Raises ``InvalidArgumentError``.
 

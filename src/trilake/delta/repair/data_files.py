@@ -14,7 +14,6 @@ from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import decoded_paths
-from trilake.delta.protocol.property_values import is_on
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.footers import DROP_MISSING, RECOMPUTE
@@ -73,7 +72,7 @@ def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> l
 
     def apply() -> int:
         now = log.snapshot()
-        if is_on(now.metadata.configuration, "delta.appendOnly"):
+        if now.properties.is_on("delta.appendOnly"):
             raise InvalidArgumentError(
                 "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
                 help="unset the property first",

@@ -19,6 +19,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
@@ -101,7 +102,7 @@ def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> N
     if start not in metadata:
         metadata[start] = log.snapshot(start).metadata
     for version, m in sorted(metadata.items()):
-        if m.configuration.get(_ENABLED, "false").lower() != "true":
+        if not is_on(m.configuration, _ENABLED):
             raise ChangeFeedError(
                 f"the change data feed was not recorded for versions {start} to {end}: it is off at version {version}",
                 help=f"set the table property {_ENABLED}=true before the changes you want to read, or start later",

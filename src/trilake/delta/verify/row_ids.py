@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow.compute as pc
 
 from trilake.delta.commit.row_tracking import ENABLED, high_water_mark, supported
-from trilake.delta.protocol.property_values import is_on
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.statistics import StatisticsReader, record_counts
 from trilake.delta.verify.context import DeltaContext
@@ -21,7 +20,7 @@ _MARK_HELP = "set it anew before rows are written: new ids would be given to row
 def present(table: DeltaContext) -> Generator[Finding, None, int]:
     """Where row tracking is on, every file has row ids and the version that wrote its rows."""
     snapshot, adds = table.snapshot, table.adds
-    if not (supported(snapshot.protocol) and is_on(snapshot.metadata.configuration, ENABLED)):
+    if not (supported(snapshot.protocol) and snapshot.properties.is_on(ENABLED)):
         return 0
     lacking = pc.or_(pc.is_null(adds["baseRowId"]), pc.is_null(adds["defaultRowCommitVersion"]))
     for path in adds["file"].filter(lacking).to_pylist():

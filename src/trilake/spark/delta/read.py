@@ -105,7 +105,7 @@ def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapp
 def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
     """Which files :func:`read_dataframe` reads, and which way their rows take."""
     notes = [f"read by {_way(refuse_native(table, spark))}"]
-    if table.metadata.configuration.get("delta.enableChangeDataFeed", "").lower() == "true":
+    if table.snapshot.properties.is_on("delta.enableChangeDataFeed"):
         refusal = files_refusal(table.metadata, table.uri, spark, vectors=False)
         notes.append(f"changes are read by {_way(refusal)}")
     return replace(table.explain(filter), notes=tuple(notes))

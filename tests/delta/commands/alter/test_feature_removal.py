@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.delta.commands.alter import sparkle
 from tests.delta.tables import clocked, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.alter.alter_table import Alter
@@ -25,9 +26,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS
 from trilake.delta.protocol import features
 from trilake.delta.protocol.actions import Protocol
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past, property_is_on
 from trilake.delta.protocol.features import REGISTRY, has_feature
-from trilake.delta.protocol.property_values import Property, boolean
+from trilake.delta.protocol.properties import known_properties
 from trilake.engine import standard_engine
 from trilake.errors import (
     FeatureInUseError,
@@ -91,44 +91,37 @@ def test_a_feature_that_nothing_uses_comes_and_goes(name: str) -> None:
         assert t.protocol == Protocol(1, 2)
 
 
-def test_a_new_feature_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_feature_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up feature: refused before its row is there; with it enabled by its property, listed, kept by writers,
-    refused while it is in use, and dropped."""
-    t = Case()
+    refused while it is in use, and dropped where it is not."""
+    t, unused = Case(), Case()
     with pytest.raises(UnknownOptionError, match=r"delta\.enableSparkle"):
-        t.alter.set_properties({"delta.enableSparkle": "true"})
+        t.alter.set_properties({sparkle.KEY: "true"})
     with pytest.raises(UnsupportedProtocolError, match="sparkle"):
         t.alter.add_feature("sparkle")
-
-    def in_use(table: Inspection) -> Trace | None:
-        names = [f.name for f in table.metadata.schema.fields if "sparkle" in f.name]
-        return Trace(f"columns sparkle: {', '.join(names)}", "drop them first") if names else None
-
-    key = "delta.enableSparkle"
-    row = Feature(
-        "sparkle",
-        3,
-        7,
-        active=property_is_on(key),
-        properties=(Property(key, "false", boolean),),
-        removal=FeatureRemoval(in_use=in_use, in_past=metadata_in_past(lambda m: "sparkle" in m.schema_string)),
-    )
-    monkeypatch.setattr(features, "REGISTRY", {**REGISTRY, row.name: row})
+    monkeypatch.setattr(features, "REGISTRY", {**REGISTRY, "sparkle": sparkle.FEATURE})
+    assert known_properties()[sparkle.KEY].default == "false"
     with pytest.raises(InvalidArgumentError, match="true or false"):
-        t.alter.set_properties({key: "maybe"})
-    t.alter.set_properties({"delta.enablesparkle": "TRUE"})
-    assert t.configuration[key] == "true"
-    assert has_feature(t.protocol, "sparkle")
-    assert t.protocol.min_reader_version == 3
-    assert "sparkle" in (t.protocol.reader_features or ())
+        t.alter.set_properties({sparkle.KEY: "maybe"})
+    for case in t, unused:
+        case.alter.set_properties({"delta.enablesparkle": "TRUE"})
+        assert case.configuration[sparkle.KEY] == "true"
+        assert case.log.head().properties.is_on(sparkle.KEY)
+        assert has_feature(case.protocol, "sparkle")
+        assert case.protocol.min_reader_version == 3
+        assert "sparkle" in (case.protocol.reader_features or ())
     trilake.write(pa.table({"id": pa.array([9], pa.int64())}), t.uri, mode="append")
     t.alter.add_columns({"sparkle": "string"})
     with pytest.raises(FeatureInUseError, match="columns sparkle: sparkle"):
         t.alter.drop_feature("sparkle")
-    assert key not in t.configuration, "it is turned off first"
+    assert sparkle.KEY not in t.configuration, "it is turned off first"
+    unused.alter.drop_feature("sparkle")
+    assert sparkle.KEY not in unused.configuration
+    assert unused.protocol == Protocol(1, 2)
     monkeypatch.setattr(features, "REGISTRY", REGISTRY)
     with pytest.raises(UnsupportedProtocolError, match="sparkle"):
         trilake.open(t.uri)
+    assert trilake.open(unused.uri).count() == len(unused.ids())
 
 
 def test_what_cannot_be_dropped() -> None:

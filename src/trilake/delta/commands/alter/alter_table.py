@@ -36,6 +36,7 @@ from trilake.delta.metadata.identity_changes import identity_column, sync_identi
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange, NewColumn
 from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
 from trilake.delta.rules.constraints import parse_check, verify_checks
@@ -239,7 +240,7 @@ class Alter:
         head = self._head()
         wanted = change(head).metadata.configuration
         key = row_tracking.ENABLED
-        if wanted.get(key) == "true" and head.property(key, "false").lower() != "true":
+        if is_on(wanted, key) and not head.properties.is_on(key):
             self._give_row_ids()
         return self._run(change)
 

@@ -27,7 +27,6 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
-from trilake.delta.protocol.property_values import is_on
 from trilake.display import Displayed
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.runtime import Runtime
@@ -150,7 +149,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
             version=base.version,
         )
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
-    if base.adds.num_rows and is_on(base.metadata.configuration, "delta.appendOnly"):
+    if base.adds.num_rows and base.properties.is_on("delta.appendOnly"):
         raise InvalidArgumentError(
             "the target is append-only (delta.appendOnly=true), so it cannot be replaced",
             help="unset the property first",

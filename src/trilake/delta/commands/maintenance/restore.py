@@ -27,7 +27,6 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
-from trilake.delta.protocol.property_values import is_on
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, MissingFileError
 from trilake.runtime import Runtime
@@ -106,7 +105,7 @@ def restore(
         )
     old = known if known is not None and known.version == wanted else log.snapshot(wanted)
     added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
-    if removed.num_rows and is_on(base.metadata.configuration, "delta.appendOnly"):
+    if removed.num_rows and base.properties.is_on("delta.appendOnly"):
         raise InvalidArgumentError(
             "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
             help="unset the property first",

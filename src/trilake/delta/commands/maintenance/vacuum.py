@@ -55,7 +55,6 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.segment import LOG
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.property_values import duration_ms
 from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
@@ -183,7 +182,7 @@ def vacuum(
     runtime = runtime or log.engine.runtime
     head = log.snapshot() if known is None else log.update(known)
     check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
-    default = duration_ms(head.property(RETENTION, "interval 1 week"))
+    default = head.properties.duration_ms(RETENTION)
     given = retention_hours_ms(retention_hours)
     if enforce_retention and given is not None and given < default:
         raise _too_short(given, default)

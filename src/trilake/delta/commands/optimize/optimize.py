@@ -42,7 +42,7 @@ from trilake.delta.log.clustering import FEATURE, clustering_columns
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import has_feature
-from trilake.delta.protocol.property_values import size_bytes
+from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.skipping import matching_partitions
 from trilake.display import Displayed
@@ -90,8 +90,8 @@ class OptimizeRequest:
 
     def limit(self, metadata: Metadata) -> int:
         """The bytes that a new file should have."""
-        stated = metadata.configuration.get("delta.targetFileSize")
-        return self.target_size or (TARGET_SIZE if stated is None else size_bytes(stated))
+        stated = TableProperties(metadata.configuration).size_bytes("delta.targetFileSize")
+        return self.target_size or stated or TARGET_SIZE
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def _metrics(snapshot: Snapshot, done: Done, considered: int) -> OptimizeMetrics
     added, removed = [a["size"] for a in done.added], [r["size"] or 0 for r in done.removed]
     vectors = [r["deletionVector"] for r in done.removed if r.get("deletionVector")]
     columns = len(snapshot.schema.fields)
-    indexed = int(snapshot.property("delta.dataSkippingNumIndexedCols", "32") or 32)
+    indexed = snapshot.properties.indexed_columns()
     return OptimizeMetrics(
         num_files_added=len(added),
         num_files_removed=len(removed),

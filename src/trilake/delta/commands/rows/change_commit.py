@@ -11,7 +11,6 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import Committed, commit
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.protocol.isolation import DEFAULT_LEVEL, parse_level
 from trilake.errors import ConflictError, InvalidArgumentError
 from trilake.runtime import Runtime
 from trilake.storage import ownership
@@ -38,7 +37,7 @@ def commit_changes(
     Raises as :func:`trilake.delta.commit.transaction.commit` does; with a conflict, the new files whose names hold
     ``job_id`` are deleted.
     """
-    level = parse_level(snapshot.property("delta.isolationLevel", DEFAULT_LEVEL))
+    level = snapshot.properties.isolation_level()
     plan = CommitPlan(
         operation=operation,
         parameters=parameters,

@@ -79,7 +79,7 @@ def uses_vectors(snapshot: Snapshot) -> bool:
 
 def records_changes(snapshot: Snapshot) -> bool:
     """Whether the change data feed is on."""
-    return is_on(snapshot.metadata.configuration, CDF)
+    return snapshot.properties.is_on(CDF)
 
 
 def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True) -> None:

@@ -27,7 +27,6 @@ from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse, strip
 from trilake.delta.protocol.features import check_writable, features_of, upgraded
-from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType, nested_fields
 from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
@@ -250,7 +249,7 @@ def _in_place_of(
 ) -> tuple[Protocol, Metadata]:
     """The new table's metadata and protocol where it takes the place of another: ids go on, features stay."""
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
-    if is_on(base.metadata.configuration, "delta.appendOnly") and base.adds.num_rows:
+    if base.properties.is_on("delta.appendOnly") and base.adds.num_rows:
         raise InvalidArgumentError(
             "the table is append-only (delta.appendOnly=true), so it cannot be replaced",
             help="unset the property first",

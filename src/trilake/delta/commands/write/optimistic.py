@@ -23,7 +23,7 @@ from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
+from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import parse_table_filter
@@ -202,7 +202,7 @@ class OptimisticTransaction:
             return self._isolation
         if self._actions and not any(_changes_data(a) for a in self._actions):
             return "SnapshotIsolation"  # rows only moved: what others add is nothing to it
-        return parse_level(self.snapshot.metadata.configuration.get("delta.isolationLevel", DEFAULT_LEVEL))
+        return self.snapshot.properties.isolation_level()
 
     def __repr__(self) -> str:
         state = "committed" if self._done else f"{len(self._actions)} actions"

@@ -34,7 +34,8 @@ from trilake.delta.metadata.write_schema import (
 )
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel, parse_level
+from trilake.delta.protocol.isolation import IsolationLevel, parse_level
+from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import updated_schema
@@ -320,7 +321,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
             help="leave data_format out: it is set when a table is created",
             file=uri,
         )
-    if request.replaces and is_on(base.metadata.configuration, "delta.appendOnly"):
+    if request.replaces and base.properties.is_on("delta.appendOnly"):
         raise InvalidArgumentError(
             "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
             help='use mode="append"',
@@ -462,7 +463,7 @@ def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
 def _level(request: WriteRequest, metadata: Metadata) -> IsolationLevel:
     if request.isolation is not None:
         return parse_level(request.isolation)
-    return parse_level(metadata.configuration.get("delta.isolationLevel", DEFAULT_LEVEL))
+    return TableProperties(metadata.configuration).isolation_level()
 
 
 def write_arrow(
