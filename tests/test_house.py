@@ -28,6 +28,7 @@ IGNORED = {
     ".git",
     ".venv",
     ".venv-interop",
+    ".venv-matrix",
     "__pycache__",
     "bench-data",
     "demo-data",

@@ -26,6 +26,7 @@ import pytest
 
 import trilake
 from tests.matrix.calls import MODE, Lake
+from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.java import ensure_java
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def matrix_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     if MODE == "classic":
         yield request.getfixturevalue("spark")
         return
+    import pyspark
     from pyspark.sql import SparkSession
 
     ensure_java()
@@ -54,11 +56,13 @@ def matrix_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     warehouse = tmp_path_factory.mktemp("warehouse").as_uri()
     builder = SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).config("spark.ui.enabled", "false")
     if MODE == "connect":
-        with _server(warehouse) as remote:
-            session = builder.remote(remote).getOrCreate()
-            yield session
-            with suppress(Exception):
-                session.stop()
+        if RELEASE < (4, 0):  # the package has no server of Spark Connect: Spark fetches it from Maven Central
+            server = f"org.apache.spark:spark-connect_2.12:{pyspark.__version__}"
+            builder = builder.config("spark.jars.packages", server)
+        session = builder.remote("local[2]").getOrCreate()
+        yield session
+        with suppress(Exception):
+            session.stop()
         return
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
@@ -72,13 +76,6 @@ def matrix_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         session = builder.master(master).config("spark.executor.memory", "1g").getOrCreate()
         yield session
         session.stop()
-
-
-@contextmanager
-def _server(warehouse: str) -> Iterator[str]:
-    """A Connect server of this machine; where PySpark starts one by itself, that."""
-    del warehouse
-    yield "local[2]"
 
 
 @contextmanager
@@ -156,6 +153,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     title = (getattr(function, "__doc__", None) or item.name).strip().splitlines()[0]
     refused = getattr(function, "_matrix_refused", False)
     result = "failed" if not report.passed else "refused" if refused else "works"
-    line = {"file": item.path.name, "title": title, "mode": MODE, "result": result}
+    line = {"test": item.nodeid, "title": title, "mode": MODE, "result": result}
     with Path(_RESULTS).open("a") as f:
         f.write(json.dumps(line) + "\n")

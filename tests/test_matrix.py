@@ -1,0 +1,73 @@
+"""The script that runs the matrix of Spark's releases: what it asks of an environment, and what its table says."""
+
+from __future__ import annotations
+
+import json
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def matrix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The script as a module, with a page and results of its own."""
+    monkeypatch.setattr("sys.dont_write_bytecode", True)  # nothing beside the script
+    loader = SourceFileLoader("matrix_script", str(ROOT / "scripts" / "matrix"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(__import__("sys").modules, loader.name, module)
+    loader.exec_module(module)
+    page = tmp_path / "compatibility.md"
+    page.write_text(f"# Page\n\n{module._BEGIN}\n\nold\n\n{module._END}\n\nEnd.\n")
+    for name, value in {"ROOT": tmp_path, "TABLE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(module, name, value)
+    return module
+
+
+def test_a_package_locked_in_several_versions_is_asked_for_with_the_interpreters_of_each(
+    matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip was asked for the NumPy of Python 3.12 on Python 3.11, and the environment could not be made."""
+    monkeypatch.setattr(matrix, "ROOT", ROOT)
+    wanted = [Requirement(line) for line in matrix.requirements(matrix.ENVIRONMENTS[0]).splitlines()]
+    for python in ("3.11.9", "3.12.1", "3.13.0"):
+        system = {"python_full_version": python, "python_version": python.rpartition(".")[0], "sys_platform": "linux"}
+        names = [r.name for r in wanted if r.marker is None or r.marker.evaluate(system)]
+        assert {"pyspark", "numpy", "pyarrow", "pytest"} <= set(names)
+        assert len(names) == len(set(names)), python
+
+
+def test_the_newest_result_of_a_call_is_in_the_table_and_one_that_fails_spoils_its_line(
+    matrix: Any, tmp_path: Path
+) -> None:
+    """Calls that are run again add lines; variants of a call share a line of the table."""
+
+    def results(mode: str, *told: tuple[str, str, str]) -> None:
+        lines = [json.dumps({"test": t, "title": title, "mode": mode, "result": r}) for t, title, r in told]
+        (tmp_path / f"spark-3.5.{mode}.jsonl").write_text("\n".join(lines) + "\n")
+
+    versions = {"python": "3.11.7", "pyspark": "3.5.9", "pyarrow": "26"}
+    (tmp_path / "spark-3.5.json").write_text(json.dumps(versions))
+    first = [
+        ("a", "read", "failed"),
+        ("b[x]", "write", "failed"),
+        ("b[y]", "write", "works"),
+        ("c", "limit", "refused"),
+    ]
+    results("classic", *first, ("a", "read", "works"), ("b[y]", "write", "works"))
+    results("connect", ("a", "read", "works"), ("a", "read", "failed"))
+    matrix.write_table()
+    assert (tmp_path / "compatibility.md").read_text().split("\n\n")[2].splitlines() == [
+        "| call | 3.5.9<br>classic<br>Python 3.11 | 3.5.9<br>connect<br>Python 3.11 |",
+        "|---|:-:|:-:|",
+        "| read | yes | **fails** |",
+        "| write | **fails** |  |",
+        "| limit | no |  |",
+    ]
