@@ -11,8 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trilake
+from trilake.cli.facts import table_facts
+from trilake.cli.values import python_values
 from trilake.errors import InvalidArgumentError, TableExistsError, UnknownOptionError, VersionNotFoundError
-from trilake.lance.table import LanceTable
+from trilake.lance.table import LanceTable, write_table
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
+from trilake.storage import open_store
 
 ROWS = pa.table({"n": pa.array(range(100), pa.int64()), "s": [f"t{i % 3}" for i in range(100)]})
 CUT = {"maxRowsPerFile": "40", "maxRowsPerGroup": "10"}
@@ -50,7 +54,7 @@ def test_modes(tmp_path: Path) -> None:
     assert history["version"].to_pylist() == [3, 2, 1]
     assert history["operation"].to_pylist() == ["Overwrite", "Append", "Overwrite"]
     assert history["num_rows"].to_pylist() == [3, 200, 100]
-    second = history["timestamp"].to_pylist()[1] + dt.timedelta(milliseconds=1)
+    second = history["timestamp"].to_pylist()[1] + dt.timedelta(microseconds=1)
     assert trilake.open(path, timestamp=second).version == 2
     assert trilake.open(path, timestamp=second.isoformat()).version == 2
     assert trilake.open(path, timestamp=second.timestamp()).version == 2
@@ -60,6 +64,22 @@ def test_modes(tmp_path: Path) -> None:
         trilake.open(path, version=9)
     with pytest.raises(InvalidArgumentError, match="pass one of them"):
         trilake.open(path, version=1, timestamp="2001-01-01")
+
+
+def test_history_shows_times_that_open_their_versions() -> None:
+    """Versions are told apart by nanoseconds: a time that was cut off would open the version before."""
+    times = [1_700_000_000_123_456_788 + n for n in range(3)]
+    uri = "memory://lance-history-ns"
+    for n, now in enumerate(times):
+        runtime = Runtime(lambda now=now: now, SYSTEM_RUNTIME.new_id, SYSTEM_RUNTIME.sleep)
+        rows = ROWS.slice(n, 1)
+        write_table(open_store(uri), rows.schema, rows.to_batches(), runtime=runtime, mode="append" if n else "error")
+    history = trilake.open(uri).history()
+    assert history["timestamp"].cast(pa.int64()).to_pylist() == times[::-1]
+    for version, when in zip(history["version"].to_pylist(), python_values(history["timestamp"]), strict=True):
+        assert trilake.open(uri, timestamp=when).version == version
+    newest = table_facts(trilake.open(uri))["timestamp"]
+    assert newest == python_values(history["timestamp"])[0] == "2023-11-14T22:13:20.123456790Z"
 
 
 def test_two_formats_do_not_mix(tmp_path: Path) -> None:

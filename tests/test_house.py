@@ -378,7 +378,25 @@ DOORS = {
     "src/trilake/lance/commit.py",
     "src/trilake/lance/fragment.py",
     "src/trilake/lance/table.py",
+    "src/trilake/trevni/tables/row_groups.py",
+    "src/trilake/trevni/tables/table_write.py",
 }
+
+#: Where else the clock or chance of this machine is asked, and why no runtime is passed in.
+OUTSIDE = {
+    "src/trilake/storage/": "a store is the world: it stamps files, waits for its turn, and names what it stages",
+    "src/trilake/progress.py": "bars",
+    "src/trilake/expr/expression.py": "what current_timestamp() means for those who pass no time",
+    "src/trilake/expr/filter.py": "the same",
+    "src/trilake/lance/sampler.py": "rows at random are what the caller asks for",
+    "src/trilake/lance/pylance/arrow_dataset.py": "the same",
+    "src/trilake/lance/tracing.py": "the name of a file for people, as pylance gives it",
+    "src/trilake/delta/commands/write/delete.py": "how long a command took, for its metrics",
+}
+_WORLD = re.compile(
+    r"\buuid[14]\b|\btime\.(?:time|time_ns|monotonic|monotonic_ns|perf_counter|sleep)\b|\b(?:datetime|date)\.(?:now|utcnow|today)\b"
+    r"|\bos\.urandom\b|\bimport (?:random|secrets)\b|\bdefault_rng\(\)"
+)
 
 
 def test_clock_and_randomness_are_passed_in_from_one_place() -> None:
@@ -387,6 +405,13 @@ def test_clock_and_randomness_are_passed_in_from_one_place() -> None:
     assert {ids(p) for p, used in names.items() if "SYSTEM_RUNTIME" in used} == DOORS
     calls = [n for p in names for n in ast.walk(parsed(p)) if isinstance(n, ast.Call)]
     assert [n.lineno for n in calls if getattr(n.func, "id", getattr(n.func, "attr", "")) == "Runtime"] == []
+
+
+def test_nothing_else_asks_the_clock_or_chance_of_this_machine() -> None:
+    home = PACKAGE / "runtime.py"
+    asking = {ids(p) for p in SOURCES if p != home and _WORLD.search(p.read_text())}
+    assert {p for p in asking if not p.startswith(tuple(OUTSIDE))} == set()
+    assert {o for o in OUTSIDE if not any(p.startswith(o) for p in asking)} == set()
 
 
 def test_no_folder_has_more_files_than_a_newcomer_can_take_in() -> None:

@@ -5,6 +5,7 @@ It is passed in and carried by logs, snapshots and plans, so that tests can repl
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 import uuid
 from collections.abc import Callable
@@ -43,10 +44,18 @@ class Runtime:
         """Milliseconds since the epoch."""
         return self.clock_ns() // 1_000_000
 
+    def now(self) -> dt.datetime:
+        """The time in UTC, to the millisecond."""
+        return dt.datetime.fromtimestamp(self.clock_ms() / 1000, dt.UTC)
+
     def new_number(self) -> int:
         """A fresh number of 64 bits, for the names of deletion files."""
         parsed = uuid.UUID(self.new_id()).int
         return (parsed >> 64 ^ parsed) & 0xFFFFFFFFFFFFFFFF
+
+    def new_attempt(self) -> str:
+        """Eight fresh hexadecimal digits, which tell the attempts of a task apart."""
+        return f"{self.new_number() & 0xFFFFFFFF:08x}"
 
 
 #: This machine's.  Only where an engine is built, or a table opened without one, is it taken; a test lists the places.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 
 from trilake.errors import InvalidArgumentError
@@ -10,6 +11,8 @@ from trilake.errors import InvalidArgumentError
 #: A point in time: ISO text (UTC unless it names a zone), a datetime, or seconds since the epoch.
 TimestampLike = str | dt.datetime | int | float
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: What a text has behind its microseconds, which a datetime of Python leaves out.
+_NANOSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
@@ -29,12 +32,15 @@ def timestamp_ns(value: TimestampLike) -> int:
 
     >>> timestamp_ns(1700000000.123)
     1700000000123000000
+    >>> timestamp_ns("1970-01-01T00:00:00.123456789Z")
+    123456789
     """
     return _since_epoch(value, 1_000_000_000)
 
 
 def _since_epoch(value: TimestampLike, parts: int) -> int:
     """A point in time in ``parts`` of a second: numbers are rounded, texts and datetimes cut off."""
+    nanoseconds = 0
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # NaN is not in it either
             raise InvalidArgumentError(
@@ -43,6 +49,8 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
         return round(Decimal(str(value)) * parts)
     if isinstance(value, str):
         try:
+            digits = _NANOSECONDS.search(value)
+            nanoseconds = 0 if digits is None else int(digits[1].ljust(3, "0"))
             value = dt.datetime.fromisoformat(value.strip())
         except ValueError as e:
             raise InvalidArgumentError(
@@ -56,4 +64,5 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
         value = value.replace(tzinfo=dt.UTC)
     # In whole numbers: as a float, one commit's very time would round to the time of the commit before it.
     micros = (value - _EPOCH) // dt.timedelta(microseconds=1)
-    return int(micros * 1000 + getattr(value, "nanosecond", 0)) * parts // 1_000_000_000  # pandas has nanoseconds
+    nanoseconds = getattr(value, "nanosecond", nanoseconds)  # pandas has them, too
+    return int(micros * 1000 + nanoseconds) * parts // 1_000_000_000

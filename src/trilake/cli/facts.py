@@ -65,7 +65,7 @@ def _lance(table: Any) -> dict[str, Any]:
     snapshot, files = table.snapshot, table.files()
     manifest, rows = snapshot.manifest, table.count()
     physical = sum(reader.physical_rows for reader in snapshot.readers)
-    time = next(objects(pa.table({"t": pa.array([manifest.timestamp_ns // 10**6], pa.timestamp("ms", "UTC"))})))["t"]
+    time = next(objects(pa.table({"t": pa.array([manifest.timestamp_ns], pa.timestamp("ns", "UTC"))})))["t"]
     return {
         **_common(table, time, rows, files, []),
         "deleted_rows": physical - rows,

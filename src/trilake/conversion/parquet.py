@@ -6,7 +6,6 @@ all are there, and ``_SUCCESS`` comes last: a folder in which it is missing is b
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -214,15 +213,22 @@ class StagedParquet:
 
 
 class ParquetFiles:
-    """The files of one task while they are being written; an error in its block discards them."""
+    """The files of one attempt of a task while they are being written; an error in its block discards them."""
 
     def __init__(
-        self, store: Store, job: str, task: int, schema: pa.Schema, partition_by: Sequence[str], options: ParquetOptions
+        self,
+        store: Store,
+        job: str,
+        task: int,
+        attempt: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        options: ParquetOptions,
     ) -> None:
-        self.store, self.job, self.task, self.schema, self.options = store, job, task, schema, options
+        self.store, self.schema, self.options = store, schema, options
+        self.job, self.task, self.attempt = job, task, attempt
         self.partition_by = list(partition_by)
         self.own = pa.schema([f for f in schema if f.name not in self.partition_by], schema.metadata)
-        self.attempt = uuid.uuid4().hex[:8]
         self.waiting: dict[str, list[pa.RecordBatch]] = {}
         self.counts: dict[str, int] = {}
         self.open: dict[str, tuple[pq.ParquetWriter, Any, StagedParquet]] = {}

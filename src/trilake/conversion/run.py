@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from trilake.checksum import Checksum, checksum
 from trilake.conversion.sources import Piece, Source, names, open_source
-from trilake.conversion.targets import Done, Rows, Target, Wish, begin
+from trilake.conversion.targets import Done, Rows, Target, TargetRequest, begin
 from trilake.display import Displayed
+from trilake.engine import standard_engine
 from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,
@@ -149,7 +150,7 @@ def convert(
         filter=filter,
         distributed=spark is not None,
     )
-    wish = Wish(
+    request = TargetRequest(
         format=format.lower(),
         mode={"errorifexists": "error"}.get(mode.lower(), mode.lower()),
         partition_by=None
@@ -160,8 +161,9 @@ def convert(
         options=dict(options or {}),
         data_format=data_format,
         distributed=len(found.tasks) > 1,
+        engine=standard_engine(),
     )
-    writer = begin(there, found, wish)
+    writer = begin(there, found, request)
     outcomes = _run(writer, found, spark)
     done = _commit(writer, outcomes, found, there.uri)
     return Conversion(
@@ -169,7 +171,7 @@ def convert(
         found.format,
         found.version,
         there.uri,
-        wish.format,
+        request.format,
         done.version,
         sum(o.back.rows for o in outcomes),
         done.files,

@@ -6,7 +6,6 @@ A target has two halves.  :class:`Rows` travels to tasks: it writes rows into fi
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,13 +18,13 @@ import pyarrow.compute as pc
 from trilake.conversion import columns, parquet
 from trilake.conversion.sources import PARQUET, LancePiece, Source, format_at
 from trilake.delta.commands.write.write import WriteRequest, finish_write, parse_mode, plan_write
+from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, metadata_plan
-from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
@@ -81,7 +80,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True)
-class Wish:
+class TargetRequest:
     """What is asked of a target."""
 
     format: str
@@ -91,38 +90,40 @@ class Wish:
     data_format: str | None
     #: Whether tasks write that cannot tell each other anything.
     distributed: bool
+    #: Formats of files, what follows a commit, and clock and ids.
+    engine: Engine
 
 
-def begin(store: Store, source: Source, wish: Wish) -> Target:
+def begin(store: Store, source: Source, request: TargetRequest) -> Target:
     """Look at what is there, and whether it can take the rows; nothing is written.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``UnsupportedProtocolError``.
     """
-    if wish.mode not in ("error", "append", "overwrite"):
-        raise InvalidArgumentError(f"mode {wish.mode!r} is unknown", help="modes are append, error, overwrite")
-    if wish.data_format is not None and wish.format != "delta":
+    if request.mode not in ("error", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode {request.mode!r} is unknown", help="modes are append, error, overwrite")
+    if request.data_format is not None and request.format != "delta":
         raise InvalidArgumentError("data_format is the format of a Delta table's files", help="leave it out")
-    unknown = [c for c in wish.partition_by or () if c not in source.schema.names]
+    unknown = [c for c in request.partition_by or () if c not in source.schema.names]
     if unknown:
         raise InvalidArgumentError(
             f"partition_by names {', '.join(map(repr, unknown))}, which is no column of the rows",
             help=f"the columns are {', '.join(source.schema.names)}",
         )
     there = format_at(store)
-    if there is not None and there != wish.format:
+    if there is not None and there != request.format:
         raise TableExistsError(
             f"{there} files are there",
             help="convert to another location, or remove them if a write that failed has left them",
             file=store.uri,
         )
-    return _MAKE[wish.format](store, source, wish, there is not None)
+    return _MAKE[request.format](store, source, request, there is not None)
 
 
-def _kept_partitions(source: Source, wish: Wish, exists: bool) -> tuple[str, ...] | None:
+def _kept_partitions(source: Source, request: TargetRequest, exists: bool) -> tuple[str, ...] | None:
     """Columns for folders whose names are all that is left of them: those that are read as they were."""
-    if wish.partition_by is not None:
-        return wish.partition_by
-    if exists and wish.mode == "append":
+    if request.partition_by is not None:
+        return request.partition_by
+    if exists and request.mode == "append":
         return None
     types = [source.schema.field(n).type for n in source.partition_by]
     plain = all(_T.is_integer(t) or _T.is_string(t) or _T.is_date32(t) for t in types)
@@ -172,19 +173,19 @@ class DeltaTarget:
         discard(self.log.store, [unquote(str(a["path"])) for part in written for a in part.actions])
 
 
-def _delta(store: Store, source: Source, wish: Wish, exists: bool) -> DeltaTarget:
+def _delta(store: Store, source: Source, request: TargetRequest, exists: bool) -> DeltaTarget:
     schema = columns.for_delta(source.schema)
-    partition_by = wish.partition_by
+    partition_by = request.partition_by
     if partition_by is None and not exists and len(source.partition_by) < len(source.schema):
         partition_by = source.partition_by
-    request = WriteRequest(
-        mode=parse_mode(wish.mode),
+    write = WriteRequest(
+        mode=parse_mode(request.mode),
         schema=columns.to_delta(schema),
         partition_by=partition_by,
-        properties=wish.options or None,
-        data_format=wish.data_format,
+        properties=request.options or None,
+        data_format=request.data_format,
     )
-    return DeltaTarget(DeltaLog(store, standard_engine()), request, schema)
+    return DeltaTarget(DeltaLog(store, request.engine), write, schema)
 
 
 # --- Lance -----------------------------------------------------------------------------------------------------------
@@ -268,12 +269,21 @@ def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> st
 class LanceTarget:
     """A Lance dataset: one version."""
 
-    def __init__(self, store: Store, mode: str, options: LanceOptions, schema: pa.Schema, *, distributed: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        mode: str,
+        options: LanceOptions,
+        schema: pa.Schema,
+        *,
+        distributed: bool,
+        runtime: Runtime,
+    ) -> None:
         from trilake.lance.commands.write import plan_write as plan_dataset
 
         self.store = store
         kind: Any = {"error": "create"}.get(mode, mode)
-        self.plan = plan_dataset(store, kind, standard_engine().runtime, options)
+        self.plan = plan_dataset(store, kind, runtime, options)
         target = self.plan.target(schema)
         have = set(target.view.schema.names)
         if set(schema.names) != have:
@@ -306,13 +316,14 @@ class LanceTarget:
             discard(self.store, fragments)
 
 
-def _lance(store: Store, source: Source, wish: Wish, exists: bool) -> LanceTarget:
+def _lance(store: Store, source: Source, request: TargetRequest, exists: bool) -> LanceTarget:
     from trilake.lance.table import write_options
 
-    if wish.partition_by:
+    if request.partition_by:
         raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
-    schema = columns.for_lance(source.schema, dictionaries=not wish.distributed)
-    return LanceTarget(store, wish.mode, write_options(wish.options), schema, distributed=wish.distributed)
+    schema = columns.for_lance(source.schema, dictionaries=not request.distributed)
+    options, runtime = write_options(request.options), request.engine.runtime
+    return LanceTarget(store, request.mode, options, schema, distributed=request.distributed, runtime=runtime)
 
 
 # --- Trevni ----------------------------------------------------------------------------------------------------------
@@ -325,9 +336,10 @@ class TrevniRows:
     store: Store
     plan: TableWritePlan
     names: tuple[str, ...]
+    runtime: Runtime
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
-        return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=uuid.uuid4().hex[:8])
+        return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=self.runtime.new_attempt())
 
     def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
         files = [(f, parquet.data_file(f.key, f.size)) for f in written]
@@ -347,9 +359,9 @@ class TrevniTarget:
 
     exact = True
 
-    def __init__(self, store: Store, plan: TableWritePlan, names: Sequence[str]) -> None:
+    def __init__(self, store: Store, plan: TableWritePlan, names: Sequence[str], runtime: Runtime) -> None:
         self.store, self.plan = store, plan
-        self.rows = TrevniRows(store, plan, tuple(names))
+        self.rows = TrevniRows(store, plan, tuple(names), runtime)
 
     def commit(self, written: Sequence[list[StagedFile]]) -> Done:
 
@@ -360,16 +372,17 @@ class TrevniTarget:
         give_up(self.store, self.plan)
 
 
-def _trevni(store: Store, source: Source, wish: Wish, exists: bool) -> TrevniTarget:
+def _trevni(store: Store, source: Source, request: TargetRequest, exists: bool) -> TrevniTarget:
     schema = columns.for_trevni(source.schema)
     plan = plan_table_write(
         store,
         schema,
-        mode=wish.mode,
-        partition_by=_kept_partitions(source, wish, exists),
-        options=write_options(wish.options),
+        mode=request.mode,
+        partition_by=_kept_partitions(source, request, exists),
+        options=write_options(request.options),
+        runtime=request.engine.runtime,
     )
-    return TrevniTarget(store, plan, schema.names)
+    return TrevniTarget(store, plan, schema.names, request.engine.runtime)
 
 
 # --- Parquet ---------------------------------------------------------------------------------------------------------
@@ -385,9 +398,11 @@ class ParquetRows:
     partition_by: tuple[str, ...]
     options: parquet.ParquetOptions
     names: tuple[str, ...]
+    runtime: Runtime
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[parquet.StagedParquet]:
-        with parquet.ParquetFiles(self.store, self.job, task, self.schema, self.partition_by, self.options) as files:
+        attempt, by = self.runtime.new_attempt(), self.partition_by
+        with parquet.ParquetFiles(self.store, self.job, task, attempt, self.schema, by, self.options) as files:
             for batch in batches:
                 files.write(columns.fitted(batch, self.schema))
         return files.done
@@ -418,25 +433,27 @@ class ParquetTarget:
             parquet.clean(self.store, self.rows.job)
 
 
-def _parquet(store: Store, source: Source, wish: Wish, exists: bool) -> ParquetTarget:
-    if exists and wish.mode == "error":
+def _parquet(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
+    if exists and request.mode == "error":
         raise TableExistsError("Parquet files are there already", file=store.uri)
     schema = columns.for_parquet(source.schema)
-    partition_by = _kept_partitions(source, wish, exists)
+    partition_by = _kept_partitions(source, request, exists)
     old: list[str] = []
     if exists:
         folder = parquet.ParquetFolder.open(store)
         if folder.store.uri != store.uri:
             raise TableExistsError("a file is there, and no folder", help="name a folder", file=store.uri)
-        if wish.mode == "append":
+        if request.mode == "append":
             partition_by, schema = _appended(folder, partition_by, schema)
         else:
             old = [f.key for f in folder.files]
             check_own(store, old, what="the overwrite")
     if len(partition_by or ()) == len(schema):
         raise InvalidArgumentError("a table must have a column that it is not partitioned by")
-    options = parquet.ParquetOptions.of(wish.options)
-    rows = ParquetRows(store, uuid.uuid4().hex, schema, tuple(partition_by or ()), options, tuple(source.schema.names))
+    options = parquet.ParquetOptions.of(request.options)
+    runtime, names = request.engine.runtime, tuple(source.schema.names)
+    job = runtime.new_id().replace("-", "")
+    rows = ParquetRows(store, job, schema, tuple(partition_by or ()), options, names, runtime)
     return ParquetTarget(store, rows, old)
 
 
@@ -464,7 +481,7 @@ def _appended(
     return own, pa.schema(fields, have.metadata)
 
 
-_MAKE: dict[str, Callable[[Store, Source, Wish, bool], Target]] = {
+_MAKE: dict[str, Callable[[Store, Source, TargetRequest, bool], Target]] = {
     "delta": _delta,
     "lance": _lance,
     "trevni": _trevni,

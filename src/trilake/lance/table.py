@@ -110,7 +110,7 @@ class LanceTable(Table):
         return self.snapshot.count(filter)
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row a version, newest first: ``version``, ``timestamp``, ``operation`` and ``num_rows``."""
+        """One row a version, newest first: ``version``, ``timestamp`` in ns, ``operation`` and ``num_rows``."""
         store = self.snapshot.store
         listing = list_versions(store)
         versions = [v for v in reversed(listing.versions) if v <= self.version][:limit]
@@ -118,7 +118,7 @@ class LanceTable(Table):
         return pa.table(
             {
                 "version": pa.array(versions, pa.int64()),
-                "timestamp": pa.array([m.timestamp_ns // 10**6 for m in manifests], pa.timestamp("ms", "UTC")),
+                "timestamp": pa.array([m.timestamp_ns for m in manifests], pa.timestamp("ns", "UTC")),
                 "operation": pa.array([_operation(store, m) for m in manifests], pa.string()),
                 "num_rows": pa.array([_rows(m) for m in manifests], pa.int64()),
             }

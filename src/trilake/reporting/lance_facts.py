@@ -62,7 +62,8 @@ def _commits(table: LanceTable) -> Commits:
     kept = sum(v <= table.version for v in list_versions(table.snapshot.store).versions)
     rows = pc.binary_join_element_wise(past["num_rows"].cast(pa.string()), "rows in the dataset", " ")
     nothing = pa.nulls(past.num_rows, pa.string())
-    found = pa.table([past["version"], past["timestamp"], past["operation"], nothing, rows], schema=COMMITS)
+    times = past["timestamp"].cast(COMMITS.field("timestamp").type, safe=False)
+    found = pa.table([past["version"], times, past["operation"], nothing, rows], schema=COMMITS)
     return Commits(found, kept - past.num_rows, kept)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 
 from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import need
 from trilake.formats import find_format
@@ -17,6 +17,7 @@ from trilake.reporting.charts import Charts
 from trilake.reporting.delta_facts import delta_facts
 from trilake.reporting.facts import Facts, Verified
 from trilake.reporting.trevni_facts import trevni_facts
+from trilake.runtime import Runtime
 from trilake.storage import open_store
 from trilake.table import Table, as_version
 from trilake.text import plain
@@ -91,9 +92,12 @@ def _verified(table: Table) -> Verified | None:
     return Verified(tuple(rows), len(found.checks), tuple(skipped), max(0, len(found.findings) - _FINDINGS))
 
 
-def facts_of(table: Table) -> Facts:
-    """The facts of a table of any format.  Raises ``InvalidArgumentError`` for a table of no known one."""
-    now_ms = int(time.time() * 1000)
+def facts_of(table: Table, runtime: Runtime | None = None) -> Facts:
+    """The facts of a table of any format, by this machine's clock unless another is given.
+
+    Raises ``InvalidArgumentError`` for a table of no known one.
+    """
+    now_ms = (runtime or standard_engine().runtime).clock_ms()
     if table.format == "delta":
         assert isinstance(table, ArrowDeltaTable)
         return delta_facts(table)

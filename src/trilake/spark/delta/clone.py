@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -215,7 +214,8 @@ def _convert_named(
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
     *database, table = parts_of(name)
-    aside = quoted_parts([*database, f"{table}_{uuid.uuid4().hex}"])
+    aside_id = head.engine.runtime.new_id().replace("-", "")
+    aside = quoted_parts([*database, f"{table}_{aside_id}"])
     spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
     try:
         add_name(spark, name, path, head)

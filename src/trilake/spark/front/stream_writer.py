@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import Any
-from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
@@ -30,6 +29,7 @@ from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import our_location, record_option, rename, store_options, translated
 from trilake.spark.front.foreach_batch import sink_batches
 from trilake.spark.front.recorder import Action, Record, patch, record_of
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
@@ -182,7 +182,7 @@ def _told_to_sink(request: _Request) -> dict[str, str]:
     if not request.checkpoint:
         folder = request.df.sparkSession.conf.get(_CHECKPOINTS, None)
         if folder:
-            options[_CHECKPOINT] = f"{folder.rstrip('/')}/{request.query_name or uuid4()}"
+            options[_CHECKPOINT] = f"{folder.rstrip('/')}/{request.query_name or spark_engine().runtime.new_id()}"
     return options
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.write.create import TableDescription, create_table
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
@@ -60,15 +60,15 @@ def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
         elif not table.schema.fields:
             _no_columns(place)
         else:
-            _judge_checks(session, table)
+            _judge_checks(session, table, log)
             create_table(log, table, mode=create_mode(call, exists=there))
         name(log)
     return nothing(session)
 
 
-def _judge_checks(session: SqlSession, table: TableDescription) -> None:
+def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
     """Let Spark resolve the conditions that only Spark can evaluate.  Raises what Spark raises."""
-    schema, now = read_schema(table.schema), dt.datetime.now(dt.UTC)
+    schema, now = read_schema(table.schema), log.engine.runtime.now()
     texts = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
     if texts:
         check_values(session, schema, None, texts)

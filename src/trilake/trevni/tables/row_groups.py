@@ -12,7 +12,6 @@ about the size asked for in a staging folder, whose name starts with ``_`` so th
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from trilake.errors import (
     UnknownOutcomeError,
     WriteFailedError,
 )
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import Store, open_store
 from trilake.storage.ownership import check_own
 from trilake.storage.staging import move, remove_folder
@@ -77,9 +77,9 @@ class StagedFile:
     size: int
 
 
-def new_write_id() -> str:
+def new_write_id(runtime: Runtime = SYSTEM_RUNTIME) -> str:
     """A name for one write, which its writers share."""
-    return uuid.uuid4().hex
+    return runtime.new_id().replace("-", "")
 
 
 class RowGroupWriter:
@@ -312,6 +312,7 @@ def write_table(
     options: WriteOptions | None = None,
     schema: pa.Schema | None = None,
     storage_options: Mapping[str, str] | None = None,
+    runtime: Runtime = SYSTEM_RUNTIME,
 ) -> TableWrite:
     """Write rows into a folder of Trevni files.
 
@@ -320,6 +321,7 @@ def write_table(
     data: as for :func:`trilake.trevni.write`.
     mode: ``error``, ``ignore``, ``append`` or ``overwrite``, for a folder that has files already.
     partition_by: columns that become ``key=value`` folders instead of columns of the files.
+    runtime: where the id of the write comes from.
 
     Readers see all of it or nothing, see :func:`publish`.
 
@@ -334,7 +336,7 @@ def write_table(
     store = open_store(location, storage_options)
     check_trevni(store, list_files(store))
     rows_schema, batches = as_batches(data, schema)
-    job = new_write_id()
+    job = new_write_id(runtime)
     writer = RowGroupWriter(store, rows_schema, job, partition_by=partition_by, options=options)
     with writer:
         for batch in _record_batches(batches):

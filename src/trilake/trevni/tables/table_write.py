@@ -22,6 +22,7 @@ from trilake.errors import (
     TableExistsError,
     UnknownOptionError,
 )
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.file.file import TrevniFile
@@ -106,9 +107,9 @@ class TableWritePlan:
 
     schema: pa.Schema
     mode: str
+    write_id: str
     partition_by: tuple[str, ...] = ()
     options: WriteOptions = field(default_factory=WriteOptions)
-    write_id: str = field(default_factory=new_write_id)
     describe: bool = True
     nothing: bool = False
 
@@ -120,6 +121,7 @@ def plan_table_write(
     mode: str,
     partition_by: Sequence[str] | None = None,
     options: WriteOptions | None = None,
+    runtime: Runtime = SYSTEM_RUNTIME,
 ) -> TableWritePlan:
     """Look at the folder, and decide how rows of ``schema`` become files of it.
 
@@ -128,6 +130,7 @@ def plan_table_write(
     store: rooted at the table's folder.
     mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
     partition_by: columns of a new table that become folders; for rows that are appended, the table's own or ``None``.
+    runtime: where the id of the write comes from.
 
     Appended rows take the table's columns and types: columns are matched by name without regard to case, one that the
     rows lack is null, and values are converted where none can be lost.
@@ -140,6 +143,7 @@ def plan_table_write(
     for folder, name in _LOGS.items():
         if next(iter(store.list(folder)), None) is not None:
             raise TableExistsError(f"a {name} table is here", help="write to another folder", file=store.uri)
+    write_id = new_write_id(runtime)
     partition = _spelled(tuple(partition_by or ()), schema)
     files = list_files(store)
     if mode != "ignore":
@@ -149,11 +153,11 @@ def plan_table_write(
     if not files:
         if not schema.names:
             raise SchemaMismatchError("a table needs at least one column", file=store.uri)
-        return TableWritePlan(schema, mode, partition, options or WriteOptions())
+        return TableWritePlan(schema, mode, write_id, partition, options or WriteOptions())
     if mode == "error":
         raise TableExistsError("there are files already", file=store.uri)
     if mode == "ignore":
-        return TableWritePlan(schema, mode, nothing=True)
+        return TableWritePlan(schema, mode, write_id, nothing=True)
     names = tuple(name for name, _ in files[0].partition)
     if partition_by is not None and partition != names:
         raise SchemaMismatchError(
@@ -163,7 +167,7 @@ def plan_table_write(
         )
     stored = TrevniFile((store, files[0].key)).schema
     target = _target(stored, names, schema, store.uri)
-    return TableWritePlan(target, mode, names, options or WriteOptions(), describe=False)
+    return TableWritePlan(target, mode, write_id, names, options or WriteOptions(), describe=False)
 
 
 def _spelled(names: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:

@@ -343,7 +343,7 @@ class Alter:
     # --- how a change happens ----------------------------------------------------------------------------------------
 
     def _now(self) -> dt.datetime:
-        return dt.datetime.fromtimestamp(self.runtime.clock_ms() / 1000, dt.UTC)
+        return self.runtime.now()
 
     def _head(self) -> Head:
         head = self.log.head()

@@ -219,7 +219,7 @@ def described(
         description=table.comment,
     )
     metadata = replace(metadata, name=table.name)
-    now = dt.datetime.fromtimestamp(runtime.clock_ms() / 1000, dt.UTC)
+    now = runtime.now()
     _check_rules(metadata, now)
     for name, condition in table.checks:
         constrained = add_constraint(protocol, metadata, name, condition, now=now)

@@ -5,7 +5,6 @@ Only what is certain is used; where nothing is, all files are looked into.
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
@@ -53,7 +52,7 @@ def key_columns(
             target_schema(snapshot),
             given.to_arrow_schema(),
             {"target": alias or _TARGET, "source": own or _SOURCE},
-            dt.datetime.now(dt.UTC),
+            snapshot.engine.runtime.now(),
         )
         hints = scope.hints(text)
     except TrilakeError:
