@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SOAK = os.environ.get("TRILAKE_SOAK", "") not in ("", "0")
 
+# Spark's processes live for seconds here: what Java's second compiler would do takes two fifths of their processor time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
+
 # A deadline would fail tests on a busy machine.  CI tries the same examples every time, so that a red run can be
 # repeated; new examples are found on developers' machines and by soak runs.
 _too_slow = [HealthCheck.too_slow]
