@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SOAK = os.environ.get("TRILAKE_SOAK", "") not in ("", "0")
 
-# Spark's processes live for seconds here: what Java's second compiler would do takes two fifths of their processor time.
+# Spark's processes live for seconds here: Java's second compiler would take two fifths of their processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 

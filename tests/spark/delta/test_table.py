@@ -218,15 +218,34 @@ def test_variants_are_variants_in_spark(
         for module in (delta_read, row_addresses):
             monkeypatch.setattr(module, "refuse_native", lambda *_: "it is tested")
     rows = spark.sql(
-        """SELECT id, if(id = 0, NULL, parse_json(concat('{"a":', id, '}'))) AS v, array(parse_json('[7]')) AS l
+        """SELECT id, if(id = 0, NULL, parse_json(concat('{"a":', id, '}'))) AS v,
+                  array(parse_json('[7]'), CAST(NULL AS variant)) AS l,
+                  map('full', parse_json('1'), 'none', CAST(NULL AS variant)) AS m,
+                  struct(CAST(NULL AS variant) AS w) AS s
            FROM range(3)"""
     )
     trilake.write(rows, path)
     table = trilake.DeltaTable.forPath(spark, path)
-    assert table.toDF().dtypes == rows.dtypes == [("id", "bigint"), ("v", "variant"), ("l", "array<variant>")]
+    assert table.toDF().dtypes == rows.dtypes
+    assert rows.dtypes[1:4] == [("v", "variant"), ("l", "array<variant>"), ("m", "map<string,variant>")]
     table.update("id = 1", {"v": """parse_json('{"a": "new"}')"""})
     source = spark.sql("""SELECT id, parse_json('{"a": 20}') AS v FROM range(2, 4)""")
     merge = table.alias("t").merge(source.alias("s"), "t.id = s.id").whenMatchedUpdate(set={"v": "s.v"})
-    merge.whenNotMatchedInsert(values={"id": "s.id", "v": "s.v", "l": "array(s.v)"}).execute()
-    found = table.toDF().selectExpr("id", "variant_get(v, '$.a', 'string')", "to_json(l[0])").collect()
-    assert sorted(map(tuple, found)) == [(0, None, "[7]"), (1, "new", "[7]"), (2, "20", "[7]"), (3, "20", '{"a":20}')]
+    values = {"id": "s.id", "v": "s.v", "l": "array(s.v)", "m": "map('full', s.v)", "s": "NULL"}
+    merge.whenNotMatchedInsert(values=values).execute()
+    shown = [
+        "id",
+        "variant_get(v, '$.a', 'string')",
+        "to_json(l[0])",
+        "size(l)",
+        "l[size(l) - 1] IS NULL",
+        "to_json(m['full'])",
+    ]
+    read = table.toDF().selectExpr(*shown, "size(m)", "m['none'] IS NULL", "s IS NULL", "s.w IS NULL").collect()
+    before = ("[7]", 2, True, "1", 2, True, False, True)
+    assert sorted(map(tuple, read)) == [
+        (0, None, *before),
+        (1, "new", *before),
+        (2, "20", *before),
+        (3, "20", '{"a":20}', 1, False, '{"a":20}', 1, True, True, True),
+    ]

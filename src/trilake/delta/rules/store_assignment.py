@@ -101,7 +101,7 @@ def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:
     forbidden null.
     """
     wanted = target.to_arrow_schema()
-    if not batch.schema.equals(wanted):
+    if not batch.schema.equals(wanted) or _holds_variants(target):
         columns = assign_columns(batch, target)
         batch = as_batch([columns.get(f.name) for f in target.fields], batch.num_rows, target)
     verify_not_null(batch, target)
@@ -132,7 +132,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     wanted = target.arrow
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
         array = _without_hidden_nulls(array)
-    if array.type == wanted:
+    if array.type == wanted and (isinstance(target, PrimitiveType) or not _holds_variants(target)):
         return array
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
@@ -157,6 +157,19 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
             help="cast the column before writing",
             column=path,
         ) from e
+
+
+def _holds_variants(type_: DataType) -> bool:
+    """Whether a variant is somewhere in a type."""
+    match type_:
+        case StructType():
+            return any(_holds_variants(f.type) for f in type_.fields)
+        case ArrayType():
+            return _holds_variants(type_.element)
+        case MapType():
+            return _holds_variants(type_.key) or _holds_variants(type_.value)
+        case _:
+            return type_.name == "variant"
 
 
 def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
@@ -186,8 +199,11 @@ def _is_list(type_: pa.DataType) -> bool:
 
 def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
     # Arrow's own cast would fill with nulls what it does not find by the exact name.
-    plain = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
-    array = _compact(array.cast(pa.list_(array.type.value_field)) if plain else list_of_view(array))
+    if pa.types.is_large_list(array.type):
+        array = array.cast(pa.list_(array.type.value_field))
+    elif not pa.types.is_list(array.type):
+        array = list_of_view(array)
+    array = _compact(array)
     values = assign_array(array.values, target.element, f"{path}.element")
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(array.offsets, values, type=target.arrow, mask=mask)

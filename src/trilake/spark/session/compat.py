@@ -100,7 +100,14 @@ def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFram
 def to_arrow(df: DataFrame) -> pa.Table:
     """The rows of a frame as Arrow."""
     if hasattr(df, "toArrow"):
-        return df.toArrow()
+        try:
+            return df.toArrow()
+        except pa.ArrowInvalid:
+            # Spark (4.3) casts what it collected to the same types: Arrow refuses that for a null variant inside a value.
+            if is_connect(df.sparkSession):
+                raise
+            collected: Any = df
+            return pa.Table.from_batches(collected._collect_as_arrow())
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if is_connect(df.sparkSession):
