@@ -155,13 +155,35 @@ def test_a_merge_has_all_its_clauses() -> None:
         ("SELECT delta, merge FROM t WHERE s = 'FROM x'", {("t",)}),
         ("SELECT * FROM a, b JOIN db.c ON f(d) = e", {("a",), ("b",), ("db", "c")}),
         ("SELECT * FROM delta.`/x` -- FROM y", {("delta", "/x")}),
-        ("WITH q AS (SELECT * FROM t) SELECT * FROM q", {("t",), ("q",)}),
+        ("WITH q AS (SELECT * FROM t) SELECT * FROM q", {("t",)}),
         ("TABLE t", {("t",)}),
         ("SELECT (SELECT max(x) FROM `a b`) FROM (c JOIN d)", {("a b",), ("c",), ("d",)}),
     ],
 )
 def test_every_relation_is_among_the_candidates(text: str, wanted: set[tuple[str, ...]]) -> None:
     assert wanted <= candidates(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("WITH a AS (SELECT 1), b AS (SELECT * FROM a) SELECT * FROM b JOIN a ON true, c", {("c",)}),
+        ("WITH t AS (SELECT * FROM t) SELECT * FROM t", {("t",)}),
+        ("SELECT * FROM (WITH a AS (SELECT 1) SELECT * FROM a) JOIN a", {("a",)}),
+        ("WITH t AS (SELECT 1) INSERT INTO t SELECT * FROM t", {("t",)}),
+        ("WITH t AS (SELECT 1) DELETE FROM t", {("t",), ("FROM",)}),
+        ("WITH A AS (SELECT 1) SELECT * FROM a", {("a",)}),
+        (
+            "SELECT sum(x) OVER w FROM z WINDOW w AS (ORDER BY 1), v AS (ORDER BY 2) UNION SELECT * FROM v",
+            {("z",), ("v",)},
+        ),
+        ("WITH a AS (SELECT 1) SELECT * FROM a; SELECT * FROM a", {("a",)}),
+    ],
+)
+def test_a_common_table_is_no_candidate_where_its_name_can_be_nothing_else(
+    text: str, wanted: set[tuple[str, ...]]
+) -> None:
+    assert candidates(text) == wanted
 
 
 def test_what_a_statement_does_is_behind_its_common_tables() -> None:

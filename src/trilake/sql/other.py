@@ -12,7 +12,7 @@ from trilake.spark.delta.maintenance import ManyRunner
 from trilake.sql.grammar.maintenance import parse_analyze
 from trilake.sql.session import catalogue
 from trilake.sql.session.expressions import with_parameters
-from trilake.sql.session.frames import frame_of, log_to_change, open_delta
+from trilake.sql.session.frames import frame_of, head_of, log_to_change, open_delta
 from trilake.sql.session.relations import names_ours, query, run_local
 from trilake.sql.session.results import nothing, rows
 from trilake.sql.session.session import SqlSession
@@ -56,7 +56,7 @@ def _judge(session: SqlSession, text: str) -> None:
     from trilake.sql.session import jvm
 
     if session.classic:
-        jvm.parse_plan(session.spark, text)
+        jvm.parse_plan(session.parser, text)
 
 
 def _target(session: SqlSession, cursor: Cursor) -> Target | None:
@@ -89,7 +89,7 @@ def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     if target is None:
         return None
     if target.format == "delta":
-        open_delta(session, target)
+        head_of(session, target)
         catalogue.refresh(session, target)
     return nothing(session)
 
@@ -100,7 +100,7 @@ def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
         return None
     cursor.expect("IS")
     comment = None if cursor.accept("NULL") else cursor.string()
-    open_delta(session, target)
+    head_of(session, target)
     Alter(log_to_change(session, target)).comment(comment)
     catalogue.refresh(session, target)
     return nothing(session)

@@ -113,7 +113,7 @@ def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
 def _judged(session: SqlSession, text: str) -> None:
     """Let Spark's parser refuse what it does not know."""
     if session.classic:
-        jvm.parse_plan(session.spark, text)
+        jvm.parse_plan(session.parser, text)
 
 
 def _query(session: SqlSession, text: str, args: Args) -> DataFrame | None:

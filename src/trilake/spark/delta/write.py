@@ -22,7 +22,7 @@ from trilake.delta.commands.write.write import (
 )
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, Head
 from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.native.local_rows import rows_on_driver
@@ -52,11 +52,12 @@ def write_dataframe(
     *,
     finish: Finish = finish_write,
     decided: Collection[str] = (),
+    seen: Head | None = None,
 ) -> WriteResult:
     """Run the write as one Spark job, or here where the driver has the rows, and commit it.
 
     What the session says of writes holds where the request does not decide, see
-    :func:`trilake.spark.delta.settings.with_session`.
+    :func:`trilake.spark.delta.settings.with_session`.  ``seen`` is the table where it was looked at already.
 
     Raises as :func:`trilake.delta.commands.write.write.plan_write` and
     :func:`trilake.delta.commands.write.write.finish_write` do, and ``WriteFailedError`` where a task failed: then no
@@ -64,7 +65,7 @@ def write_dataframe(
     """
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))
-    plan = plan_write(log, with_session(df.sparkSession, request, decided=decided), spark=True)
+    plan = plan_write(log, with_session(df.sparkSession, request, decided=decided), spark=True, seen=seen)
     if plan.nothing:
         return finish_write(log, plan, [])
     try:

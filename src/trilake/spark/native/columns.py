@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
@@ -177,7 +178,11 @@ def _analysed(
 
 def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind
     """No rows, with the columns of a table: to resolve names against."""
-    wanted = to_spark(read_schema(schema))
+    return no_rows(spark, to_spark(read_schema(schema)))
+
+
+def no_rows(spark: SparkSession, wanted: T.StructType):  # type: ignore[no-untyped-def]  # as above
+    """No rows, with columns as Spark describes them."""
     if is_connect(spark):
         return spark.createDataFrame([], wanted)
     from pyspark.sql import DataFrame  # the classic one: its Java frame costs a millisecond, createDataFrame thirty

@@ -20,7 +20,7 @@ from trilake.spark.trevni import write as trevni_write
 from trilake.sql.grammar.defaults import with_defaults
 from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
 from trilake.sql.session import catalogue
-from trilake.sql.session.frames import frame_of, open_delta
+from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
@@ -73,8 +73,8 @@ def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
 
 
 def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
-    table = open_delta(session, target)
-    metadata = table.metadata
+    head = head_of(session, target)
+    metadata = head.metadata
     schema = read_schema(metadata.schema)
     static = static_partitions(insert, metadata.partition_columns, target.path)
     if insert.if_not_exists and _partition_exists(session, target, static):
@@ -96,7 +96,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,
     )
-    write_dataframe(frame, target.path, target.options, request, decided=_DECIDED)
+    write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
     if evolve:
         catalogue.refresh(session, target)
 
@@ -156,7 +156,7 @@ def _given(
                 help="give a value for each column, or name the columns, or write BY NAME",
                 file=target.path,
             )
-        frame = frame.toDF(*expected)
+        frame = frame if frame.columns == list(expected) else frame.toDF(*expected)
     if absent:
         frame = frame.select(*(quote_name(c) for c in frame.columns if c not in absent))
     if static:
@@ -190,13 +190,15 @@ def _stored(session: SqlSession, frame: DataFrame, schema: StructType, *, by_nam
     """The values in the types of the table's columns; what does not fit fails."""
     ansi = session.setting("spark.sql.ansi.enabled", "true") == "true"
     wanted = {f.name: f.dataType for f in to_spark(schema).fields}
-    columns = []
+    changed: dict[str, Column] = {}
     for f in frame.schema.fields:
-        value, kind = F.col(quote_name(f.name)), wanted.get(f.name)
+        kind = wanted.get(f.name)
         if kind is not None and f.dataType != kind:
-            value = _value(value, f.dataType, kind, f.name, ansi=ansi, by_name=by_name).alias(f.name)
-        columns.append(value)
-    return frame.select(*columns)
+            value = F.col(quote_name(f.name))
+            changed[f.name] = _value(value, f.dataType, kind, f.name, ansi=ansi, by_name=by_name).alias(f.name)
+    if not changed:
+        return frame
+    return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
 
 
 def _value(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool, by_name: bool) -> Column:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
 from trilake.spark.delta.maintenance import session_time_ms
@@ -50,10 +50,25 @@ def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
 def open_delta(
     session: SqlSession, target: Target, version: int | None = None, ms: int | None = None
 ) -> ArrowDeltaTable:
-    """The version of a Delta table that a statement names.
+    """The version of a Delta table that a statement names, with its files.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` where two versions are named.
     """
+    log, version, ms = _opened(session, target, version, ms)
+    moment = None if ms is None else iso(ms)
+    return ArrowDeltaTable(log.store, log.engine, version=version, timestamp=moment, user_metadata=log.user_metadata)
+
+
+def head_of(session: SqlSession, target: Target) -> Head:
+    """The version of a Delta table that a name stands for, without its files.  Raises as :func:`open_delta`."""
+    log, version, ms = _opened(session, target, None, None)
+    return log.head(version if ms is None else log.version_at(ms))
+
+
+def _opened(
+    session: SqlSession, target: Target, version: int | None, ms: int | None
+) -> tuple[DeltaLog, int | None, int | None]:
+    """The log of a table that is there, and which version of it is meant: by its number, or by a time."""
     if target.at is not None:
         if version is not None or ms is not None:
             raise InvalidArgumentError(
@@ -69,9 +84,7 @@ def open_delta(
         raise TableNotFoundError(_missing(target), help="check the name or the path", file=store.uri)
     if ms is not None:
         _check_reached(target, ms)
-    log = session_log(session.spark, store)
-    moment = None if ms is None else iso(ms)
-    return ArrowDeltaTable(store, log.engine, version=version, timestamp=moment, user_metadata=log.user_metadata)
+    return session_log(session.spark, store), version, ms
 
 
 def _check_reached(target: Target, ms: int) -> None:

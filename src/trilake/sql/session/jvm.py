@@ -41,15 +41,20 @@ def is_classic(spark: SparkSession) -> bool:
     return getattr(spark, "_jsparkSession", None) is not None
 
 
-def parse_plan(spark: SparkSession, text: str) -> Any:
+def parser_of(spark: SparkSession) -> Any:
+    """The parser of a classic session, which stays the same as long as the session is there."""
+    return spark._jsparkSession.sessionState().sqlParser()
+
+
+def parse_plan(parser: Any, text: str) -> Any:
     """The plan that Spark's parser makes of a statement.  Raises ``ParseException``."""
-    return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    return parser.parsePlan(text)
 
 
-def parses(spark: SparkSession, text: str) -> bool:
+def parses(parser: Any, text: str) -> bool:
     """Whether Spark's parser takes a statement."""
     try:
-        parse_plan(spark, text)
+        parse_plan(parser, text)
     except (ParseException, Py4JError):
         return False
     return True
@@ -169,9 +174,9 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
     )
 
 
-def temp_view(spark: SparkSession, name: str) -> Any:
+def temp_view(catalogues: Catalogues, name: str) -> Any:
     """The temporary view of a name as Spark keeps it; ``None`` where there is none."""
-    found = Catalogues.of(spark).session.getRawTempView(name)
+    found = catalogues.session.getRawTempView(name)
     return found.get() if found.isDefined() else None
 
 
@@ -180,10 +185,10 @@ def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:
     frame._jdf.createOrReplaceTempView(name)
 
 
-def drop_view(spark: SparkSession, name: str) -> None:
+def drop_view(catalogues: Catalogues, name: str) -> None:
     """Take a private name away; no error where it is gone."""
     with suppress(Py4JJavaError, AnalysisException):
-        spark._jsparkSession.sessionState().catalog().dropTempView(name)
+        catalogues.session.dropTempView(name)
 
 
 def view_columns(entry: Entry) -> tuple[list[str], list[tuple[str, str]]]:

@@ -97,7 +97,7 @@ def _enclosures(tokens: Sequence[Token]) -> list[int]:
 
 def _found(session: SqlSession, text: str) -> list[jvm.Relation]:
     if session.classic:
-        return list(jvm.relations(jvm.parse_plan(session.spark, text)))
+        return list(jvm.relations(jvm.parse_plan(session.parser, text)))
     from trilake.sql.session.connect import relations  # late: needs sqlglot, which only Connect sessions do
 
     return list(relations(text))

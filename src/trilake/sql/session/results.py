@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from trilake.spark.native.columns import no_rows
 from trilake.spark.session.compat import arrow_frame
 from trilake.sql.session.session import SqlSession
 
@@ -18,7 +19,7 @@ def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Seque
     wanted = schema if isinstance(schema, T.StructType) else _parsed(schema)
     data = [tuple(v) for v in values]
     if not data:
-        return session.spark.createDataFrame([], wanted)
+        return _no_rows(session, wanted)
     if all(isinstance(f.dataType, T.StringType | T.LongType | T.BooleanType | T.IntegerType) for f in wanted.fields):
         kinds = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "int": pa.int32()}
         columns = [pa.array(list(c), kinds[f.dataType.simpleString()]) for c, f in zip(zip(*data), wanted.fields)]
@@ -37,7 +38,12 @@ def _parsed(text: str) -> T.StructType:
 
 def nothing(session: SqlSession) -> DataFrame:
     """What a command without an answer returns."""
-    return session.spark.createDataFrame([], T.StructType([]))
+    return _no_rows(session, T.StructType([]))
+
+
+def _no_rows(session: SqlSession, schema: T.StructType) -> DataFrame:
+    found: DataFrame = no_rows(session.spark, schema)
+    return found
 
 
 def counts(session: SqlSession, **numbers: int | None) -> DataFrame:

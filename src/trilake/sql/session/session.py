@@ -62,6 +62,11 @@ class SqlSession:
         """The catalogue in the JVM of a classic session."""
         return jvm.Catalogues.of(self.spark)
 
+    @cached_property
+    def parser(self) -> Any:
+        """The parser in the JVM of a classic session."""
+        return jvm.parser_of(self.spark)
+
     @property
     def current_catalog(self) -> str:
         """The catalogue that names without one belong to."""
@@ -126,7 +131,7 @@ class SqlSession:
         finally:
             for name in made:
                 if self.classic:
-                    jvm.drop_view(self.spark, name)
+                    jvm.drop_view(self.catalogues, name)
                 else:
                     self.spark.catalog.dropTempView(name)
 

@@ -79,7 +79,7 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
     entry = find_entry(session, parts)
     if entry is None:
         return None
-    if len(parts) == 1 and session.classic and jvm.temp_view(session.spark, parts[0]) is not None:
+    if len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts[0]) is not None:
         return None  # a view of Spark's own hides the table
     return _of_entry(session, parts, entry, depth)
 
@@ -114,7 +114,7 @@ def _names_ours(session: SqlSession, view: View, depth: int) -> bool:
 def _still(session: SqlSession, parts: tuple[str, ...], known: TempView) -> View | None:
     """The view, if the name still stands for what was made here."""
     if session.classic:
-        now = jvm.temp_view(session.spark, parts[0])
+        now = jvm.temp_view(session.catalogues, parts[0])
         if now is None or not now.equals(known.java):
             del session.views[parts[0].lower()]
             return None
@@ -140,13 +140,16 @@ def _exists(target: Target) -> bool:
 
 def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
     """The catalogue's entry for a name; ``None`` where it has none, or the name is of another catalogue."""
-    if len(parts) == 3 and parts[0].lower() == _CATALOG:
+    whole = len(parts) == 3 and parts[0].lower() == _CATALOG
+    if whole:
         parts = parts[1:]
-    elif len(parts) > 2 or (session.classic and session.current_catalog != _CATALOG):
+    elif len(parts) > 2:
         return None
     database, table = (session.current_database, parts[0]) if len(parts) == 1 else parts
     if session.classic:
-        return jvm.find_entry(session.catalogues, database, table)
+        found = jvm.find_entry(session.catalogues, database, table)
+        # Most names are none of this catalogue: which one is the current one is asked for those that are.
+        return found if found is None or whole or session.current_catalog == _CATALOG else None
     from trilake.sql.session.connect import find_entry as by_sql  # late: only Connect sessions are asked by SQL
 
     return by_sql(session, database, table)

@@ -15,7 +15,7 @@ from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.defaults import default_text
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.session.frames import frame_of, open_delta
+from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
@@ -47,7 +47,7 @@ def describe_json(session: SqlSession, target: Target, *, extended: bool) -> Dat
         "provider": target.format,
     }
     if target.format == "delta":
-        said |= _of_delta(open_delta(session, target).snapshot, place)
+        said |= _of_delta(head_of(session, target), place)
     else:
         said |= {"columns": _fields(frame_of(session, target).schema)} | place
     return rows(session, "json_metadata string", [(orjson.dumps(said).decode(),)])

@@ -14,7 +14,7 @@ from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.session.frames import frame_of, open_delta
+from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
@@ -56,7 +56,7 @@ def run_show(session: SqlSession, text: str) -> DataFrame | None:
         return _describe_column(session, target, cursor.name())
     if target.format != "delta":
         return _describe_fields(session, frame_of(session, target))
-    head = open_delta(session, target).snapshot
+    head = head_of(session, target)
     out = _columns(head)
     if extended:
         out += _details(session, target, head)
@@ -160,7 +160,7 @@ def _key(cursor: Cursor) -> str | None:
 def _properties(session: SqlSession, target: Target, key: str | None) -> DataFrame:
     found: Mapping[str, str] = {}
     if target.format == "delta":
-        found = table_properties(open_delta(session, target).snapshot)
+        found = table_properties(head_of(session, target))
     shown: Iterable[tuple[str, str]] = sorted(found.items())
     if key is not None:
         missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"

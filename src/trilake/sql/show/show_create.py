@@ -16,7 +16,7 @@ from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.generated import generation_text
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.session.frames import frame_of, open_delta
+from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
@@ -68,7 +68,7 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
         lines = [f"CREATE TABLE {name} (", ",\n".join(f"  {c}" for c in columns) + ")", f"USING {target.format}"]
         lines.append(f"LOCATION {string_literal(target.path)}")
         return rows(session, "createtab_stmt string", [("\n".join(lines) + "\n",)])
-    head = open_delta(session, target).snapshot
+    head = head_of(session, target)
     body = ",\n".join(f"  {_column(head, f)}" for f in head.schema.fields)
     lines = [f"CREATE TABLE {name} (", body + ")", "USING delta"]
     if head.metadata.partition_columns:

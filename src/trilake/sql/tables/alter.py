@@ -10,7 +10,7 @@ from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.session.runner import SparkRunner
 from trilake.sql.grammar.alter import change_table
 from trilake.sql.session import catalogue, jvm
-from trilake.sql.session.frames import log_to_change, open_delta
+from trilake.sql.session.frames import head_of, log_to_change
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
@@ -30,7 +30,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
     if target is None:
         return None
     if session.classic and not _delta_only(cursor):
-        jvm.parse_plan(session.spark, text)
+        jvm.parse_plan(session.parser, text)
     if isinstance(target, View):
         return None  # Spark says that a view is no table
     if cursor.accept("RENAME", "TO"):
@@ -40,7 +40,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
             f"ALTER TABLE is for Delta tables, and {target.shown} is a {target.format} table", file=target.path
         )
     if not target.log.exists():
-        open_delta(session, target)
+        head_of(session, target)  # says what is missing
     if cursor.accept("SET", "LOCATION"):
         return _set_location(session, target, cursor)
     alter = Alter(

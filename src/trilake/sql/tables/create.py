@@ -29,7 +29,7 @@ def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     if not _is_table(tokens):
         return query(session, text, args) if names_ours(session, text, tokens) else None
     cloned = _is_clone(tokens)
-    if not cloned and session.classic and not jvm.parses(session.spark, text):
+    if not cloned and session.classic and not jvm.parses(session.parser, text):
         if not _says_ours(session, tokens):
             return None
         if not _older_grammar(session, text):

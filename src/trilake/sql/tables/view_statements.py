@@ -68,7 +68,7 @@ def parse_view(cursor: Cursor) -> CreateView | None:
 
 def create_view(session: SqlSession, text: str) -> DataFrame | None:
     """Make a view over our tables; ``None`` where it is over none of them."""
-    if session.classic and not jvm.parses(session.spark, text):
+    if session.classic and not jvm.parses(session.parser, text):
         return None
     call = parse_view(Cursor(text))
     if call is None or not names_ours(session, call.query):
@@ -94,7 +94,7 @@ def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataF
         (shown.createOrReplaceGlobalTempView if call.replace else shown.createGlobalTempView)(quoted)
         return nothing(session)
     (shown.createOrReplaceTempView if call.replace else shown.createTempView)(quoted)
-    java = jvm.temp_view(session.spark, name) if session.classic else None
+    java = jvm.temp_view(session.catalogues, name) if session.classic else None
     database = str(session.spark.catalog.currentDatabase())
     session.views[name.lower()] = TempView(call.query, "spark_catalog", database, java, call.columns)
     return nothing(session)
@@ -128,7 +128,7 @@ def alter_view(session: SqlSession, text: str) -> DataFrame | None:
     known = session.views.get(parts[-1].lower()) if len(parts) == 1 else None
     if known is not None:
         frame.createOrReplaceTempView(quote_name(parts[-1]))
-        java = jvm.temp_view(session.spark, parts[-1]) if session.classic else None
+        java = jvm.temp_view(session.catalogues, parts[-1]) if session.classic else None
         database = str(session.spark.catalog.currentDatabase())
         session.views[parts[-1].lower()] = TempView(body, "spark_catalog", database, java)
         return nothing(session)

@@ -7,6 +7,7 @@ asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from trilake.sql.text.tokens import Token, tokenize
 
@@ -39,15 +40,21 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
     """
     given = tokenize(text) if tokens is None else tokens
     out: set[tuple[str, ...]] = set()
-    open_ = [False]
+    levels = [_Level()]
+    joined = False
     at, size = 0, len(given)
     while at < size:
         token = given[at]
         if token.kind == "symbol":
             if token.text == "(":
-                open_.append(open_[-1])
-            elif token.text == ")" and len(open_) > 1:
-                open_.pop()
+                levels.append(_Level(levels[-1].listed, _defined(given, at, levels[-1])))
+            elif token.text == ")" and len(levels) > 1:
+                done = levels.pop().defines
+                if done is not None:
+                    levels[-1].common.add(done)
+                    levels[-1].next_at = at + 1
+            elif token.text == ";":
+                levels = [_Level()]  # the next statement of a script
             at += 1
             continue
         if not token.is_name:
@@ -55,12 +62,49 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
             continue
         before = given[at - 1] if at else None
         end = _chain_end(given, at)
-        if before is not None and _in_place(before, open_[-1]) and token.upper not in _NEVER:
-            out.add(tuple(t.name for t in given[at:end:2]))
+        if before is not None and _in_place(before, levels[-1].listed) and token.upper not in _NEVER:
+            condition = joined and before.upper == "ON"  # the condition of a join or merge is no relation
+            if not condition and not (end == at + 1 and _is_common(given, at, levels)):
+                out.add(tuple(t.name for t in given[at:end:2]))
         if end == at + 1:
-            open_[-1] = (open_[-1] or token.upper in _OPEN) and token.upper not in _CLOSE
+            levels[-1].listed = (levels[-1].listed or token.upper in _OPEN) and token.upper not in _CLOSE
+            joined = joined or token.upper in ("JOIN", "USING")
         at = end
     return out
+
+
+@dataclass
+class _Level:
+    """What is known inside of one bracket: whether relations are listed here, and common tables that are defined."""
+
+    listed: bool = False
+    #: The common table whose query this bracket is.
+    defines: str | None = None
+    common: set[str] = field(default_factory=set)
+    #: Behind the last definition of a common table: where a comma leads to the next one.
+    next_at: int | None = None
+
+
+def _defined(given: Sequence[Token], at: int, level: _Level) -> str | None:
+    """The common table whose query the bracket at this place opens: ``WITH name AS (`` or ``), name AS (``."""
+    if at < 3 or given[at - 1].upper != "AS" or not given[at - 2].is_name:
+        return None
+    before = given[at - 3]
+    listed = before.kind == "symbol" and before.text == "," and level.next_at == at - 3
+    return given[at - 2].name if listed or before.upper == "WITH" else None
+
+
+def _is_common(given: Sequence[Token], at: int, levels: Sequence[_Level]) -> bool:
+    """Whether a query reads a common table that was defined before it, as its name can only be; what a statement
+    changes is never one."""
+    before = given[at - 1]
+    if before.upper == "FROM":
+        if at > 1 and given[at - 2].upper == "DELETE":
+            return False
+    elif not (before.upper == "JOIN" or (before.kind == "symbol" and before.text in (",", "("))):
+        return False
+    name = given[at].name  # as it is spelled: a session may tell names apart by case
+    return any(name in level.common for level in levels)
 
 
 def _chain_end(given: Sequence[Token], at: int) -> int:

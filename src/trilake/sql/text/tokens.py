@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["word", "quoted", "string", "number", "marker", "symbol"]
 
 #: Alternatives in the order in which they are tried; the end of a bracketed comment is looked for apart.
 _TOKEN = re.compile(
     r"""
-      (?P<space>\s+|--(?:\\\n|[^\n])*)
+    \s*(?:
+      (?P<space>\s|--(?:\\\n|[^\n])*)
     | (?P<comment>/\*)
     | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
     | (?P<hex>[xX](?:'[^']*'|"[^"]*"))
@@ -23,14 +23,14 @@ _TOKEN = re.compile(
     | (?P<word>\w+)
     | (?P<marker>:[A-Za-z_]\w*|\?)
     | (?P<symbol>\|>|=>|->|::|<=>|<=|>=|<>|!=|==|\|\||.)
+    )
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token and its place in the text; ``upper`` is the text in capitals, for words alone."""
 
     kind: Kind
@@ -58,25 +58,28 @@ def tokenize(text: str) -> list[Token]:
     """
     out: list[Token] = []
     at, size = 0, len(text)
+    next_token, add = _TOKEN.match, out.append
     while at < size:
-        match = _TOKEN.match(text, at)
+        match = next_token(text, at)
         assert match is not None  # the last alternative takes any character
-        kind, end = match.lastgroup, match.end()
+        kind = match.lastgroup
         if kind == "tag":
             kind = "string"
-        if kind == "comment":
-            end = _comment_end(text, at)
+        assert kind is not None
+        start, at = match.span(kind)
+        if kind == "word":
+            word = match[kind]
+            add(Token("word", word, start, at, word.upper()))
+        elif kind == "comment":
+            at = _comment_end(text, start)
         elif kind in ("raw", "hex"):
-            out.append(Token("string", match[0], at, end))
-        elif kind == "word":
-            out.append(Token("word", match[0], at, end, match[0].upper()))
-        elif kind == "marker" and match[0] != "?" and out and out[-1].kind in ("word", "quoted") and out[-1].end == at:
+            add(Token("string", match[kind], start, at))
+        elif kind == "marker" and text[start] != "?" and out and out[-1].is_name and out[-1].end == start:
             # ``a:b`` is a path into a variant, and no parameter.
-            out.append(Token("symbol", ":", at, at + 1))
-            end = at + 1
+            at = start + 1
+            add(Token("symbol", ":", start, at))
         elif kind != "space":
-            out.append(Token(kind, match[0], at, end))  # type: ignore[arg-type]  # the groups' names are the kinds
-        at = end
+            add(Token(kind, match[kind], start, at))  # type: ignore[arg-type]  # the groups' names are the kinds
     return out
 
 

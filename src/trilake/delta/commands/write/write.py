@@ -212,18 +212,24 @@ def parse_mode(mode: str) -> Mode:
 
 
 def plan_write(
-    log: DeltaLog, request: WriteRequest, runtime: Runtime | None = None, *, spark: bool = False
+    log: DeltaLog,
+    request: WriteRequest,
+    runtime: Runtime | None = None,
+    *,
+    spark: bool = False,
+    seen: Head | None = None,
 ) -> WritePlan:
     """Look at the table, if there is one, and decide how its files are to be written.
 
-    ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot.
+    ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot.  ``seen`` is the
+    table where somebody looked at it already: the rows are for that version of it, and it is not looked at again.
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime = runtime or log.engine.runtime
     uri = log.store.uri
     try:
         # Only a write that replaces files needs to know them.
-        base: Head | None = log.snapshot() if request.replaces else log.head()
+        base: Head | None = _looked_at(log, request, seen)
     except TableNotFoundError:
         base = None
     if base is None:
@@ -275,6 +281,14 @@ def plan_write(
         **request.files_limits(metadata.provider.lower()),
     )
     return WritePlan(request, files, metadata, protocol, base, domains=domains)
+
+
+def _looked_at(log: DeltaLog, request: WriteRequest, seen: Head | None) -> Head:
+    if not request.replaces:
+        return log.head() if seen is None else seen
+    if isinstance(seen, Snapshot):
+        return seen
+    return log.snapshot(None if seen is None else seen.version)
 
 
 def replaces_schema(request: WriteRequest) -> bool:

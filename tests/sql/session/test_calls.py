@@ -1,0 +1,112 @@
+"""SQL asks the JVM and the log for little more than the Python interface does, and next to nothing where it names no
+table of ours.
+
+Counts and no times: they are the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import trilake
+from trilake import DeltaTable
+from trilake.delta.log.log import DeltaLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PLAIN = """\
+WITH bounds AS (SELECT min(v) AS low FROM new_rows), -- delta.`/no/table`
+named AS (SELECT id, v LIKE '%delta%' AS named FROM new_rows n, bounds WHERE id > 0 /* merge into nothing */)
+SELECT count(*) FROM named JOIN new_rows ON named.id = new_rows.id LEFT JOIN bounds ON true"""
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    spark.createDataFrame([(1, "x"), (5, "y")], "id long, v string").createOrReplaceTempView("new_rows")
+    yield spark
+    spark.catalog.dropTempView("new_rows")
+    trilake.uninstall(spark)
+
+
+@pytest.fixture
+def counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Counter[str]]:
+    """Counts what an action asks the JVM, and how often it looks at a log; the second time, when all is loaded."""
+    seen: Counter[str] = Counter()
+    client: Any = type(spark.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
+    send, segment = client.send_command, DeltaLog.segment
+
+    def sent(self: Any, command: str, *args: Any, **more: Any) -> Any:
+        seen["calls"] += not command.startswith("m\nd\n")  # objects that Python no longer needs
+        return send(self, command, *args, **more)
+
+    def looked(self: DeltaLog, *args: Any, **more: Any) -> Any:
+        seen["looks"] += 1
+        return segment(self, *args, **more)
+
+    monkeypatch.setattr(client, "send_command", sent)
+    monkeypatch.setattr(DeltaLog, "segment", looked)
+
+    def count(action: Callable[[], object]) -> Counter[str]:
+        action()
+        seen.clear()
+        action()
+        return Counter(seen)
+
+    return count
+
+
+def test_sql_asks_for_little_more_than_the_python_interface(
+    sql: SparkSession, tmp_path: Path, counted: Callable[[Callable[[], object]], Counter[str]]
+) -> None:
+    for name in "ab":
+        sql.table("new_rows").write.format("delta").save(f"{tmp_path}/{name}")
+    one, two = f"{tmp_path}/a", f"delta.`{tmp_path}/b`"
+
+    def select() -> object:
+        return sql.read.format("delta").load(one).groupBy("v").count().collect()
+
+    def insert() -> object:
+        return sql.table("new_rows").write.format("delta").mode("append").save(one)
+
+    def inserted() -> object:
+        return sql.sql(f"INSERT INTO {two} SELECT * FROM new_rows")
+
+    def selected() -> object:
+        return sql.sql(f"SELECT v, count(*) FROM {two} GROUP BY v").collect()
+
+    for api, text in ((insert, inserted), (select, selected)):
+        wanted, found = counted(api), counted(text)
+        assert found["looks"] == wanted["looks"]
+        assert found["calls"] <= 1.15 * wanted["calls"]
+
+
+@pytest.mark.soak
+def test_merge_by_sql_asks_for_what_the_python_interface_asks_for(
+    sql: SparkSession, tmp_path: Path, counted: Callable[[Callable[[], object]], Counter[str]]
+) -> None:
+    for name in "ab":
+        sql.table("new_rows").write.format("delta").save(f"{tmp_path}/{name}")
+
+    def merge() -> object:
+        target = DeltaTable.forPath(sql, f"{tmp_path}/a").alias("t")
+        return target.merge(sql.table("new_rows").alias("s"), "t.id = s.id").whenMatchedUpdateAll().execute()
+
+    text = f"MERGE INTO delta.`{tmp_path}/b` t USING new_rows s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+    wanted, found = counted(merge), counted(lambda: sql.sql(text))
+    assert found["looks"] <= wanted["looks"]
+    assert found["calls"] <= 1.05 * wanted["calls"]
+
+
+def test_a_statement_without_our_tables_asks_for_the_database_and_for_each_name(
+    sql: SparkSession, counted: Callable[[Callable[[], object]], Counter[str]]
+) -> None:
+    installed = counted(lambda: sql.sql(_PLAIN))["calls"]
+    trilake.uninstall(sql)
+    assert installed <= counted(lambda: sql.sql(_PLAIN))["calls"] + 2
