@@ -103,7 +103,7 @@ def to_arrow(df: DataFrame) -> pa.Table:
         try:
             return df.toArrow()
         except pa.ArrowInvalid:
-            # Spark (4.3) casts what it collected to the same types: Arrow refuses that for a null variant inside a value.
+            # Spark (4.3) casts what it collected to the same types: Arrow refuses that for a null variant in a value.
             if is_connect(df.sparkSession):
                 raise
             collected: Any = df
