@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trilake.errors import InvalidArgumentError
+from trilake.sql.session.expressions import literal
 from trilake.sql.session.relations import names_ours
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
@@ -43,8 +44,6 @@ def execute_immediate(
     found = frame.limit(2).collect()
     if len(found) > 1:
         raise InvalidArgumentError("a query whose values go INTO variables gave more than one row")
-    from trilake.sql.session.expressions import literal
-
     values = [None] * len(into) if not found else list(found[0])
     for name, value in zip(into, values, strict=True):
         session.run(f"SET VAR {'.'.join(map(quote_name, name))} = {literal(session, value)}")

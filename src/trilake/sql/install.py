@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from trilake.spark.front.recorder import Action, patch, record_of, undo
 from trilake.spark.front.register import register
 from trilake.sql.session.session import SqlSession
+from trilake.sql.session.targets import resolve
+from trilake.sql.text.cursor import Cursor, SyntaxProblem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,9 +86,6 @@ def _named(session: SqlSession, name: Any) -> Action | None:
     """How a table of ours is read by its name; ``None`` for any other name."""
     if not isinstance(name, str):
         return None
-    from trilake.sql.session.targets import resolve
-    from trilake.sql.text.cursor import Cursor, SyntaxProblem
-
     try:
         cursor = Cursor(name)
         parts = cursor.name()

@@ -9,11 +9,12 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.maintenance import ManyRunner
+from trilake.sql.explain import explained_change
 from trilake.sql.grammar.maintenance import parse_analyze
-from trilake.sql.session import catalogue
+from trilake.sql.session import catalogue, jvm
 from trilake.sql.session.expressions import with_parameters
 from trilake.sql.session.frames import frame_of, head_of, log_to_change, open_delta
-from trilake.sql.session.relations import names_ours, query, run_local
+from trilake.sql.session.relations import localized, names_ours, query, run_local
 from trilake.sql.session.results import nothing, rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
@@ -53,8 +54,6 @@ def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _judge(session: SqlSession, text: str) -> None:
-    from trilake.sql.session import jvm
-
     if session.classic:
         jvm.parse_plan(session.parser, text)
 
@@ -175,13 +174,9 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
     if cursor.is_any(*_MODES):
         head += cursor.take().text + " "
     body = cursor.rest()
-    from trilake.sql.explain import explained_change
-
     shown = explained_change(session, with_parameters(session, body, args))
     if shown is not None:
         return rows(session, "plan string", [(shown,)])
-    from trilake.sql.session.relations import localized
-
     return run_local(session, localized(session, body, args), args, before=head)
 
 

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trilake.errors import TrilakeError
 from trilake.spark.session.analysis_errors import analysis_error
+from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
+from trilake.sql.grammar.merge import parse_merge
 from trilake.sql.session import jvm
 from trilake.sql.session.expressions import with_parameters
 from trilake.sql.session.frame_arguments import formatted
 from trilake.sql.session.identifiers import with_identifiers
 from trilake.sql.session.problems import syntax_error
-from trilake.sql.session.relations import names_ours
+from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.session import SqlSession
+from trilake.sql.session.targets import View, resolve
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args
@@ -117,8 +120,6 @@ def _judged(session: SqlSession, text: str) -> None:
 
 
 def _query(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.session.relations import query
-
     return query(session, text, args)
 
 
@@ -133,7 +134,6 @@ def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.grammar.delete_update import parse_delete
     from trilake.sql.rows.dml import run_delete
 
     _judged(session, text)
@@ -142,7 +142,6 @@ def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.grammar.delete_update import parse_update
     from trilake.sql.rows.dml import run_update
 
     _judged(session, text)
@@ -151,7 +150,6 @@ def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.grammar.merge import parse_merge
     from trilake.sql.rows.merge import run_merge
 
     cursor = Cursor(with_parameters(session, text, args))
@@ -215,14 +213,10 @@ def _other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    from trilake.sql.session.targets import resolve
-
     return resolve(session, parts) is not None
 
 
 def _is_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    from trilake.sql.session.targets import View, resolve
-
     return isinstance(resolve(session, parts), View)
 
 

@@ -12,9 +12,11 @@ from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.lance.table import write_options
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance import frames as lance_frames
+from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.trevni import write as trevni_write
 from trilake.sql.grammar.defaults import with_defaults
@@ -28,6 +30,7 @@ from trilake.sql.session.table_of import known_table
 from trilake.sql.session.targets import Target
 from trilake.sql.text.literals import Args
 from trilake.text import quote_name
+from trilake.trevni.tables.table_write import write_options as trevni_options
 
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -117,15 +120,10 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
     )
     mode = "overwrite" if insert.overwrite else "append"
     if target.format == "lance":
-        from trilake.lance.table import write_options  # late: its messages take time to load
-        from trilake.spark.lance.vectors import Vectors
-
         lance_frames.write_dataframe(
             frame, target.path, target.options, mode=mode, options=write_options({}), vectors=Vectors.of(None, None)
         )
     else:
-        from trilake.trevni.tables.table_write import write_options as trevni_options  # late, as above
-
         trevni_write.write_dataframe(
             frame, target.path, target.options, mode=mode, partition_by=None, options=trevni_options({})
         )

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pyspark.sql.sql_formatter import SQLStringFormatter
+
 from trilake.sql.session.session import SqlSession
 
 
@@ -15,10 +17,8 @@ def formatted(session: SqlSession, text: str, given: Mapping[str, Any]) -> Itera
     if not given:
         yield text
         return
-    formatter_class: Any
-    if session.classic:
-        from pyspark.sql.sql_formatter import SQLStringFormatter as formatter_class
-    else:
+    formatter_class: Any = SQLStringFormatter
+    if not session.classic:
         from pyspark.sql.connect.sql_formatter import SQLStringFormatter as formatter_class
     formatter = formatter_class(session.spark)
     try:

@@ -10,14 +10,18 @@ from pyspark.sql import DataFrame
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
+from trilake.lance.table import LanceTable
 from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.settings import session_log
+from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.lance import frames as lance_frames
+from trilake.spark.session.sources.registry import register_sources
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
 from trilake.sql.text.literals import Args
+from trilake.trevni.tables.table import TrevniTable
 
 
 def iso(ms: int) -> str:
@@ -118,24 +122,17 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     elif target.at is not None:
         ms = path_moment_ms(session, target.at)
     if target.format == "lance":
-        from trilake.lance.table import LanceTable  # late: its messages take time to load
-
         moment = None if ms is None else iso(ms)
         table = LanceTable(target.store, version=version, timestamp=moment)
         return lance_frames.read_dataframe(spark, table, options=target.options)
     if version is not None or ms is not None:
         raise InvalidArgumentError("Trevni files have no versions", help="leave the version out", file=target.path)
-    from trilake.trevni.tables.table import TrevniTable  # late, as above
-
     table_of_files = TrevniTable(target.path, options=target.options)
     return trevni_read.read_dataframe(spark, table_of_files, options=target.options)
 
 
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
     """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
-    from trilake.spark.front.data_sources import SOURCES
-    from trilake.spark.session.sources.registry import register_sources
-
     if target.format != "delta":
         raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")
     open_delta(session, target)

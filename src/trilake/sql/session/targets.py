@@ -9,6 +9,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.session import jvm
 from trilake.sql.session.session import PRIVATE, SqlSession, TempView
+from trilake.sql.text.candidates import candidates
 from trilake.sql.text.paths import FORMATS, named_path, version_behind
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -98,8 +99,6 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
 
 
 def _names_ours(session: SqlSession, view: View, depth: int) -> bool:
-    from trilake.sql.text.candidates import candidates  # late: what a view's text names is found as for any text
-
     for found in candidates(view.text):
         parts = found if len(found) > 1 else (view.database, *found)
         if found[-1].lower() in ("table_changes", "table_changes_by_path"):

@@ -14,6 +14,7 @@ from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
+from trilake.sql.grammar.create import property_key
 from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import rows
@@ -150,8 +151,6 @@ def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 
 
 def _key(cursor: Cursor) -> str | None:
-    from trilake.sql.grammar.create import property_key
-
     if not cursor.is_symbol("("):
         return None
     return property_key(Cursor(cursor.text[slice(*cursor.brackets())]))

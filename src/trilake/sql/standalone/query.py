@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
@@ -21,9 +22,7 @@ from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.text.problems import SqlTextError
 from trilake.sql.text.tokens import tokenize
 from trilake.table import Table
-
-if TYPE_CHECKING:
-    import duckdb
+from trilake.table_dataset import TableDataset, WatchedRows
 
 _CHANGES = "table_changes_by_path"
 
@@ -64,8 +63,6 @@ def _parsed(text: str) -> exp.Query:
 
 
 def _rows(db: duckdb.DuckDBPyConnection, text: str, errors: list[TrilakeError]) -> pa.Table:
-    import duckdb
-
     try:
         found = db.sql(text)
         rows = found.to_arrow_table()
@@ -114,8 +111,6 @@ def _source(rows: Any, errors: list[TrilakeError]) -> Any:
 
 def _watched(table: Table, errors: list[TrilakeError]) -> Any:
     """The rows of a table, whose own errors DuckDB would make texts of."""
-    from trilake.table_dataset import TableDataset, WatchedRows  # loads pyarrow.dataset, which loads pandas
-
     return TableDataset(WatchedRows(table, errors))
 
 

@@ -25,7 +25,7 @@ from trilake.sql.grammar.descriptions import (
 )
 from trilake.sql.session import catalogue
 from trilake.sql.session.judge import check_values
-from trilake.sql.session.relations import query
+from trilake.sql.session.relations import frame_of_name, query
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
@@ -126,8 +126,6 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             frame = session.run(f"SELECT * FROM {catalogue.quoted(call.like)} LIMIT 0")
             inside = _partition_columns(session, call.like)
         else:
-            from trilake.sql.session.relations import frame_of_name
-
             frame, inside = frame_of_name(session, source), ()
         if format != "delta":
             return create_other(session, call, place, frame.schema)

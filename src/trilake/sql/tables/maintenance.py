@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.errors import InvalidArgumentError, TableNotFoundError
@@ -29,6 +30,7 @@ from trilake.sql.grammar.maintenance import (
 )
 from trilake.sql.session import catalogue
 from trilake.sql.session.frames import iso, log_to_change, moment_ms, open_delta
+from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.table_of import known_table
@@ -97,8 +99,6 @@ def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOp
 def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame:
     inventory = None
     if statement.inventory is not None:
-        from trilake.sql.session.relations import query  # late: queries lead to everything
-
         inventory = query(session, statement.inventory)
     frame = vacuum_table(
         session.spark,
@@ -148,6 +148,4 @@ def _detail(session: SqlSession, statement: Detail) -> DataFrame:
     frame = detail_frame(session.spark, open_delta(session, target))
     if target.entry is None:
         return frame
-    from pyspark.sql import functions as F
-
     return frame.withColumn("name", F.lit(target.catalog_name))

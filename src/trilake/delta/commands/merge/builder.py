@@ -8,6 +8,7 @@ from typing import Any
 
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
+from trilake.delta.commands.merge.merge import merge
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 
@@ -102,10 +103,6 @@ class MergeBuilder:
         ``AmbiguousMergeError`` where several source rows would change one row, ``ConstraintViolatedError`` for a new
         row that breaks a rule of the table, and a ``ConflictError`` where another commit got in the way.
         """
-        from trilake.delta.commands.merge.merge import (
-            merge,  # late: it needs the parser, which takes a third of a second to load
-        )
-
         return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata))
 
     def _with(
