@@ -414,6 +414,15 @@ def test_nothing_else_asks_the_clock_or_chance_of_this_machine() -> None:
     assert {o for o in OUTSIDE if not any(p.startswith(o) for p in asking)} == set()
 
 
+def test_tests_stand_in_the_folders_of_what_they_test() -> None:
+    """But for the four of which CONTRIBUTING says that they have no counterpart in the package."""
+    of_their_own = ("docs", "interop", "matrix", "simulation")
+    folders = {p.parent.relative_to(ROOT / "tests") for p in (ROOT / "tests").rglob("test_*.py")}
+    stray = {f for f in folders if f.parts[:1] not in [(o,) for o in of_their_own] and not (PACKAGE / f).is_dir()}
+    assert stray == set()
+    assert {o for o in of_their_own if (PACKAGE / o).exists()} == set()
+
+
 def test_no_folder_has_more_files_than_a_newcomer_can_take_in() -> None:
     counts = {ids(f): len(list(f.glob("*.py"))) - 1 for f in {p.parent for p in SOURCES}}
     assert {f: n for f, n in counts.items() if n > 20} == {}
@@ -435,6 +444,20 @@ def test_links_between_documents_lead_somewhere() -> None:
     made = {ROOT / "docs" / "reference" / name for name in ("errors.md", "options.md", "properties.md")}
     local = [(d, t) for d, t in links if "://" not in t and (d.parent / t).resolve() not in made]
     assert [(ids(d), t) for d, t in local if not (d.parent / t).exists()] == []
+
+
+def test_the_walk_of_a_merge_names_what_is_there() -> None:
+    """Each file is there, and defines what the walk says is in it."""
+    text = (ROOT / "docs" / "internals" / "index.md").read_text()
+    walk = text.partition("### A merge, step by step")[2].partition("\n## ")[0]
+    files = re.findall(r"`([\w/]+/\w+\.py)`", walk)
+    assert len(files) > 15
+    assert [f for f in files if not (PACKAGE / f).is_file()] == []
+    named = re.findall(r"`(?:\w+\.)?(\w+)`\s+\(`([\w/]+\.py)`\)", walk)
+    assert len(named) > 15
+    assert [
+        (n, f) for n, f in named if not re.search(rf"^ *(?:def|class) {n}\b", (PACKAGE / f).read_text(), re.MULTILINE)
+    ] == []
 
 
 def test_every_direct_dependency_is_explained() -> None:
