@@ -248,3 +248,18 @@ def test_an_error_of_both_kinds_travels() -> None:
     assert isinstance(again, AnalysisException)
     assert str(again) == str(error)
     assert again.getCondition() == "TABLE_EXISTS"
+
+
+def test_an_error_states_the_condition_that_delta_spark_has_for_it() -> None:
+    for error, condition in (
+        (
+            InvalidArgumentError("no", condition="DELTA_ZORDERING_ON_PARTITION_COLUMN"),
+            "DELTA_ZORDERING_ON_PARTITION_COLUMN",
+        ),
+        (TableExistsError("[TABLE_OR_VIEW_ALREADY_EXISTS] t already exists"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
+        (InvalidArgumentError("[a] is no name"), "INVALID_ARGUMENT"),
+    ):
+        found = analysis_error(error)
+        assert isinstance(found, AnalysisException)
+        assert found.getCondition() == condition
+        assert pickle.loads(pickle.dumps(found)).getCondition() == condition

@@ -250,7 +250,9 @@ def drop_columns(
             used = "clustered"
         if used:
             raise InvalidArgumentError(
-                f"cannot drop column {path_text(names)}: the table is {used} by it", column=path_text(names)
+                f"cannot drop column {path_text(names)}: the table is {used} by it",
+                column=path_text(names),
+                condition="DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN" if used == "partitioned" else None,
             )
 
         def drop(s: StructType, names: Path = names) -> StructType:
@@ -416,6 +418,7 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
             f"the type of column {path_text(names)} can change from {before} to {after} only with type widening",
             help=f"set the table property {type_widening.ENABLED} to 'true' first",
             column=path_text(names),
+            condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
         )
 
 

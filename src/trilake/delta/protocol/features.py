@@ -129,12 +129,17 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
 # --- which features a protocol has, and which metadata asks for ------------------------------------------------------
 
 
-def feature(name: str) -> Feature:
-    """A row of the registry by its name, without regard to case.  Raises ``UnsupportedProtocolError``."""
+def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG") -> Feature:
+    """A row of the registry by its name, without regard to case.
+
+    Raises ``UnsupportedProtocolError``, which states what delta-spark calls it: ``condition``.
+    """
     found = REGISTRY.get(name) or next((f for f in REGISTRY.values() if f.name.lower() == name.lower()), None)
     if found is None:
         raise UnsupportedProtocolError(
-            f"table feature {name!r} is unknown here", help=f"known are {', '.join(sorted(REGISTRY))}"
+            f"table feature {name!r} is unknown here",
+            help=f"known are {', '.join(sorted(REGISTRY))}",
+            condition=condition,
         )
     return found
 

@@ -6,6 +6,7 @@ An error that leaves a public method of the Spark layer is of its own class and 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -74,8 +75,19 @@ def unsupported_error(error: TrilakeError) -> TrilakeError:
 
 def _both(error: TrilakeError, kind: type[PySparkException]) -> TrilakeError:
     found = _class(type(error), kind)(error.message, help=error.help, **error.context)
-    found._message, found._errorClass = str(error), error.code  # type: ignore[attr-defined]
+    found._message, found._errorClass = str(error), _condition(error)  # type: ignore[attr-defined]
     return found
+
+
+#: The name of a condition that a message begins with.
+_NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)\] ")
+
+
+def _condition(error: TrilakeError) -> str:
+    """The name that Spark or delta-spark has for what is wrong, where the error states one; otherwise its own code."""
+    stated = error.context.get("condition")
+    named = _NAMED.match(error.message)
+    return str(stated) if stated else named[1] if named else error.code
 
 
 _CLASSES: dict[tuple[type[TrilakeError], Any], type[TrilakeError]] = {}

@@ -123,6 +123,7 @@ def static_partitions(insert: Insert, partition_columns: Sequence[str], path: st
                 help=f"the partition columns are {', '.join(partition_columns) or 'none'}",
                 file=path,
                 column=name,
+                condition="NON_PARTITION_COLUMN",
             )
     return {inside[name.lower()]: text for name, text in insert.static.items()}
 

@@ -16,7 +16,7 @@ from tests.delta.commands.alter import sparkle
 from tests.delta.tables import clocked, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.alter.feature_removal import history_trace, oldest_version
+from trilake.delta.commands.alter.feature_removal import history_trace, oldest_version, removable
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
@@ -397,3 +397,16 @@ def test_nothing_is_dropped_where_writing_is_not_possible() -> None:
     t.log.store.put("_delta_log/00000000000000000001.json", line)
     with pytest.raises(TrilakeError, match="unheardOf"):
         t.alter.drop_feature("appendOnly")
+
+
+@pytest.mark.parametrize(
+    ("name", "condition"),
+    [
+        ("__invalid__", "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"),
+        ("deletionVectors", "DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT"),
+        ("catalogManaged", "DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE"),
+    ],
+)
+def test_a_refusal_states_the_condition_of_delta_spark(name: str, condition: str) -> None:
+    with pytest.raises(TrilakeError, match=condition):
+        removable(Protocol(3, 7, ("catalogManaged",), ("catalogManaged",)), name)

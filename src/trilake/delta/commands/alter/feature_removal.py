@@ -88,14 +88,20 @@ def removable(protocol: Protocol, name: str) -> tuple[Feature, FeatureRemoval]:
     Raises ``InvalidArgumentError`` where the table does not have it or cannot lose it, ``FeatureInUseError`` where
     another feature needs it.
     """
-    row = feature(name)
+    row = feature(name, condition="DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE")
     there = features_of(protocol)
     if row.name not in there:
         raise InvalidArgumentError(
-            f"the table does not have the feature {row.name}", help=f"it has {', '.join(sorted(there)) or 'none'}"
+            f"the table does not have the feature {row.name}",
+            help=f"it has {', '.join(sorted(there)) or 'none'}",
+            condition="DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT",
         )
     if row.removal is None:
-        raise InvalidArgumentError(f"the feature {row.name} cannot be dropped", help="copy the rows into a new table")
+        raise InvalidArgumentError(
+            f"the feature {row.name} cannot be dropped",
+            help="copy the rows into a new table",
+            condition="DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE",
+        )
     needed_by = dependents(protocol, row.name)
     if needed_by:
         raise in_use(row.name, Trace(f"{', '.join(needed_by)} needs it", "drop those features first"))

@@ -126,6 +126,7 @@ def _check_given(given: Sequence[str], names: Sequence[str], uri: str | None) ->
             f" {list(names)} from parsing the folder names",
             help="name the columns that the folders have, in their order, or leave them out",
             file=uri,
+            condition="DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME",
         )
 
 

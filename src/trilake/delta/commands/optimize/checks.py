@@ -53,6 +53,7 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
                 f"{column} is a partition column. Z-Ordering can only be performed on data columns",
                 help="rows of a file all have one value of it",
                 column=column,
+                condition="DELTA_ZORDERING_ON_PARTITION_COLUMN",
             )
         found = _find(snapshot.schema, names)
         if found is None:
