@@ -162,7 +162,7 @@ def benchmarks() -> Iterator[Benchmark]:
         [
             Contender("deltalake", lambda: deltalake.DeltaTable(str(_many())).version() and None),
             Contender("trilake, again", _plan),
-            Contender("trilake, first", _plan, native_bases._bases.kept.clear),
+            Contender("trilake, first", _plan, native_bases._bases.entries.clear),
         ],
         baseline="deltalake",
         targets={"trilake, again": 1.5},

@@ -53,7 +53,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command, and make exit codes of what it raises."""
-        with told(json=self.json):
+        with errors_reported(json=self.json):
             return super().invoke(ctx)
 
 
@@ -74,7 +74,7 @@ def _is_usage_error(error: BaseException) -> bool:
 
 
 @contextmanager
-def told(*, json: bool) -> Iterator[None]:
+def errors_reported(*, json: bool) -> Iterator[None]:
     """Say what a block raises, and end with the exit code that stands for it."""
     try:
         yield

@@ -58,7 +58,7 @@ def run_query(
             connection.register(name, TableDataset(WatchedRows(table, errors)))
         result = connection.sql(sql).to_arrow_reader(_ROWS)
     except duckdb.Error as e:
-        raise _told(e, errors) from e
+        raise _query_error(e, errors) from e
     return result.schema, _results(connection, result, errors)
 
 
@@ -70,12 +70,12 @@ def _results(
     try:
         yield from result
     except (duckdb.Error, pa.ArrowException) as e:
-        raise _told(e, errors) from e
+        raise _query_error(e, errors) from e
     finally:
         connection.close()
 
 
-def _told(error: Exception, errors: list[TrilakeError]) -> TrilakeError:
+def _query_error(error: Exception, errors: list[TrilakeError]) -> TrilakeError:
     """The error that a table raised, or what DuckDB says of the query."""
     if errors:
         return errors[0]

@@ -226,7 +226,7 @@ class Job:
             for piece in task.pieces:
                 for batch in piece.batches():
                     total += checksum(batch)
-                    self._told(batch)
+                    self._advance(batch)
                     yield batch
 
         try:
@@ -239,13 +239,13 @@ class Job:
             return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
         return Outcome(written, total, back)
 
-    def _told(self, batch: pa.RecordBatch) -> None:
+    def _advance(self, batch: pa.RecordBatch) -> None:
         if self.advance is not None:
             self.advance(batch.num_rows)
 
     def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            self._told(batch)
+            self._advance(batch)
             yield batch
 
 

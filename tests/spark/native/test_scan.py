@@ -213,7 +213,7 @@ def test_scans_are_let_go(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["."] * 20)
     for i in range(1, 20):
         native_frame(spark, listed(tmp_path, paths[:i]))
-    assert len(native_bases._bases.kept) <= 16
+    assert len(native_bases._bases.entries) <= 16
 
 
 def test_a_cached_frame_stays_with_its_version(spark: SparkSession, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_cached_frame_stays_with_its_version(spark: SparkSession, tmp_path: Pa
 def test_a_view_outlives_all_else(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["p=1", "p=2"])
     native_frame(spark, listed(tmp_path, paths, partitions={"p": pa.array([1, 2])})).createOrReplaceTempView("natively")
-    native_bases._bases.kept.clear()
+    native_bases._bases.entries.clear()
     assert [r.s for r in spark.sql("SELECT sum(n) s FROM natively WHERE p > 1").collect()] == [1]
     spark.catalog.dropTempView("natively")
 

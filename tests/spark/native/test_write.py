@@ -23,7 +23,7 @@ from trilake.errors import ConstraintViolatedError
 from trilake.spark.delta import write as delta_write
 from trilake.spark.native.write import native_write_refusal
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.settings import held
+from trilake.spark.session.settings import overridden
 from trilake.storage import open_store
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
@@ -222,20 +222,20 @@ def test_settings_are_held_as_long_as_anybody_needs_them(spark: SparkSession) ->
     inside, go = threading.Event(), threading.Event()
 
     def first() -> None:
-        with held(spark, {key: "17", other: "x"}):
+        with overridden(spark, {key: "17", other: "x"}):
             inside.set()
             go.wait(10)
 
     thread = threading.Thread(target=first)
     thread.start()
     assert inside.wait(10)
-    with held(spark, {key: "17"}):
+    with overridden(spark, {key: "17"}):
         go.set()
         thread.join()
         assert spark.conf.get(key) == "17"
         assert spark.conf.get(other, None) is None
     assert spark.conf.get(key) == before
-    with pytest.raises(ZeroDivisionError), held(spark, {key: "18"}):
+    with pytest.raises(ZeroDivisionError), overridden(spark, {key: "18"}):
         raise ZeroDivisionError
     assert spark.conf.get(key) == before
 

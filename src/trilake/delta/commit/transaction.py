@@ -59,7 +59,7 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class _Ground:
+class _CommitBase:
     """What the next attempt stands on: the version before it, the table's state there and its ``commitInfo``."""
 
     version: int
@@ -80,28 +80,28 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     token = runtime.new_id()
     if base is None and not plan.among_files:
         check_place(log.store, named=_named(plan.file_actions))
-    ground = _Ground(-1, empty_state()) if base is None else _Ground(base.version, base.state)
+    previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
     for attempt in range(MAX_ATTEMPTS):
-        version = ground.version + 1
-        data = _content(log, base, ground, plan, token, runtime)
+        version = previous.version + 1
+        data = _content(log, base, previous, plan, token, runtime)
         if _try_put(log, version, data, token):
-            metadata = plan.metadata or ground.state.metadata
+            metadata = plan.metadata or previous.state.metadata
             assert metadata is not None
             event = CommitEvent(log, base, plan, metadata, version, runtime)
             snapshots = [hook(event) for hook in hooks]
             return Committed(version, next((s for s in snapshots if s is not None), None))
         if base is None:
             raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
-        ground = _past_winners(log, plan.complete_read, ground)
-        if plan.rebase is not None and ground.state.metadata is not None:
-            plan = plan.rebase(plan, ground.state.metadata)
+        previous = _past_winners(log, plan.complete_read, previous)
+        if plan.rebase is not None and previous.state.metadata is not None:
+            plan = plan.rebase(plan, previous.state.metadata)
         if attempt > 3:
             runtime.sleep(min(0.01 * attempt, 0.5))
     raise ConcurrentWriteError(
         f"{MAX_ATTEMPTS} attempts lost against other writers",
         help="try again when fewer writers commit to this table",
         file=log.store.uri,
-        version=ground.version,
+        version=previous.version,
     )
 
 
@@ -111,10 +111,10 @@ def _named(actions: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _content(
-    log: DeltaLog, base: Head | None, ground: _Ground, plan: CommitPlan, token: str, runtime: Runtime
+    log: DeltaLog, base: Head | None, previous: _CommitBase, plan: CommitPlan, token: str, runtime: Runtime
 ) -> bytes:
-    version, now = ground.version + 1, runtime.clock_ms()
-    protocol, metadata = plan.protocol or ground.state.protocol, plan.metadata or ground.state.metadata
+    version, now = previous.version + 1, runtime.clock_ms()
+    protocol, metadata = plan.protocol or previous.state.protocol, plan.metadata or previous.state.metadata
     assert protocol is not None
     assert metadata is not None
     if plan.protocol is not None or plan.metadata is not None:
@@ -122,15 +122,15 @@ def _content(
     info = _commit_info(log, base, plan, token, now)
     new_metadata = plan.metadata
     if in_commit_timestamps.enabled(metadata):
-        time = in_commit_timestamps.next_time(now, _info_before(log, ground))
+        time = in_commit_timestamps.next_time(now, _info_before(log, previous))
         # Readers look for it in the first action of the commit.
         info = {in_commit_timestamps.FIELD: time, **info, "timestamp": time}
-        before = ground.state.metadata
+        before = previous.state.metadata
         if new_metadata is not None and before is not None and not in_commit_timestamps.enabled(before):
             new_metadata = in_commit_timestamps.stamped(new_metadata, version, time)
     actions: Sequence[Mapping[str, Any]] = plan.file_actions
     if row_tracking.supported(protocol):
-        actions = row_tracking.assign(actions, ground.state, version)
+        actions = row_tracking.assign(actions, previous.state, version)
     lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
     if plan.protocol is not None:
         lines.append({"protocol": plan.protocol.to_json()})
@@ -144,11 +144,11 @@ def _content(
     return b"\n".join(orjson.dumps(a) for a in (*lines, *actions)) + b"\n"
 
 
-def _info_before(log: DeltaLog, ground: _Ground) -> Mapping[str, Any] | None:
-    if ground.info is not None or ground.version < 0:
-        return ground.info
+def _info_before(log: DeltaLog, previous: _CommitBase) -> Mapping[str, Any] | None:
+    if previous.info is not None or previous.version < 0:
+        return previous.info
     try:
-        return log.commit_info(ground.version)
+        return log.commit_info(previous.version)
     except ObjectNotFoundError:  # cleaned up: older than any clock that is not years off
         return None
 
@@ -210,17 +210,17 @@ def _token_at(log: DeltaLog, version: int) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _past_winners(log: DeltaLog, read: ReadSet, ground: _Ground) -> _Ground:
+def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _CommitBase:
     """Check every winner there is by now; what they left behind is what the next attempt stands on."""
-    for version, meta in log.commits(ground.version + 1):
-        if version != ground.version + 1:
+    for version, meta in log.commits(previous.version + 1):
+        if version != previous.version + 1:
             break  # a gap: the missing commit is still on its way
         winner = Winner(version, log.parse([(version, meta)]))
         conflict = check(read, winner)
         if conflict is not None:
             raise conflict
-        ground = _Ground(version, apply_rare(ground.state, winner.actions), dict(winner.info))
-    return ground
+        previous = _CommitBase(version, apply_rare(previous.state, winner.actions), dict(winner.info))
+    return previous
 
 
 def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:

@@ -256,8 +256,8 @@ def _change_units(cdc: pa.Table, adds: pa.Table, removes: pa.Table) -> Units:
     recorded = _numbers(cdc, "version")
     parts = [cdc.select(["version", "size"])]
     for actions in (adds, removes):
-        told = pa.array(np.isin(_numbers(actions, "version"), recorded))
-        parts.append(actions.filter(pc.invert(told)).select(["version", "size"]))
+        superseded = pa.array(np.isin(_numbers(actions, "version"), recorded))
+        parts.append(actions.filter(pc.invert(superseded)).select(["version", "size"]))
     files = pa.concat_tables(parts)
     versions, places = np.unique(_numbers(files, "version"), return_inverse=True)
     counts = np.bincount(places, minlength=len(versions)).astype(np.int64)

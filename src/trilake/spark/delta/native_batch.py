@@ -64,7 +64,7 @@ _MOST_STREAMS = 16
 _streams: OrderedDict[tuple[Any, ...], DeltaStreamReader] = OrderedDict()
 
 
-class _Unlike(Exception):
+class _NotNativelyReadable(Exception):
     """The batch is not one that Spark can read itself; the text says why."""
 
 
@@ -103,7 +103,7 @@ def with_rows(df: DataFrame, work: Callable[[DataFrame], R]) -> R:
 def _native_or_none(df: DataFrame) -> tuple[DataFrame, int, Any] | None:
     try:
         return _native(df)
-    except _Unlike as e:
+    except _NotNativelyReadable as e:
         _log.info("a batch is read through its source: %s", e)
     except (TrilakeError, OSError, pa.ArrowException) as e:
         _log.info("a batch is read through its source, which will say more: %s", e)
@@ -115,7 +115,7 @@ def _native_or_none(df: DataFrame) -> tuple[DataFrame, int, Any] | None:
 def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
     """The batch's rows, how many its source has, and Spark's counter of those."""
     if is_connect(df.sparkSession):
-        raise _Unlike("Spark Connect does not show plans")
+        raise _NotNativelyReadable("Spark Connect does not show plans")
     execution = _execution(df)
     steps, source = _source(execution.logical())
     reader = _reader(df, source)
@@ -123,20 +123,20 @@ def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
     batch = reader.stream.batch(source.start, source.end)
     tasks = [t for t in batch.tasks if isinstance(t, FileTask)]
     if len(tasks) != len(batch.tasks) or any(t.selected is not None for t in tasks):
-        raise _Unlike("changes are read, not files")
+        raise _NotNativelyReadable("changes are read, not files")
     if not tasks or sum(t.size for t in tasks) < SMALL:
-        raise _Unlike("so little comes quicker through the source")
+        raise _NotNativelyReadable("so little comes quicker through the source")
     metadata = reader.stream.reading.metadata
     vectors = any(t.vector is not None for t in tasks)
     refusal = files_refusal(metadata, store.uri, df.sparkSession, vectors=vectors)
     if refusal is not None:
-        raise _Unlike(refusal)
+        raise _NotNativelyReadable(refusal)
     counter, rows = _counter(execution, source.leaf), _count(store, tasks)
     try:
         files = task_files(store, metadata.schema, batch.plan, tasks)
         frame = native_scan(df.sparkSession, files, keep=False).frame(df.sparkSession, files.output, files.vectors)
     except NativeScanError as e:
-        raise _Unlike(str(e)) from e
+        raise _NotNativelyReadable(str(e)) from e
     return _replaced(df, steps, source, frame), rows, counter
 
 
@@ -144,20 +144,20 @@ def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
 
 
 def _execution(df: DataFrame) -> Any:
-    """How Spark runs the batch.  Raises ``_Unlike`` where ``df`` is not the batch itself."""
+    """How Spark runs the batch.  Raises ``_NotNativelyReadable`` where ``df`` is not the batch itself."""
     session = df.sparkSession
     context = session.sparkContext
     found = context.getLocalProperty(_QUERY_ID)
     if not found:
-        raise _Unlike("no query runs")
+        raise _NotNativelyReadable("no query runs")
     queries = java_session(session).sharedState().activeStreamingQueries()
     query = queries.get(jvm(session).java.util.UUID.fromString(found))
     if query is None:
-        raise _Unlike("the query is not known")
+        raise _NotNativelyReadable("the query is not known")
     execution, plan = query.lastExecution(), query_execution(df).logical()
     # The user may have done something to the batch; then it has another plan, or at least other rows.
     if plan.nodeName() != "LogicalRDD" or plan.rdd().id() != execution.toRdd().id():
-        raise _Unlike("the frame is not the batch itself")
+        raise _NotNativelyReadable("the frame is not the batch itself")
     return execution
 
 
@@ -168,21 +168,21 @@ def _source(plan: Any) -> tuple[list[Any], _Source]:
         plan = plan.children().head()
     while plan.nodeName() != _SOURCE:
         if plan.nodeName() not in _STEPS or plan.children().size() != 1:
-            raise _Unlike(f"the query has a step that is more than row by row: {plan.nodeName()}")
+            raise _NotNativelyReadable(f"the query has a step that is more than row by row: {plan.nodeName()}")
         steps.append(plan)
         plan = plan.children().head()
     relation = plan.relation()
     table = relation.table()
     if table.getClass().getName() != _PYTHON_TABLE or table.name() not in _NAMES:
-        raise _Unlike(f"the source is {table.name()}")
+        raise _NotNativelyReadable(f"the source is {table.name()}")
     given = dict(relation.options().asCaseSensitiveMap())
     options = {str(k): str(v) for k, v in given.items()}
     path = options.get("path")
     if not path:
-        raise _Unlike("the source has no path")
+        raise _NotNativelyReadable("the source has no path")
     start, end = plan.startOffset(), plan.endOffset()
     if start.isEmpty() or end.isEmpty():
-        raise _Unlike("the batch has no offsets")
+        raise _NotNativelyReadable("the batch has no offsets")
     offsets = [StreamOffset.from_json(json.loads(o.get().json())) for o in (start, end)]
     return steps, _Source(plan, path, options, T.StructType.fromJson(json.loads(plan.schema().json())), *offsets)
 
@@ -196,7 +196,7 @@ def _counter(execution: Any, leaf: Any) -> Any:
             metric = found.metrics().get("numOutputRows")
             if metric.isDefined():
                 return metric.get()
-    raise _Unlike("Spark has no counter for its rows")
+    raise _NotNativelyReadable("Spark has no counter for its rows")
 
 
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
@@ -206,7 +206,7 @@ def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame
     found = query_execution(frame).analyzed()
     wanted, given = source.leaf.output(), found.output()
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
-        raise _Unlike("the source's columns were declared with other types")
+        raise _NotNativelyReadable("the source's columns were declared with other types")
     columns = []
     for i in range(wanted.size()):
         old, new = wanted.apply(i), given.apply(i)
@@ -246,7 +246,7 @@ def _count(store: Store, tasks: list[FileTask]) -> int:
         place, key = locate(store, task.path)
         path = place.local_path(key)
         if path is None:
-            raise _Unlike("the files are on no local disk")
+            raise _NotNativelyReadable("the files are on no local disk")
         deleted = 0 if task.vector is None else task.vector.cardinality
         return int(pq.read_metadata(path).num_rows) - deleted
 

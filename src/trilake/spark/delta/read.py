@@ -39,7 +39,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
-from trilake.spark.native.bases import keep, kept
+from trilake.spark.native.bases import cache_value, cached_value
 from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
@@ -156,10 +156,10 @@ def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
         # So few files are asked for their sizes each time, which the log does not know.
         return native_frame(spark, _pruned(spark, native_files(store, scan, vectors), scan))
     key = _digest(store, scan)
-    found: NativeScan | None = kept(spark, key)
+    found: NativeScan | None = cached_value(spark, key)
     if found is None:
         found = native_scan(spark, _pruned(spark, native_files(store, scan, vectors), scan), keep=False)
-        keep(spark, key, found, found.size)
+        cache_value(spark, key, found, found.size)
     return found.frame(spark, _native_output(read_schema(scan.snapshot.schema)), vectors)
 
 

@@ -89,7 +89,7 @@ def option_text(value: Any) -> str | None:
 # --- notes -----------------------------------------------------------------------------------------------------------
 
 
-def _made(record: Record, *args: Any, **kwargs: Any) -> None:
+def _record_origin(record: Record, *args: Any, **kwargs: Any) -> None:
     record.made_of = (*args, *kwargs.values())
 
 
@@ -160,7 +160,7 @@ def _flat(columns: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 _READS: dict[str, Callable[..., None]] = {
-    "__init__": _made,
+    "__init__": _record_origin,
     "format": _format,
     "schema": _schema,
     "option": _option,
@@ -170,7 +170,7 @@ _NOTES: dict[str, dict[str, Callable[..., None]]] = {
     "reader": _READS,
     "stream_reader": _READS,
     "writer": {
-        "__init__": _made,
+        "__init__": _record_origin,
         "format": _format,
         "option": _option,
         "options": _options,
@@ -181,7 +181,7 @@ _NOTES: dict[str, dict[str, Callable[..., None]]] = {
         "clusterBy": _cluster_by,
     },
     "table_writer": {
-        "__init__": _made,
+        "__init__": _record_origin,
         "using": _format,
         "option": _option,
         "options": _options,
@@ -190,7 +190,7 @@ _NOTES: dict[str, dict[str, Callable[..., None]]] = {
         "clusterBy": _cluster_by,
     },
     "stream_writer": {
-        "__init__": _made,
+        "__init__": _record_origin,
         "format": _format,
         "option": _option,
         "options": _options,

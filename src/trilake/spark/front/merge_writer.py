@@ -63,13 +63,13 @@ class MergeIntoTable:
 
     def withSchemaEvolution(self) -> MergeIntoTable:
         """Let the merge add columns that the frame has and the table lacks."""
-        return self._told(self._builder.withSchemaEvolution())
+        return self._continued(self._builder.withSchemaEvolution())
 
     def merge(self) -> None:
         """Run the merge and commit it.  Raises as :meth:`trilake.DeltaTable.merge`'s ``execute`` does."""
         translated(self._builder.execute)
 
-    def _told(self, builder: DeltaMergeBuilder) -> MergeIntoTable:
+    def _continued(self, builder: DeltaMergeBuilder) -> MergeIntoTable:
         self._builder = builder  # as Spark's own, whose calls change the writer and return it
         return self
 
@@ -90,15 +90,15 @@ class _Matched(_When):
 
     def updateAll(self) -> MergeIntoTable:
         """Update all columns from the frame's columns of the same names."""
-        return self._writer._told(self._builder.whenMatchedUpdateAll(self._condition))
+        return self._writer._continued(self._builder.whenMatchedUpdateAll(self._condition))
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
         """Update the columns named."""
-        return self._writer._told(self._builder.whenMatchedUpdate(self._condition, assignments))
+        return self._writer._continued(self._builder.whenMatchedUpdate(self._condition, assignments))
 
     def delete(self) -> MergeIntoTable:
         """Delete the rows."""
-        return self._writer._told(self._builder.whenMatchedDelete(self._condition))
+        return self._writer._continued(self._builder.whenMatchedDelete(self._condition))
 
 
 class _NotMatched(_When):
@@ -106,11 +106,11 @@ class _NotMatched(_When):
 
     def insertAll(self) -> MergeIntoTable:
         """Insert the rows, all columns from those of the same names."""
-        return self._writer._told(self._builder.whenNotMatchedInsertAll(self._condition))
+        return self._writer._continued(self._builder.whenNotMatchedInsertAll(self._condition))
 
     def insert(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
         """Insert rows with the columns named."""
-        return self._writer._told(self._builder.whenNotMatchedInsert(self._condition, assignments))
+        return self._writer._continued(self._builder.whenNotMatchedInsert(self._condition, assignments))
 
 
 class _NotMatchedBySource(_When):
@@ -124,8 +124,8 @@ class _NotMatchedBySource(_When):
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
         """Update the columns named."""
-        return self._writer._told(self._builder.whenNotMatchedBySourceUpdate(self._condition, assignments))
+        return self._writer._continued(self._builder.whenNotMatchedBySourceUpdate(self._condition, assignments))
 
     def delete(self) -> MergeIntoTable:
         """Delete the rows."""
-        return self._writer._told(self._builder.whenNotMatchedBySourceDelete(self._condition))
+        return self._writer._continued(self._builder.whenNotMatchedBySourceDelete(self._condition))

@@ -142,7 +142,7 @@ def _to_table(
 
     def act() -> Any:
         request = _request(record, format, outputMode, partitionBy, queryName, options)
-        return _started(request, place or _made(request, tableName), batches=batches)
+        return _started(request, place or _created_place(request, tableName), batches=batches)
 
     return lambda: translated(act)
 
@@ -151,7 +151,7 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     """Start a query.  With ``batches``, those of a Delta table are written here, on the driver: their rows need not
     pass through Python."""
     place = place or record_option(request.options, "path")
-    request = replace(request, options=_told_to_sink(request))
+    request = replace(request, options=_sink_options(request))
     if isinstance(place, str | PathLike):
         request = replace(request, options=session_options(request.df.sparkSession, place, request.options))
     if not batches:
@@ -172,7 +172,7 @@ def _writer(request: _Request) -> Any:
     return stream if request.trigger is None else stream.trigger(**request.trigger)
 
 
-def _told_to_sink(request: _Request) -> dict[str, str]:
+def _sink_options(request: _Request) -> dict[str, str]:
     """The options, with those that tell the sink what Spark keeps to itself."""
     options = dict(request.options)
     if request.partition_by:
@@ -210,7 +210,7 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
     return _writer(request).foreachBatch(SinkBatch(sink)).start()
 
 
-def _made(request: _Request, name: str) -> str:
+def _created_place(request: _Request, name: str) -> str:
     """The place of a new table of the catalogue, with the stream's columns."""
     spark = request.df.sparkSession
     schema = from_spark(request.df.schema)

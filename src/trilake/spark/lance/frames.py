@@ -27,7 +27,7 @@ from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.spark.session.sources.python_source import source_frame
-from trilake.spark.session.sources.rows_source import Kept, rows_schema
+from trilake.spark.session.sources.rows_source import FilterRows, rows_schema
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 from trilake.table import FilterLike
@@ -65,7 +65,7 @@ def read_dataframe(
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
     df = source_frame(spark, TrilakeLanceDataSource, table.uri, source_options, wanted)
-    return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
+    return df.mapInArrow(FilterRows(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
 
 
 def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:

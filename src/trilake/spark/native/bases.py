@@ -1,8 +1,8 @@
 """Spark's view of lists of files, kept for the next frame over the same list.
 
 Spark parses a manifest line by line, some 30 µs each, so the newest frames that read one are kept, as long as they do
-not name too many files.  Short lists are known again by their manifest, long ones by what it is made of (:func:`kept`
-and :func:`keep`), because making the manifest takes longer than all else.
+not name too many files.  Short lists are known again by their manifest, long ones by what it is made of
+(:func:`cached_value` and :func:`cache_value`), because making the manifest takes longer than all else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _CachedBase:
     session: weakref.ref[SparkSession]
     value: Any
     size: int
@@ -40,33 +40,33 @@ class _Bases:
     """What is kept, least recently used first."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+        self.entries: OrderedDict[tuple[object, ...], _CachedBase] = OrderedDict()
         self.lock = threading.Lock()
 
     def get(self, key: tuple[object, ...], spark: SparkSession) -> Any:
         with self.lock:
-            found = self.kept.get(key)
+            found = self.entries.get(key)
             if found is None or found.session() is not spark:
                 return None
-            self.kept.move_to_end(key)
+            self.entries.move_to_end(key)
             return found.value
 
-    def put(self, key: tuple[object, ...], kept: _Kept) -> None:
+    def put(self, key: tuple[object, ...], entry: _CachedBase) -> None:
         with self.lock:
-            self.kept[key] = kept
-            while len(self.kept) > _MOST_FRAMES or sum(k.size for k in self.kept.values()) > _MOST_BYTES:
-                self.kept.popitem(last=False)
+            self.entries[key] = entry
+            while len(self.entries) > _MOST_FRAMES or sum(k.size for k in self.entries.values()) > _MOST_BYTES:
+                self.entries.popitem(last=False)
 
 
 _bases = _Bases()
 
 
-def kept(spark: SparkSession, key: bytes) -> Any:
-    """What :func:`keep` was given for this session under ``key``, if it still is there; else ``None``."""
+def cached_value(spark: SparkSession, key: bytes) -> Any:
+    """What :func:`cache_value` was given for this session under ``key``, if it still is there; else ``None``."""
     return _bases.get((id(spark), key), spark)
 
 
-def keep(spark: SparkSession, key: bytes, value: object, size: int) -> None:
+def cache_value(spark: SparkSession, key: bytes, value: object, size: int) -> None:
     """Keep something made of a frame for the next use of the same files.
 
     Parameters
@@ -74,7 +74,7 @@ def keep(spark: SparkSession, key: bytes, value: object, size: int) -> None:
     key: a digest of everything the value depends on.
     size: bytes of the frame's manifest.
     """
-    _bases.put((id(spark), key), _Kept(weakref.ref(spark), value, size))
+    _bases.put((id(spark), key), _CachedBase(weakref.ref(spark), value, size))
 
 
 def base_frame(
@@ -119,7 +119,7 @@ def base_frame(
     else:
         shutil.rmtree(folder, ignore_errors=True)  # read entirely when the frame was made
     if keep:
-        _bases.put(key, _Kept(weakref.ref(spark), frame, len(text)))
+        _bases.put(key, _CachedBase(weakref.ref(spark), frame, len(text)))
     return frame
 
 

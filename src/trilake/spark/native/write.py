@@ -31,7 +31,7 @@ from trilake.delta.rules.store_assignment import assign_batch
 from trilake.runtime import Runtime
 from trilake.spark.native.refusal import native_refusal
 from trilake.spark.session.schemas import to_physical_spark, to_spark
-from trilake.spark.session.settings import held
+from trilake.spark.session.settings import overridden
 from trilake.storage.base import Store
 from trilake.storage.staging import Staging, staging
 
@@ -113,7 +113,7 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
     """
     folder = staging(store)
     assert folder is not None, "it was asked whether files can be staged"
-    with folder, held(df.sparkSession, _SETTINGS):
+    with folder, overridden(df.sparkSession, _SETTINGS):
         writer = _physical(df, plan).write.options(**_OPTIONS)
         if plan.max_records is not None:
             writer = writer.option("maxRecordsPerFile", plan.max_records)

@@ -17,7 +17,7 @@ from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.protocol.actions import Metadata
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.settings import held
+from trilake.spark.session.settings import overridden
 
 _PREFIX = "spark.databricks.delta."
 _ADAPTIVE = "spark.sql.adaptive."
@@ -106,5 +106,5 @@ def right_sizes(spark: SparkSession, *, wanted: bool = True) -> Iterator[None]:
         f"{_ADAPTIVE}advisoryPartitionSizeInBytes": f"{size}m",
         f"{_ADAPTIVE}coalescePartitions.parallelismFirst": "false",
     }
-    with held(spark, conf):
+    with overridden(spark, conf):
         yield

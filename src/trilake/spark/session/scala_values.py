@@ -33,7 +33,7 @@ def _names(value: Any) -> list[str]:
     return names
 
 
-def made(spark: SparkSession, name: str, *parts: Any) -> Any:
+def case_class_value(spark: SparkSession, name: str, *parts: Any) -> Any:
     """A value of a case class: its first parts as given, all others as they are by default.
 
     ``name`` is the class's with its package.  Raises one of py4j's errors where there is no such class.

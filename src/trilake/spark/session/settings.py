@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 
 @dataclass
-class _Held:
+class _Overridden:
     """A setting that jobs hold: how many do, and what it was before the first."""
 
     count: int
@@ -20,20 +20,20 @@ class _Held:
 
 
 _lock = threading.Lock()
-_held: WeakKeyDictionary[SparkSession, dict[str, _Held]] = WeakKeyDictionary()
+_overridden: WeakKeyDictionary[SparkSession, dict[str, _Overridden]] = WeakKeyDictionary()
 
 
 @contextmanager
-def held(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def overridden(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Let settings have these values in a block.
 
     Blocks of several threads may overlap: the last one that ends puts back what was there before the first.
     """
     with _lock:
-        ours = _held.setdefault(spark, {})
+        ours = _overridden.setdefault(spark, {})
         for key, value in settings.items():
             before = spark.conf.get(key, None)
-            ours.setdefault(key, _Held(0, before)).count += 1
+            ours.setdefault(key, _Overridden(0, before)).count += 1
             if before != value:
                 spark.conf.set(key, value)
     try:

@@ -13,7 +13,7 @@ from trilake.expr import parse_filter
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.spark.session.sources.python_source import source_frame
-from trilake.spark.session.sources.rows_source import Kept, rows_schema
+from trilake.spark.session.sources.rows_source import FilterRows, rows_schema
 from trilake.spark.trevni.source import TrilakeTrevniDataSource
 from trilake.table import FilterLike
 from trilake.trevni.tables.table import TrevniTable
@@ -45,7 +45,7 @@ def read_dataframe(
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
     df = source_frame(spark, TrilakeTrevniDataSource, table.uri, source_options, wanted)
-    return df.mapInArrow(Kept(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
+    return df.mapInArrow(FilterRows(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
 
 
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:

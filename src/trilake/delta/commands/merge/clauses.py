@@ -62,7 +62,7 @@ class Clause(Generic[E]):
 
 
 @dataclass(frozen=True)
-class Given(Generic[E]):
+class FromExpression(Generic[E]):
     """The value of an expression of the clause."""
 
     expression: E
@@ -76,7 +76,7 @@ class FromSource:
 
 
 @dataclass(frozen=True)
-class Kept:
+class FromTarget:
     """What the row has already."""
 
 
@@ -94,7 +94,7 @@ class Parts:
     null_with: Path | None = None
 
 
-Value = Given[E] | FromSource | Kept | Absent | Parts
+Value = FromExpression[E] | FromSource | FromTarget | Absent | Parts
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class ResolvedClause(Generic[E]):
     @property
     def assigned(self) -> frozenset[str]:
         """The columns that the clause itself gives a value."""
-        return frozenset(n for n, v in self.values.items() if not isinstance(v, Kept | Absent))
+        return frozenset(n for n, v in self.values.items() if not isinstance(v, FromTarget | Absent))
 
 
 # --- the clauses together --------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def resolve(
     """
     if clause.action == "delete":
         return ResolvedClause(clause.kind, clause.action, clause.condition, {})
-    rest: Value[E] = Kept() if clause.action == "update" else Absent()
+    rest: Value[E] = FromTarget() if clause.action == "update" else Absent()
     values: dict[str, Value[E]] = dict.fromkeys(table.names, rest)
     if clause.values is None:
         for f in table.fields:
@@ -339,7 +339,7 @@ def _tree(assigned: Mapping[Path, E]) -> dict[str, Value[E]]:
     out: dict[str, Value[E]] = {}
     for name in dict.fromkeys(p[0] for p in assigned):
         below = {p[1:]: e for p, e in assigned.items() if p[0] == name}
-        out[name] = Given(below[()]) if () in below else Parts(_tree(below))
+        out[name] = FromExpression(below[()]) if () in below else Parts(_tree(below))
     return out
 
 

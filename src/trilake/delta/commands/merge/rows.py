@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.merge.clauses import FromSource, Given, Kept, Parts, ResolvedClause
+from trilake.delta.commands.merge.clauses import FromExpression, FromSource, FromTarget, Parts, ResolvedClause
 from trilake.delta.commands.merge.names import VISIBLE, Side
 from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.protocol.actions import Metadata
@@ -154,11 +154,11 @@ class RowClause:
         self, value: Any, field: StructField, path: Path, rows: Rows, found: Mapping[Path, pa.ChunkedArray]
     ) -> pa.Array:
         match value:
-            case Given():
+            case FromExpression():
                 return _flat(found[path])
             case FromSource(at):
                 return _flat(rows.column("source", at))
-            case Kept():
+            case FromTarget():
                 return self._kept(field.type, path, rows)
             case Parts(fields, null_with):
                 return self._struct(fields, null_with, field, path, rows, found)
@@ -176,7 +176,7 @@ class RowClause:
         assert isinstance(field.type, StructType)
         children = []
         for f in field.type.fields:
-            child = self._column(parts.get(f.name, Kept()), f, (*path, f.name), rows, found)
+            child = self._column(parts.get(f.name, FromTarget()), f, (*path, f.name), rows, found)
             children.append(assign_array(child, f.type, path_text((*path, f.name))))
         mask = None if null_with is None else _flat(rows.column("source", null_with)).is_null()
         return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
@@ -208,7 +208,7 @@ def _bind(
 ) -> None:
     """Bind the expressions of one column, and see that what they give can be stored."""
     match value:
-        case Given(text):
+        case FromExpression(text):
             expression = scope.parse(text, f"the value of {path_text(path)}")
             # Nested values are brought to the column's type when they are stored.
             simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
@@ -239,11 +239,11 @@ def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) ->
 
 def _carried(clause: ResolvedClause[str], field: StructField) -> bool:
     """Whether a column that is not assigned goes into the new row from the old one."""
-    return isinstance(clause.values[field.name], Kept) and generation_text(field) is None
+    return isinstance(clause.values[field.name], FromTarget) and generation_text(field) is None
 
 
 def _keeps(value: Any) -> bool:
-    return isinstance(value, Kept | Parts)
+    return isinstance(value, FromTarget | Parts)
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:

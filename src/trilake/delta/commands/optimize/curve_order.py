@@ -81,25 +81,25 @@ def in_curve_order(
     curve: whose columns the batches have.
     count: how many rows there are, where that is known.
     sample: gives rows that stand for all, with the curve's columns; asked only where memory does not suffice.
-    memory: bytes of rows that may be held; sorting takes about as much again.
+    memory: bytes of rows that may be buffered; sorting takes about as much again.
     """
-    source, held, size = iter(rows), list[pa.RecordBatch](), 0
+    source, buffered, size = iter(rows), list[pa.RecordBatch](), 0
     for batch in source:
         if batch.num_rows:
-            held.append(batch)
+            buffered.append(batch)
             size += batch.nbytes
         if size > memory:
             break
     else:
-        if held:
-            table = pa.Table.from_batches(held)
+        if buffered:
+            table = pa.Table.from_batches(buffered)
             yield from _sorted(table, curve.index(table, curve.ranges(table)))
         return
-    so_far = sum(b.num_rows for b in held)
+    so_far = sum(b.num_rows for b in buffered)
     factor = max(2.0, (count or 16 * so_far) / so_far)
     stretches = int(min(_MOST_STRETCHES, np.ceil(2 * factor * size / memory)))
     with tempfile.TemporaryDirectory(prefix="trilake-sort-") as folder:
-        yield from _by_stretches(chain(held, source), curve, sample(), stretches, Path(folder), memory)
+        yield from _by_stretches(chain(buffered, source), curve, sample(), stretches, Path(folder), memory)
 
 
 def _sorted(table: pa.Table, index: Coordinates) -> Iterator[pa.Table]:
@@ -150,15 +150,15 @@ def divided(
 
 
 def _gathered(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held, size = list[pa.RecordBatch](), 0
+    buffered, size = list[pa.RecordBatch](), 0
     for batch in rows:
-        held.append(batch)
+        buffered.append(batch)
         size += batch.nbytes
         if size >= _DIVIDED_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(buffered)
+            buffered, size = [], 0
+    if buffered:
+        yield pa.Table.from_batches(buffered)
 
 
 class _Parts:
@@ -193,13 +193,13 @@ class _Parts:
 
 
 def _pieces(file: Path, memory: int) -> Iterator[pa.Table]:
-    held, size = list[pa.RecordBatch](), 0
+    buffered, size = list[pa.RecordBatch](), 0
     with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
         for batch in reader:
-            held.append(batch)
+            buffered.append(batch)
             size += batch.nbytes
             if size > memory:
-                yield pa.Table.from_batches(held)
-                held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+                yield pa.Table.from_batches(buffered)
+                buffered, size = [], 0
+    if buffered:
+        yield pa.Table.from_batches(buffered)

@@ -66,10 +66,10 @@ def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
     return np.union1d(found, extra)
 
 
-def _has_more(held: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
+def _has_more(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
     """Whether a file's type has fields that the table's has not."""
     if isinstance(wanted, StructType):
-        children = list(held) if pa.types.is_struct(held) else []
+        children = list(file_type) if pa.types.is_struct(file_type) else []
         found = [resolver.find(f, children) for f in wanted.fields]
         inside = zip(wanted.fields, found, strict=True)
         known = len({i for i in found if i is not None})
@@ -77,10 +77,11 @@ def _has_more(held: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
             i is not None and _has_more(children[i].type, f.type, resolver) for f, i in inside
         )
     if isinstance(wanted, ArrayType):
-        return pa.types.is_list(held) and _has_more(held.value_type, wanted.element, resolver)
+        return pa.types.is_list(file_type) and _has_more(file_type.value_type, wanted.element, resolver)
     if isinstance(wanted, MapType):
-        return pa.types.is_map(held) and (
-            _has_more(held.key_type, wanted.key, resolver) or _has_more(held.item_type, wanted.value, resolver)
+        return pa.types.is_map(file_type) and (
+            _has_more(file_type.key_type, wanted.key, resolver)
+            or _has_more(file_type.item_type, wanted.value, resolver)
         )
     return False
 
@@ -91,17 +92,17 @@ def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
     return files_where(store, snapshot, lambda s: not _holds(pa.struct(list(s)), snapshot.schema, resolver))
 
 
-def _holds(held: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
+def _holds(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
     """Whether every column that a file holds has the table's type there."""
     if isinstance(wanted, StructType):
-        children = list(held) if pa.types.is_struct(held) else []
+        children = list(file_type) if pa.types.is_struct(file_type) else []
         found = ((f, resolver.find(f, children)) for f in wanted.fields)
         return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in found)
     if isinstance(wanted, ArrayType):
-        return not pa.types.is_list(held) or _holds(held.value_type, wanted.element, resolver)
+        return not pa.types.is_list(file_type) or _holds(file_type.value_type, wanted.element, resolver)
     if isinstance(wanted, MapType):
-        return not pa.types.is_map(held) or (
-            _holds(held.key_type, wanted.key, resolver) and _holds(held.item_type, wanted.value, resolver)
+        return not pa.types.is_map(file_type) or (
+            _holds(file_type.key_type, wanted.key, resolver) and _holds(file_type.item_type, wanted.value, resolver)
         )
     # The unit of a time is the file's own affair.
-    return bool(held == wanted.arrow or (pa.types.is_timestamp(held) and pa.types.is_timestamp(wanted.arrow)))
+    return bool(file_type == wanted.arrow or (pa.types.is_timestamp(file_type) and pa.types.is_timestamp(wanted.arrow)))

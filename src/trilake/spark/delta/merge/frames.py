@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.delta.commands.merge.clauses import FromSource, Given, Kept, Parts, ResolvedClause
+from trilake.delta.commands.merge.clauses import FromExpression, FromSource, FromTarget, Parts, ResolvedClause
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import Path
@@ -48,7 +48,8 @@ class SparkClause:
         fields = tuple(
             f
             for f in metadata.schema.fields
-            if f.name in clause.assigned or (isinstance(clause.values[f.name], Kept) and generation_text(f) is None)
+            if f.name in clause.assigned
+            or (isinstance(clause.values[f.name], FromTarget) and generation_text(f) is None)
         )
         rules = RowRules.of(
             metadata, StructType(fields), uri=uri, now_ms=now_ms, spark=True, rewrite=clause.action == "update"
@@ -70,7 +71,7 @@ class SparkClause:
 
 
 def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
-    if isinstance(value, Given):
+    if isinstance(value, FromExpression):
         out[path] = value.expression
     elif isinstance(value, Parts):
         for name, part in value.fields.items():
@@ -167,7 +168,7 @@ class Values:
     def _value(self, clause: SparkClause, value: Any, type_: T.DataType, old: T.DataType | None, path: Path) -> Column:
         shown = ".".join(path)
         match value:
-            case Given():
+            case FromExpression():
                 value, source = self.expressions[clause.number, path]
                 return by_name(value, source, type_, shown, ansi=self.sides.ansi)
             case FromSource(at):
@@ -178,7 +179,7 @@ class Values:
                 parts = []
                 for f in type_.fields:
                     inner = _type_at(old, (f.name,)) if isinstance(old, T.StructType) and f.name in old.names else None
-                    part = self._value(clause, fields.get(f.name, Kept()), f.dataType, inner, (*path, f.name))
+                    part = self._value(clause, fields.get(f.name, FromTarget()), f.dataType, inner, (*path, f.name))
                     parts.append(part.alias(f.name))
                 whole = F.struct(*parts)
                 return whole if null_with is None else F.when(self.sides.source_column(null_with).isNotNull(), whole)

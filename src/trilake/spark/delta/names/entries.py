@@ -22,7 +22,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.passing import spark_alone
-from trilake.spark.session.scala_values import changed, made, some, text_map
+from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
 from trilake.spark.session.schemas import to_spark
 from trilake.text import quote_name
 
@@ -120,7 +120,7 @@ def make_entry(
     columns = java_session(spark).parseDataType(about.columns.json())
     kind = kinds.MANAGED() if managed or path is None else kinds.EXTERNAL()
     entry = changed(
-        made(spark, f"{_PACKAGE}.catalog.CatalogTable", name, kind, storage, columns),
+        case_class_value(spark, f"{_PACKAGE}.catalog.CatalogTable", name, kind, storage, columns),
         provider=some(spark, provider),
         properties=text_map(spark, about.properties),
         comment=some(spark, about.comment),

@@ -36,7 +36,7 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
 
 
 @dataclass(frozen=True)
-class Kept:
+class FilterRows:
     """A filter as a step of Spark's plan, for those that are no SQL text."""
 
     filter: TableFilter
