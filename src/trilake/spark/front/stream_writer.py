@@ -11,7 +11,7 @@ which runs such functions elsewhere, keeps to the Python sink.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
@@ -24,6 +24,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.names.catalogue import new_name
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
+from trilake.spark.delta.stream.source import STREAM_LIMITS
 from trilake.spark.front.chains import classes, frame_of, is_connect_class, option_text, session_of, watch_chains
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import our_location, record_option, rename, store_options, translated
@@ -32,7 +33,7 @@ from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.sources.api import HAS_DATA_SOURCES
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES, check_limits
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams
 from trilake.spark.session.storage import session_options, session_store
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
@@ -225,25 +226,41 @@ def _created_place(request: _Request, name: str) -> str:
 
 def _table(own: Any, reader: Any, tableName: str) -> Action | None:
     record = record_of(reader)
-    place = None if record is None else our_location(record.made_of[0], tableName)
-    return None if place is None else lambda: reader.format("delta").load(place)
+    if record is None:
+        return None
+    place = our_location(record.made_of[0], tableName)
+
+    def load(path: str, **more: str) -> Any:
+        return reader.format("delta").load(path, **more)
+
+    return None if place is None else _loaded(load, record, "delta", place, record.options)
 
 
 def _load(
     own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
 ) -> Action | None:
-    """A stream from one of our formats, whose planning, in a process of its own, is told what the session knows."""
     record = record_of(reader)
-    if record is None or str(format or record.format or "").lower() not in STREAMED:
+    source = "" if record is None else str(format or record.format or "").lower()
+    if record is None or source not in STREAMED:
         return None
-    spark = record.made_of[0]
     given = {**record.options, **{k: t for k, v in options.items() if (t := option_text(v)) is not None}}
+    load = partial(own, format=format, schema=schema, **options)
+    return _loaded(load, record, source, path, given)
+
+
+def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, given: Mapping[str, str]) -> Action:
+    """A stream from one of our formats, whose planning, in a process of its own, is told what the session knows.
+
+    What this release cannot do is refused here: an error of that process would arrive as one of Spark's.
+    """
+    spark = record.made_of[0]
     place = path or record_option(given, "path")
 
     def act() -> Any:
         check_streams(spark, "read a stream of it")
+        limits = STREAM_LIMITS if source in _DELTA else {"maxFilesPerTrigger"}
+        check_limits(limit for limit in limits if record_option(given, limit) is not None)
         found = session_options(spark, place, store_options(given)) if isinstance(place, str | PathLike) else {}
-        more = {k: v for k, v in found.items() if k not in given}
-        return own(path, format, schema, **{**options, **more})
+        return load(path, **{k: v for k, v in found.items() if k not in given})
 
     return act

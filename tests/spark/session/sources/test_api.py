@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from trilake import write
+from trilake import register, write
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.lance.source import LanceDataSource
 from trilake.spark.session import compat
@@ -67,6 +67,36 @@ def test_a_limit_that_a_release_cannot_keep_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
     with pytest.raises(UnsupportedSparkError, match="maxFilesPerTrigger"):
         source_api.stream_reader(_Counting(1), {"maxFilesPerTrigger"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
+def test_a_stream_with_a_limit_that_a_release_cannot_keep_is_refused_before_it_starts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The refusal came from the process that plans a stream, as a StreamingQueryException of Spark."""
+    register(spark)
+    write(pa.table({"n": [1]}), tmp_path / "t", format=name)
+    monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
+    stream = spark.readStream.format(name)
+    with pytest.raises(UnsupportedSparkError, match="maxFilesPerTrigger"):
+        stream.option("MAXFILESPERTRIGGER", 1).load(str(tmp_path / "t"))
+    with pytest.raises(UnsupportedSparkError, match="maxFilesPerTrigger"):
+        spark.readStream.load(str(tmp_path / "t"), format=name, maxFilesPerTrigger=1)
+    assert spark.readStream.format(name).load(str(tmp_path / "t")).isStreaming
+
+
+def test_a_stream_of_a_name_with_a_limit_that_a_release_cannot_keep_is_refused_too(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(spark)
+    spark.range(3).write.format("delta").saveAsTable("streamed_with_limits")
+    try:
+        monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
+        with pytest.raises(UnsupportedSparkError, match="maxBytesPerTrigger"):
+            spark.readStream.option("maxBytesPerTrigger", "1m").table("streamed_with_limits")
+        assert spark.readStream.table("streamed_with_limits").columns == ["id"]
+    finally:
+        spark.sql("DROP TABLE streamed_with_limits")
 
 
 def test_sources_are_read_without_the_data_source_api(

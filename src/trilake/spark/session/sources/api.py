@@ -35,6 +35,7 @@ __all__ = [
     "ReadMaxFiles",
     "SupportsTriggerAvailableNow",
     "WriterCommitMessage",
+    "check_limits",
     "stream_reader",
     "stream_writer",
 ]
@@ -168,20 +169,26 @@ def _batches(rows: Iterator[Any], schema: T.StructType) -> Iterator[pa.RecordBat
         yield from LocalDataToArrowConversion.convert(chunk, schema, False).to_batches()
 
 
+def check_limits(limits: Iterable[str]) -> None:
+    """Refuse options that limit the batches of a stream, where this release cannot keep them.
+
+    Raises ``UnsupportedSparkError``.
+    """
+    given = sorted(limits)
+    if given and not HAS_ADMISSION:
+        raise UnsupportedSparkError(
+            f"PySpark {pyspark.__version__} does not limit the batches of a Python source: {', '.join(given)}",
+            help="leave the option out, so that a batch takes all there is, or use PySpark 4.2 or newer",
+        )
+
+
 def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) -> DataSourceStreamReader:
     """A stream reader as this release can drive it; ``limits`` are the options given that limit a batch.
 
     Raises ``UnsupportedSparkError`` where they cannot be kept.
     """
-    if HAS_ADMISSION:
-        return reader
-    given = sorted(limits)
-    if given:
-        raise UnsupportedSparkError(
-            f"PySpark {pyspark.__version__} does not limit the batches of a Python source: {', '.join(given)}",
-            help="leave the option out, so that a batch takes all there is, or use PySpark 4.2 or newer",
-        )
-    return _WholeBatches(reader)
+    check_limits(limits)
+    return reader if HAS_ADMISSION else _WholeBatches(reader)
 
 
 def stream_writer(writer: DataSourceStreamArrowWriter, schema: T.StructType) -> DataSourceStreamWriter:
