@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from trilake import register, write
 from trilake.errors import UnsupportedSparkError
+from trilake.spark.front import stream_writer
 from trilake.spark.lance.source import LanceDataSource
 from trilake.spark.session import compat
 from trilake.spark.session.sources import api as source_api
@@ -94,7 +95,10 @@ def test_a_stream_of_a_name_with_a_limit_that_a_release_cannot_keep_is_refused_t
         monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
         with pytest.raises(UnsupportedSparkError, match="maxBytesPerTrigger"):
             spark.readStream.option("maxBytesPerTrigger", "1m").table("streamed_with_limits")
+        asked: list[str] = []
+        monkeypatch.setattr(stream_writer, "session_options", lambda _, place, given: asked.append(place) or given)
         assert spark.readStream.table("streamed_with_limits").columns == ["id"]
+        assert len(asked) == 1, "the process that plans the stream has none of the session's credentials"
     finally:
         spark.sql("DROP TABLE streamed_with_limits")
 
