@@ -122,6 +122,27 @@ def test_nan_is_greater_than_all_else() -> None:
     assert ids[1] == ids[3] == max(ids)
 
 
+def test_ids_are_the_same_with_a_pyarrow_that_cannot_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPTIMIZE ... ZORDER BY failed with pyarrow 21, which has no ``search_sorted``."""
+    numbers = np.random.default_rng(7).integers(-50, 50, 400)
+    columns = [
+        pa.array(numbers, mask=numbers % 9 == 0),
+        pa.array([None if n % 7 == 0 else f"text {n}" for n in numbers.tolist()]),
+        pa.array(np.where(numbers % 5 == 0, np.nan, numbers / 3)),
+        pa.array(numbers).cast(pa.timestamp("us")),
+        pa.array([decimal.Decimal(n) / 4 for n in numbers.tolist()]),
+        pa.array([b"", None, b"x"]),
+        pa.nulls(3, pa.string()),
+        pa.array([], pa.int64()),
+    ]
+    for column in columns:
+        ranges = Ranges.of(column[: len(column) // 2 + 1], 5)
+        searched = ranges.ids(column).tolist()
+        with monkeypatch.context() as without:
+            without.delattr(pc, "search_sorted", raising=False)
+            assert ranges.ids(column).tolist() == searched, column.type
+
+
 def test_columns_of_nothing_but_nulls_and_no_rows() -> None:
     assert Ranges.of(pa.nulls(3, pa.int64()), 4).ids(pa.array([None, 7], pa.int64())).tolist()[0] == 0
     assert Ranges.of(pa.array([], pa.string()), 4).ids(pa.array([], pa.string())).tolist() == []

@@ -62,9 +62,20 @@ class Ranges:
         comparable = _comparable(values)
         if not len(self.bounds):
             return np.asarray(comparable.is_valid()).astype(np.uint64) * np.uint64(self.step)
-        places = pc.search_sorted(self.bounds, comparable, side="right")
+        places = _bounds_passed(self.bounds, comparable)
         found: Coordinates = pc.fill_null(pc.add(places, 1), 0).to_numpy(zero_copy_only=False)
         return found.astype(np.uint64, copy=False) * np.uint64(self.step)
+
+
+def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
+    """How many of the ascending bounds each value reaches; null for null."""
+    if hasattr(pc, "search_sorted"):  # not in pyarrow 21
+        return pc.search_sorted(bounds, values, side="right")
+    # Sorted together, a value comes behind the bounds that it reaches: the sort is stable, and bounds stand first.
+    order = pc.array_sort_indices(pa.concat_arrays([bounds, values])).to_numpy()
+    passed = np.empty(len(order), np.uint64)
+    passed[order] = np.cumsum(order < len(bounds))
+    return pa.array(passed[len(bounds) :], mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
