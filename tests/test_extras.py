@@ -79,6 +79,30 @@ def test_sessions_register_without_the_libraries_of_lance(tmp_path: Path) -> Non
     )
 
 
+def test_delta_tables_in_spark_and_its_sql_need_the_extra_of_spark_alone(tmp_path: Path) -> None:
+    _run(
+        """
+        spark = trilake.session(**{"spark.sql.warehouse.dir": place + "/names"})
+        trilake.install(spark)
+        spark.sql("CREATE TABLE t (n INT, p STRING) USING delta PARTITIONED BY (p)")
+        spark.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'b')")
+        spark.sql("UPDATE t SET n = 20 WHERE n = 2")
+        spark.sql("DELETE FROM t WHERE p = 'a'")
+        spark.sql("MERGE INTO t USING (SELECT 3 AS n) s ON t.n = s.n WHEN MATCHED THEN UPDATE SET n = 30")
+        spark.sql("OPTIMIZE t")
+        spark.table("t").write.format("delta").save(place + "/copy")
+        found = spark.read.format("delta").load(place + "/copy").orderBy("n")
+        assert [tuple(r) for r in found.collect()] == [(20, "b"), (30, "b")]
+        assert spark.sql("DESCRIBE HISTORY t").count() == 6 and spark.sql("DESCRIBE t").count() > 1
+        with pytest.raises(MissingDependencyError, match=r'pip install "trilake\\[lance\\]"'):
+            spark.sql("CREATE TABLE l (n INT) USING lance")
+        with pytest.raises(MissingDependencyError, match=r'pip install "trilake\\[lance\\]"'):
+            spark.read.format("lance").load(place + "/l").collect()
+        """,
+        tmp_path,
+    )
+
+
 #: Hides what is named on the command line: every public name and every module either loads or names what to install.
 _EVERY_NAME = """
 import pkgutil, sys

@@ -152,6 +152,10 @@ PROMISES = (
     Promise(
         "trilake.spark.front.*", ("google", "pandas", "trilake.sql.statements"), "formats are extras, SQL may not run"
     ),
+    *(
+        Promise(f"trilake.sql.{of}", ("google", "numba", "fastavro"), "formats are extras")
+        for of in ("session.*", "show.*", "tables.*", "rows.[!l]*", "statements", "execute", "explain", "other")
+    ),
     Promise("trilake.sql.install", ("google", "trilake.sql.statements"), "formats are extras, SQL may not run"),
     Promise(
         "trilake.sql.statements",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trilake.spark.front.recorder import Action, patch, record_of, undo
 from trilake.spark.front.register import register
+from trilake.sql.session.relations import frame_of_name
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import resolve
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.readwriter import DataFrameReader
 
 #: Under which name Spark's methods are replaced.
@@ -96,9 +98,4 @@ def _named(session: SqlSession, name: Any) -> Action | None:
     if found is None:
         return None
 
-    def read() -> DataFrame:
-        from trilake.sql.session.relations import frame_of_name
-
-        return frame_of_name(session, found)
-
-    return read
+    return partial(frame_of_name, session, found)

@@ -17,7 +17,6 @@ from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.defaults import default_or
 from trilake.sql.grammar.delete_update import DeleteOrUpdate
-from trilake.sql.rows.lance_changes import delete_lance, update_lance
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.judge import check_condition, check_values
 from trilake.sql.session.local import Local
@@ -78,6 +77,8 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Delete rows; one row that says how many."""
     target = _target(session, change)
     if target.format == "lance":
+        from trilake.sql.rows.lance_changes import delete_lance  # late: the libraries of Lance are an extra
+
         return delete_lance(session, target, change.condition)
     table = open_delta(session, target)
     if change.condition is None:
@@ -96,6 +97,8 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Change rows; one row that says how many."""
     target = _target(session, change)
     if target.format == "lance":
+        from trilake.sql.rows.lance_changes import update_lance  # late, as above
+
         return update_lance(session, target, change.values, change.condition)
     table = open_delta(session, target)
     named = Named(session, target, read_schema(table.snapshot.schema), change.alias)
@@ -171,6 +174,8 @@ def run_truncate(session: SqlSession, parts: tuple[str, ...]) -> DataFrame:
     """Take all rows away."""
     target = _target(session, DeleteOrUpdate(parts, None, (), None))
     if target.format == "lance":
+        from trilake.sql.rows.lance_changes import delete_lance  # late, as above
+
         delete_lance(session, target, None)
     else:
         delete_rows(session.spark, open_delta(session, target), None)

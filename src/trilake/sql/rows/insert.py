@@ -12,10 +12,8 @@ from trilake.delta.commands.write.write import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.lance.table import write_options
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.lance import frames as lance_frames
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.trevni import write as trevni_write
@@ -120,8 +118,11 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
     )
     mode = "overwrite" if insert.overwrite else "append"
     if target.format == "lance":
+        from trilake.lance.table import write_options as lance_options  # late: the libraries of Lance are an extra
+        from trilake.spark.lance import frames as lance_frames
+
         lance_frames.write_dataframe(
-            frame, target.path, target.options, mode=mode, options=write_options({}), vectors=Vectors.of(None, None)
+            frame, target.path, target.options, mode=mode, options=lance_options({}), vectors=Vectors.of(None, None)
         )
     else:
         trevni_write.write_dataframe(

@@ -15,7 +15,6 @@ from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.sql.grammar.merge import Merge, When
 from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.rows.dml import Named
-from trilake.sql.rows.lance_changes import merge_lance
 from trilake.sql.session import catalogue
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.local import Local
@@ -42,6 +41,8 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     if source_alias is not None:
         source = source.alias(source_alias)
     if target.format != "delta":
+        from trilake.sql.rows.lance_changes import merge_lance  # late: the libraries of Lance are an extra
+
         return merge_lance(session, target, merge, source)
     table = open_delta(session, target)
     named = Named(session, target, read_schema(table.snapshot.schema), merge.alias or merge.parts[-1])

@@ -10,12 +10,10 @@ from pyspark.sql import DataFrame
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
-from trilake.lance.table import LanceTable
 from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.settings import session_log
 from trilake.spark.front.data_sources import SOURCES
-from trilake.spark.lance import frames as lance_frames
 from trilake.spark.session.sources.registry import register_sources
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
@@ -122,6 +120,9 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     elif target.at is not None:
         ms = path_moment_ms(session, target.at)
     if target.format == "lance":
+        from trilake.lance.table import LanceTable  # late: the libraries of Lance are an extra
+        from trilake.spark.lance import frames as lance_frames
+
         moment = None if ms is None else iso(ms)
         table = LanceTable(target.store, version=version, timestamp=moment)
         return lance_frames.read_dataframe(spark, table, options=target.options)

@@ -8,7 +8,6 @@ from pyspark.sql import types as T
 from trilake.delta.commands.maintenance.fsck import fsck as take_out_missing
 from trilake.errors import TableNotFoundError
 from trilake.spark.delta.maintenance import ManyRunner, detail_schema
-from trilake.spark.lance import jobs as lance_jobs
 from trilake.sql.session.frames import log_to_change
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
@@ -53,6 +52,8 @@ def path_detail(session: SqlSession, path: str) -> DataFrame:
 
 def optimize_lance(session: SqlSession, target: Target) -> DataFrame:
     """OPTIMIZE of a Lance dataset: small fragments are joined."""
+    from trilake.spark.lance import jobs as lance_jobs  # late: the libraries of Lance are an extra
+
     done = lance_jobs.compact(session.spark, target.path)
     names = [n for n in done.__dataclass_fields__ if isinstance(getattr(done, n), int)]
     metrics = T.StructType([T.StructField(n, T.LongType()) for n in names])
