@@ -115,6 +115,15 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def string_literal(text: str) -> str:
+    r"""A text as a string of SQL.
+
+    >>> print(string_literal("it's"))
+    'it\'s'
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """A count and its noun.
 

@@ -15,14 +15,18 @@ import pytest
 from trilake.spark.session.java import ensure_java
 
 _SCRIPT = """
+import gc
 import sys
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 import trilake
+from trilake.sql.session import carried
 
 path, vectors = sys.argv[1:]
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+warehouse = f"file:{path}-warehouse"
+spark = SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).remote("local[2]").getOrCreate()
 assert type(spark).__module__.startswith("pyspark.sql.connect")
 trilake.register(spark)
 
@@ -40,6 +44,57 @@ assert "read by Spark's native scan" in str(table.explain())
 plan = df._explain_string()
 assert "FileScan parquet" in plan and "BatchScan" not in plan, plan
 assert df.alias("l").join(table.toDF().alias("r"), F.expr("l.n = r.n")).count() == 4
+
+# A new name of the catalogue is made with its columns, and no read of it by Spark.
+frame = spark.createDataFrame([(1, "a")], "`n-1` int, p string")
+for format in ("delta", "lance"):
+    frame.write.format(format).saveAsTable(f"saved_{format}")
+    assert rows(spark.table(f"saved_{format}")) == [(1, "a")]
+assert [f.name for f in spark.catalog.listColumns("saved_delta")] == ["n-1", "p"]
+
+# A query of SQL keeps the frames that it names, however late it is asked for rows, and whatever is made of it.
+trilake.install(spark)
+query = spark.sql(f"SELECT n, p FROM delta.`{path}` WHERE n > :low", args={"low": 2})
+joined = spark.sql(f"SELECT q.n, t.p FROM {{q}} q JOIN delta.`{path}` t USING (n)", q=query.where("n < 4"))
+spark.sql(f"CREATE TEMPORARY VIEW seen AS SELECT n FROM delta.`{path}`")
+assert rows(query) == wanted[2:] and rows(joined) == wanted[2:3] and query.columns == ["n", "p"]
+assert rows(spark.sql("SELECT count(*) FROM seen")) == [(4,)]
+assert not [t.name for t in spark.catalog.listTables() if "trilake" in t.name]
+spark.sql("CREATE TABLE made (n BIGINT NOT NULL COMMENT 'it''s', s STRUCT<`x-y`: INT>) USING delta COMMENT 'why'")
+spark.sql("INSERT INTO made VALUES (1, struct(2))")
+assert rows(spark.sql("SELECT n, s.`x-y` FROM made")) == [(1, 2)]
+spark.sql("CREATE TABLE files USING parquet AS SELECT n FROM made")
+spark.sql("CREATE TABLE chosen USING lance AS SELECT n FROM files")
+assert rows(spark.sql("SELECT * FROM chosen")) == [(1,)]
+try:
+    spark.sql("CREATE TABLE wrong USING delta AS SELECT raise_error('no') * 1L AS x FROM made").collect()
+    raise AssertionError("the table was made")
+except AssertionError:
+    raise
+except Exception:
+    assert not spark.catalog.tableExists("wrong")
+try:
+    spark.sql("SELECT n FROM made WHERE nope = 1")
+    raise AssertionError("the query was taken")
+except AnalysisException as e:
+    assert "line 1 pos 25" in str(e), e
+try:
+    spark.sql("CREATE VIEW stays AS SELECT * FROM made")
+    raise AssertionError("the view was made")
+except trilake.errors.UnsupportedSparkError:
+    assert not spark.catalog.tableExists("stays")
+
+# Without what PySpark has from 4.0 on, views stay as long as their queries.
+carried.CARRIES = False
+query = spark.sql(f"SELECT n FROM delta.`{path}`").where("n = 1")
+assert rows(query) == [(1,)]
+del query
+gc.collect()
+spark.sql(f"SELECT n FROM delta.`{path}`").collect()
+gc.collect()
+spark.sql("DROP TABLE made")
+spark.sql(f"DELETE FROM delta.`{path}` WHERE n IN (SELECT n FROM delta.`{path}` WHERE n = 4)")
+assert not [t.name for t in spark.catalog.listTables() if "trilake" in t.name]
 if vectors:
     assert trilake.read(spark, vectors).count() == trilake.open(vectors).count()
 print("all is well")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.places import Edit, Edited, place_of
-from trilake.sql.text.tokens import string_literal, tokenize, unquoted
-from trilake.text import quote_name
+from trilake.sql.text.tokens import tokenize, unquoted
+from trilake.text import quote_name, string_literal
 
 
 def texts(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -10,6 +11,7 @@ import orjson
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
@@ -21,6 +23,10 @@ from trilake.delta.protocol.schema import (
     parse_schema,
 )
 from trilake.spark.session.compat import RELEASE
+from trilake.text import quote_name, string_literal
+
+#: A column's type that has a limit; nested ones are left to the table's own schema.
+_LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
 
 
 def to_spark(schema: StructType) -> T.StructType:
@@ -104,6 +110,38 @@ def _physical_type(t: DataType, ids: bool) -> Any:
         key, value = _physical_type(t.key, ids), _physical_type(t.value, ids)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     return _spark_type(t)
+
+
+def ddl_text(schema: T.StructType) -> str:
+    r"""The columns as a statement names them, nested ones with their comments and whether they may be null too.
+
+    >>> inner = T.StructType([T.StructField("a b", T.LongType(), False)])
+    >>> ddl_text(T.StructType([T.StructField("s", T.ArrayType(inner), True, {"comment": "it's"})]))
+    "`s` ARRAY<STRUCT<`a b`: bigint NOT NULL>> COMMENT 'it\\'s'"
+    """
+    return ", ".join(_ddl_field(f, " ") for f in schema.fields)
+
+
+def _ddl_field(f: T.StructField, between: str) -> str:
+    limited = str(f.metadata.get(TYPE_STRING, ""))
+    kind = limited if isinstance(f.dataType, T.StringType) and _LIMITED.fullmatch(limited) else _ddl_type(f.dataType)
+    comment = f.metadata.get("comment")
+    return (
+        f"{quote_name(f.name)}{between}{kind}{'' if f.nullable else ' NOT NULL'}"
+        f"{'' if comment is None else f' COMMENT {string_literal(str(comment))}'}"
+    )
+
+
+def _ddl_type(t: T.DataType) -> str:
+    if isinstance(t, T.UserDefinedType):
+        return _ddl_type(t.sqlType())
+    if isinstance(t, T.StructType):
+        return f"STRUCT<{', '.join(_ddl_field(f, ': ') for f in t.fields)}>"
+    if isinstance(t, T.ArrayType):
+        return f"ARRAY<{_ddl_type(t.elementType)}>"
+    if isinstance(t, T.MapType):
+        return f"MAP<{_ddl_type(t.keyType)}, {_ddl_type(t.valueType)}>"
+    return str(t.simpleString())
 
 
 def parse_ddl(spark: SparkSession, text: str) -> T.StructType:

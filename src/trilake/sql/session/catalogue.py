@@ -28,9 +28,9 @@ def default_place(session: SqlSession, parts: tuple[str, ...]) -> str:
 
 
 def add(
-    session: SqlSession, parts: tuple[str, ...], path: str, about: About, *, format: str = "delta", managed: bool
+    session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str = "delta", managed: bool
 ) -> None:
-    """Make a name for a table; the files are not touched.
+    """Make a name for a table; the files are not touched.  Without a path the catalogue chooses an empty place.
 
     Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` where the name is taken.
     """

@@ -17,11 +17,22 @@ def formatted(session: SqlSession, text: str, given: Mapping[str, Any]) -> Itera
     if not given:
         yield text
         return
-    formatter_class: Any = SQLStringFormatter
     if not session.classic:
-        from pyspark.sql.connect.sql_formatter import SQLStringFormatter as formatter_class
-    formatter = formatter_class(session.spark)
+        yield from _over_connect(session, text, given)
+        return
+    formatter = SQLStringFormatter(session.spark)
     try:
         yield formatter.format(text, **given)
     finally:
         formatter.clear()
+
+
+def _over_connect(session: SqlSession, text: str, given: Mapping[str, Any]) -> Iterator[str]:
+    """The same where PySpark makes no views of the frames, but would send them along."""
+    from pyspark.sql.connect.sql_formatter import SQLStringFormatter as Formatter  # late: needs gRPC
+
+    spark: Any = session.spark
+    formatter: Any = Formatter(spark)
+    plain = formatter.format(text, **given)
+    with session.private_views({name: frame for frame, name in formatter._temp_views}):
+        yield plain

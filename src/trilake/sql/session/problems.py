@@ -42,9 +42,11 @@ def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
 
 def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
     """Spark's error with the places and names of the text as the user wrote it."""
-    said = getattr(error, "_desc", None)
-    if not local.changed or not isinstance(said, str):
+    # Where Spark's errors keep the text that they show: in a classic session, and in a Connect session.
+    kept = next((k for k in ("_desc", "_message") if isinstance(getattr(error, k, None), str)), None)
+    if not local.changed or kept is None:
         return error
+    said = str(getattr(error, kept))
     edited = local.edited
 
     def moved(match: re.Match[str]) -> str:
@@ -55,7 +57,7 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
     said = _PLACE.sub(moved, said)
     for private, shown in local.names.items():
         said = said.replace(f"`{private}`", shown).replace(private, shown)
-    error._desc = said  # type: ignore[attr-defined]  # the text that Spark's errors show
+    setattr(error, kept, said)
     return error
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.storage import session_options
-from trilake.sql.session import jvm
+from trilake.sql.session import carried, jvm
 from trilake.sql.text.literals import Args
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -46,6 +48,8 @@ class _Home:
 
 
 _HOME: ContextVar[_Home | None] = ContextVar("trilake_sql_home", default=None)
+#: The frames that private names stand for now, in a Connect session.
+_FRAMES: ContextVar[Mapping[str, DataFrame]] = ContextVar("trilake_sql_frames", default=MappingProxyType({}))
 
 
 @dataclass
@@ -56,6 +60,9 @@ class SqlSession:
     views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    #: Who needs the view of a private name in a Connect session: its block, and queries; and who needs it no more.
+    kept: Counter[str] = field(default_factory=Counter)
+    unused: deque[str] = field(default_factory=deque)
 
     @cached_property
     def catalogues(self) -> jvm.Catalogues:
@@ -110,6 +117,18 @@ class SqlSession:
         """Run a statement in Spark as it is, as if nothing were installed."""
         with spark_alone():
             frame: DataFrame = self.spark.sql(text) if args is None else self.spark.sql(text, args)  # type: ignore[arg-type]
+        frames = {name: f for name, f in _FRAMES.get().items() if name in text}
+        return self._carrying(frame, text, args, frames) if frames else frame
+
+    def _carrying(self, frame: DataFrame, text: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """A query of a Connect session, with the frames that it names for as long as it is used."""
+        if not carried.is_query(frame):
+            return frame
+        if carried.CARRIES:
+            return carried.with_frames(frame, text, args, frames)
+        for name in frames:
+            self.kept[name] += 1
+            carried.when_gone(frame, partial(self.unused.append, name))  # no call to the server while memory is freed
         return frame
 
     def value(self, expression: str, args: Args = None) -> Any:
@@ -118,21 +137,36 @@ class SqlSession:
 
     @contextmanager
     def private_views(self, frames: Mapping[str, DataFrame]) -> Iterator[None]:
-        """Private names for frames, for the time of the block."""
+        """Private names for frames, for the time of the block; queries that :meth:`run` makes in it keep theirs."""
         made = []
+        token = None if self.classic else _FRAMES.set({**_FRAMES.get(), **frames})
         try:
             for name, frame in frames.items():
                 if self.classic:
                     jvm.register_view(self.spark, frame, name)
                 else:
                     frame.createOrReplaceTempView(name)
+                    self.kept[name] += 1
                 made.append(name)
             yield
         finally:
+            if token is not None:
+                _FRAMES.reset(token)
             for name in made:
                 if self.classic:
                     jvm.drop_view(self.catalogues, name)
                 else:
+                    self.unused.append(name)
+            self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Drop the views of a Connect session whose blocks have ended and whose queries are gone."""
+        with suppress(IndexError):
+            while True:
+                name = self.unused.popleft()
+                self.kept[name] -= 1
+                if not self.kept[name]:
+                    del self.kept[name]
                     self.spark.catalog.dropTempView(name)
 
     def options(self, path: str) -> dict[str, str]:

@@ -20,8 +20,7 @@ from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
-from trilake.sql.text.tokens import string_literal
-from trilake.text import quote_name
+from trilake.text import quote_name, string_literal
 
 _SQL_NAMES = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 

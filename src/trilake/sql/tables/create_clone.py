@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
 from trilake.sql.grammar.numbers import CLONE, numbers
@@ -35,7 +36,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     if place.exists and call.if_not_exists:
         return nothing(session)
     into = session_log(session.spark, session.store(place.path))
-    with named(session, place) as name:
+    with named(session, place, About.of(table.snapshot)) as name:
         result = clone(
             table.snapshot,
             table.log,

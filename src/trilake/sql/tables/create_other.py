@@ -12,7 +12,7 @@ from trilake.sql.grammar.create import Create
 from trilake.sql.session import catalogue
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.tables.create_place import Place
+from trilake.sql.tables.create_place import Place, name_first
 
 
 def create_other(
@@ -24,14 +24,14 @@ def create_other(
     rows = session.spark.createDataFrame([], schema) if frame is None else frame
     mode = "overwrite" if call.replace else "error"
     request = SaveRequest(rows, place.format, mode, dict(call.properties), call.partition_by or None)
+    about = About(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment)
+    new = place.parts is not None and not place.exists
+    if new and place.managed and not session.classic:
+        with name_first(session, place, about):
+            SAVERS[place.format](request, place.path)
+        return nothing(session)
     SAVERS[place.format](request, place.path)
-    if place.parts is not None and not place.exists:
-        catalogue.add(
-            session,
-            place.parts,
-            place.path,
-            About(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment),
-            format=place.format,
-            managed=place.managed,
-        )
+    if new:
+        assert place.parts is not None
+        catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
     return nothing(session)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
-from trilake.spark.delta.names.entries import decoded
+from trilake.spark.delta.names.entries import About, decoded
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
 from trilake.sql.grammar.descriptions import check_place
@@ -95,12 +95,17 @@ def _absolute(session: SqlSession, path: str) -> str:
 
 
 @contextmanager
-def named(session: SqlSession, place: Place) -> Iterator[Callable[[DeltaLog], None]]:
+def named(session: SqlSession, place: Place, about: About) -> Iterator[Callable[[DeltaLog], None]]:
     """Gives a function that makes or refreshes the name, once the table is there.
 
-    Where the name cannot be made, a table that was made for it goes again: neither is left without the other.
+    Where the name cannot be made, a table that was made for it goes again: neither is left without the other.  A
+    Connect session can only make a managed name before its files: ``about`` is what is known of the table by then.
     """
     new = place.parts is not None and not place.exists
+    if new and place.managed and not session.classic:
+        with name_first(session, place, about):
+            yield lambda log: None
+        return
     there_before = (
         session_log(session.spark, session.store(place.path)).exists() if new and place.format == "delta" else True
     )
@@ -123,6 +128,22 @@ def named(session: SqlSession, place: Place) -> Iterator[Callable[[DeltaLog], No
             )
 
     yield name
+
+
+@contextmanager
+def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None]:
+    """Makes the name of a managed table, whose files are written in the block; where that fails, it goes again.
+
+    Raises ``InvalidArgumentError`` where files are at its place.
+    """
+    assert place.parts is not None
+    _check_empty(session, place.path)
+    catalogue.add(session, place.parts, None, about, format=place.format, managed=True)
+    try:
+        yield
+    except BaseException:
+        session.run(f"DROP TABLE IF EXISTS {catalogue.quoted(place.parts)}")
+        raise
 
 
 def _check_empty(session: SqlSession, path: str) -> None:

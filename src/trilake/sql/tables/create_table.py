@@ -11,6 +11,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.schemas import from_spark, to_spark
@@ -52,7 +53,7 @@ def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
         return create_other(session, call, place, to_spark(schema))
     log = session_log(session.spark, session.store(place.path))
     table = _with_defaults(session, description_of(call, schema, None))
-    with named(session, place) as name:
+    with named(session, place, About(to_spark(schema), call.comment, call.properties)) as name:
         there = log.exists()
         new_name = place.parts is not None and not place.exists
         if there and (new_name or (place.parts is None and not table.schema.fields)):
@@ -103,7 +104,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     table = _with_defaults(session, description_of(call, schema, None))
     there = log.exists()
     request = write_of_query(call, schema, table, there=there, managed=place.managed)
-    with named(session, place) as name:
+    with named(session, place, About(frame.schema, call.comment, call.properties)) as name:
         write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
         name(log)
     return nothing(session)
@@ -131,7 +132,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             return create_other(session, call, place, frame.schema)
         table = replace(description_of(call, from_spark(frame.schema), None), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
-    with named(session, place) as name:
+    with named(session, place, About(to_spark(table.schema), call.comment, call.properties)) as name:
         create_table(log, table, mode=create_mode(call, exists=log.exists()))
         name(log)
     return nothing(session)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.sql.session import jvm
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.results import nothing
@@ -81,9 +81,19 @@ def create_view(session: SqlSession, text: str) -> DataFrame | None:
         )
     if call.temporary:
         return _temporary(session, call, frame)
+    _check_permanent(session, call.parts)
     session.run(f"{call.head} {stub(frame)}")
     set_text(session, call.parts, call.query)
     return nothing(session)
+
+
+def _check_permanent(session: SqlSession, parts: tuple[str, ...]) -> None:
+    """Raises ``UnsupportedSparkError`` where the catalogue cannot be given the text of a view over our tables."""
+    if not session.classic:
+        raise UnsupportedSparkError(
+            f"over Spark Connect, the catalogue takes no view over our tables, such as {'.'.join(parts)}",
+            help="make a temporary view, or use a classic session",
+        )
 
 
 def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataFrame:
@@ -132,6 +142,7 @@ def alter_view(session: SqlSession, text: str) -> DataFrame | None:
         database = str(session.spark.catalog.currentDatabase())
         session.views[parts[-1].lower()] = TempView(body, "spark_catalog", database, java)
         return nothing(session)
+    _check_permanent(session, parts)
     session.run(f"{head} {stub(frame)}")
     set_text(session, parts, body)
     return nothing(session)

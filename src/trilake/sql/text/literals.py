@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from trilake.errors import InvalidArgumentError
 from trilake.sql.text.places import Edit, Edited
-from trilake.sql.text.tokens import string_literal, tokenize
+from trilake.sql.text.tokens import tokenize
+from trilake.text import string_literal
 
 #: Parameters of a statement: by name, or in order.
 Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None

@@ -139,15 +139,6 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPES.get(match[4], match[4])
 
 
-def string_literal(text: str) -> str:
-    r"""A text as a string of SQL.
-
-    >>> print(string_literal("it's"))
-    'it\'s'
-    """
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 #: Words that may follow a relation and are no name of it.
 AFTER_RELATION = frozenset(
     (

@@ -1,7 +1,7 @@
 """Entries of Spark's catalogue: provider and place of a name, and whether the files go with it.
 
 Of a classic session the catalogue itself is asked, and told, through the JVM: so an entry is the same on every release,
-and may stand for a place that Spark knows no file system for.  A Spark Connect session is asked by SQL.
+and may stand for a place that Spark knows no file system for.  A Spark Connect session is asked, and told, by SQL.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from pyspark.sql import types as T
 
 from trilake.delta.log.log import Head
 from trilake.delta.scan.scan import read_schema
+from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
-from trilake.spark.session.schemas import to_spark
-from trilake.text import quote_name
+from trilake.spark.session.schemas import ddl_text, to_spark
+from trilake.text import quote_name, string_literal
 
 _CATALOG = "spark_catalog"
+#: Properties that Spark keeps for itself, and that no statement may set.
+_RESERVED = frozenset(("provider", "location", "owner", "external", "is_managed_location", "comment", "collation"))
 _PACKAGE = "org.apache.spark.sql.catalyst"
 
 
@@ -100,16 +103,16 @@ def make_entry(
     provider: the format of its files.
     managed: whether the files at ``path`` go with the name.
 
-    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for a name that is taken, and ``LOCATION_ALREADY_EXISTS`` where
-    files are at the place that the catalogue chooses.
+    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for a name that is taken, ``LOCATION_ALREADY_EXISTS`` where files
+    are at the place that the catalogue chooses, and ``UnsupportedSparkError`` for what SQL cannot say: a table without
+    columns, and a managed one at a place that is given.
     """
     known = _has_catalog(spark, parts)
     parts = _short(parts)
     if not known:
+        text = create_text(parts, about, path=path, provider=provider, managed=managed)
         with spark_alone():
-            spark.catalog.createTable(
-                quoted_parts(parts), path=path, source=provider, schema=about.columns, description=about.comment or ""
-            )
+            spark.sql(text)
         return
     catalog, name = _catalog(spark), _identifier(spark, parts)
     package = _package(spark)
@@ -126,6 +129,37 @@ def make_entry(
         comment=some(spark, about.comment),
     )
     catalog.createTable(entry, False, path is None)
+
+
+def create_text(parts: list[str], about: About, *, path: str | None, provider: str, managed: bool) -> str:
+    """The statement that makes an entry.  With its columns in the statement, Spark does not read the table.
+
+    Raises ``UnsupportedSparkError`` for what no statement can say.
+
+    >>> columns = T.StructType([T.StructField("id", T.LongType(), False)])
+    >>> create_text(["t"], About(columns), path="/lake/t", provider="delta", managed=False)
+    "CREATE TABLE `t` (`id` bigint NOT NULL) USING `delta` LOCATION '/lake/t'"
+    """
+    name = quoted_parts(parts)
+    if not about.columns.fields:
+        raise UnsupportedSparkError(
+            f"over Spark Connect, the catalogue takes no table without columns, and {name} has none",
+            help="name the columns, or use a classic session",
+        )
+    if managed and path is not None:
+        raise UnsupportedSparkError(
+            f"over Spark Connect, the catalogue takes no managed table where files are, and {name} has some",
+            help="name the place with LOCATION, or use a classic session",
+            file=path,
+        )
+    text = f"CREATE TABLE {name} ({ddl_text(about.columns)}) USING {quote_name(provider)}"
+    if about.comment is not None:
+        text += f" COMMENT {string_literal(about.comment)}"
+    properties = {k: v for k, v in about.properties.items() if k.lower() not in _RESERVED}
+    if properties:
+        inside = ", ".join(f"{string_literal(k)} = {string_literal(v)}" for k, v in sorted(properties.items()))
+        text += f" TBLPROPERTIES ({inside})"
+    return text if path is None else f"{text} LOCATION {string_literal(path)}"
 
 
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
