@@ -414,7 +414,8 @@ def test_row_ids_for_rows_that_are_there() -> None:
     assert sorted(adds["baseRowId"].to_pylist()) == [0, 1]
     operations = [t.log.commit_info(v)["operation"] for v in range(t.head.version + 1)]
     assert operations == ["WRITE", "SET TBLPROPERTIES", "ROW TRACKING BACKFILL", "SET TBLPROPERTIES"]
-    name = t.head.property("delta.rowTracking.materializedRowIdColumnName", "")
+    name = t.head.properties.text("delta.rowTracking.materializedRowIdColumnName")
+    assert name is not None
     assert name.startswith("_row-id-col-")
     assert len(t.rows()) == 2
 

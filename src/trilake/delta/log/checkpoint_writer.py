@@ -84,7 +84,9 @@ def _points_further(log: DeltaLog, version: int) -> bool:
 
 
 def _part_size(snapshot: Snapshot, given: int | None) -> int:
-    text = str(given) if given is not None else snapshot.properties.text(PART_SIZE) or str(DEFAULT_PART_SIZE)
+    text = snapshot.properties.text(PART_SIZE) if given is None else str(given)
+    if text is None:
+        return DEFAULT_PART_SIZE
     if not re.fullmatch(r"[1-9]\d{0,17}", text):
         raise InvalidArgumentError(f"{text!r} is no number of actions for a part of a checkpoint", help="1 or more")
     return int(text)
