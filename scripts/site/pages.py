@@ -34,7 +34,8 @@ def error_classes() -> dict[str, list[type[Exception]]]:
     from trilake.errors import TrilakeError
 
     for module in pkgutil.walk_packages(trilake.__path__, "trilake."):
-        importlib.import_module(module.name)
+        if module.name != "trilake.lance.torch.data":  # which needs torch, and has no errors of its own
+            importlib.import_module(module.name)
 
     def below(cls: type[TrilakeError]) -> Iterator[type[TrilakeError]]:
         yield cls

@@ -53,6 +53,7 @@ _MODULES = {
     "progress",
     "sampler",
     "schema",
+    "torch",
     "tracing",
     "util",
     "vector",

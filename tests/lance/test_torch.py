@@ -1,0 +1,149 @@
+"""``lance.torch``: datasets of torch over Lance datasets.
+
+Torch itself is too large for the tests.  What stands in for it here takes what torch takes: arrays that may be written
+to, of the types that tensors have.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError, MissingDependencyError
+from trilake.lance.sampler import ShardedBatchSampler
+
+_MODULE = "trilake.lance.torch.data"
+_TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
+
+
+def _from_numpy(array: Any) -> Any:
+    assert isinstance(array, np.ndarray)
+    assert array.flags.writeable
+    assert array.dtype.name in _TYPES
+    return array
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module under test, with a stand-in for torch; ``worker`` on it says which worker of a loader this is."""
+    stand_in = SimpleNamespace(worker=None)
+    data: Any = ModuleType("torch.utils.data")
+    data.IterableDataset = type("IterableDataset", (), {"__module__": "torch.utils.data"})
+    data.get_worker_info = lambda: stand_in.worker
+    whole: Any = ModuleType("torch")
+    whole.from_numpy = _from_numpy
+    monkeypatch.setitem(sys.modules, "torch", whole)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", data)
+    sys.modules.pop(_MODULE, None)
+    stand_in.data = import_module(_MODULE)
+    yield stand_in
+    sys.modules.pop(_MODULE, None)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> lance.LanceDataset:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(460, dtype=np.float32)), 2)
+    rows = pa.table({"v": vectors, "n": range(230), "flag": [i % 2 == 0 for i in range(230)]})
+    return lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=50, max_rows_per_group=10)
+
+
+def _numbers(dataset: Any) -> list[int]:
+    return [int(n) for batch in dataset for n in batch]
+
+
+def test_batches_are_tensors(torch: Any, made: lance.LanceDataset) -> None:
+    batches = list(torch.data.LanceDataset(made, batch_size=100, with_row_id=True))
+    assert [len(b["n"]) for b in batches] == [100, 100, 30]
+    assert batches[0]["v"].shape == (100, 2)
+    assert batches[0]["v"].dtype == np.float32
+    assert batches[0]["flag"].tolist()[:3] == [True, False, True]
+    assert batches[0]["_rowid"].dtype == np.int64
+    few = torch.data.LanceDataset(made.uri, 8, columns=["n"], filter="n >= 220")
+    assert _numbers(few) == list(range(220, 230))  # one column is a tensor alone
+    assert few.schema.names == ["n"]
+    assert "batch_size=8" in repr(few)
+    own = torch.data.LanceDataset(made, 230, to_tensor_fn=lambda batch: batch.num_rows)
+    assert list(own) == [230]
+
+
+@pytest.mark.parametrize("how", ["fragment", "batch"])
+@pytest.mark.parametrize("filter", [None, "n >= 10"])
+def test_processes_and_workers_get_each_row_once(
+    torch: Any, made: lance.LanceDataset, how: str, filter: str | None
+) -> None:
+    found = []
+    for rank in range(2):
+        part = torch.data.LanceDataset(
+            made, 7, columns=["n"], filter=filter, rank=rank, world_size=2, shard_granularity=how
+        )
+        for worker in range(3):
+            torch.worker = SimpleNamespace(id=worker, num_workers=3)
+            found += _numbers(part)
+    assert sorted(found) == list(range(0 if filter is None else 10, 230))
+
+
+def test_a_cache_gives_the_same_again(torch: Any, made: lance.LanceDataset, tmp_path: Path) -> None:
+    kept = torch.data.LanceDataset(made, 50, columns=["n"], cache=tmp_path)
+    first = _numbers(kept)
+    made.delete("n < 100")
+    assert _numbers(kept) == first == list(range(230))
+
+
+def test_samples_and_samplers(torch: Any, made: lance.LanceDataset) -> None:
+    drawn = _numbers(torch.data.LanceDataset(made, 10, columns=["n"], samples=25))
+    assert len(set(drawn)) == 25
+    sampled = torch.data.LanceDataset(made, 10, columns=["n"], sampler=ShardedBatchSampler(1, 2))
+    assert _numbers(sampled)[:10] == list(range(10, 20))
+    torch.worker = SimpleNamespace(id=0, num_workers=2)
+    for dataset in (sampled, torch.data.LanceDataset(made, 10, samples=5)):
+        with pytest.raises(InvalidArgumentError, match="num_workers=0"):
+            list(dataset)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"rank": 0},
+        {"world_size": 2},
+        {"rank": 2, "world_size": 2},
+        {"shard_granularity": "row"},
+        {"samples": 5, "filter": "n > 1"},
+        {"samples": 5, "with_row_id": True},
+        {"sampler": ShardedBatchSampler(0, 2), "rank": 0, "world_size": 2},
+        {"batch_size": 0},
+    ],
+    ids=", ".join,
+)
+def test_parameters_that_exclude_each_other_are_refused(
+    torch: Any, made: lance.LanceDataset, how: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArgumentError):
+        list(torch.data.LanceDataset(made, **{"batch_size": 10, **how}))
+
+
+def test_nulls_are_refused(torch: Any, tmp_path: Path) -> None:
+    rows = lance.write_dataset(pa.table({"n": [1, None]}), tmp_path / "t", nulls="mask")
+    with pytest.raises(InvalidArgumentError, match="IS NOT NULL"):
+        list(torch.data.LanceDataset(rows, 2))
+
+
+def test_a_worker_that_is_started_anew_gets_the_dataset(torch: Any, made: lance.LanceDataset) -> None:
+    sent = pickle.loads(pickle.dumps(torch.data.LanceDataset(made, 100, columns=["n"])))
+    assert _numbers(sent) == list(range(230))
+
+
+def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    sys.modules.pop(_MODULE, None)
+    with pytest.raises(MissingDependencyError, match="pip install torch"):
+        import_module(_MODULE)
