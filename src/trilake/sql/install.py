@@ -25,8 +25,8 @@ _SESSIONS: dict[str, SqlSession] = {}
 def install(spark: SparkSession) -> None:
     """Let a session's own SQL know tables of ours: ``spark.sql``, ``spark.table`` and ``spark.read.table``.
 
-    Includes :func:`trilake.register`.  Statements without tables of ours are Spark's as before.  Doing it again changes
-    nothing; :func:`uninstall` takes it back.
+    Includes :func:`trilake.register`.  Statements without tables of ours are Spark's as before.  What ``newSession``
+    makes of the session from then on has it too.  Doing it again changes nothing; :func:`uninstall` takes it back.
 
     >>> install(spark)  # doctest: +SKIP
     >>> spark.sql("CREATE TABLE t (id INT) USING delta")  # doctest: +SKIP
@@ -38,6 +38,8 @@ def install(spark: SparkSession) -> None:
     patch(type(spark), "sql", _sql, owner=_OWNER)
     patch(type(spark), "table", _table, owner=_OWNER)
     patch(type(spark.read), "table", _read_table, owner=_OWNER)
+    if hasattr(type(spark), "newSession"):  # a Connect session makes none
+        patch(type(spark), "newSession", _new_session, owner=_OWNER)
 
 
 def uninstall(spark: SparkSession) -> None:
@@ -69,6 +71,18 @@ def _sql(own: Any, spark: SparkSession, sqlQuery: Any, args: Any = None, **kwarg
     from trilake.sql.statements import action  # late: sessions that never run SQL need none of it
 
     return action(session, own, sqlQuery, args, kwargs)
+
+
+def _new_session(own: Any, spark: SparkSession) -> Action | None:
+    if installed(spark) is None:
+        return None
+
+    def make() -> SparkSession:
+        made: SparkSession = own()
+        _SESSIONS[session_key(made)] = SqlSession(made)  # the methods are its class's, and data sources go along
+        return made
+
+    return make
 
 
 def _table(own: Any, spark: SparkSession, tableName: Any) -> Action | None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import TrilakeError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -146,6 +143,21 @@ def test_after_uninstall_the_methods_are_sparks_own(spark: SparkSession, tmp_pat
     assert type(spark).sql is own
     with pytest.raises(Exception, match=r"(?i)unsupported|delta"):
         spark.sql(f"SELECT * FROM delta.`{tmp_path}/t`")
+
+
+def test_a_new_session_of_the_session_knows_our_tables_too(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
+    new = sql.newSession()
+    try:
+        assert rows(new, f"SELECT a FROM delta.`{tmp_path}/t`") == [(1,)]
+        new.sql(f"UPDATE delta.`{tmp_path}/t` SET a = 2")
+        assert new.read.format("delta").load(f"{tmp_path}/t").first()["a"] == 2  # type: ignore[index]
+        assert rows(sql, f"SELECT a FROM delta.`{tmp_path}/t`") == [(2,)]
+        trilake.install(new)  # again, which changes nothing: Spark said that a source of the name exists
+        assert SparkSession.getActiveSession() is not None
+        assert rows(new, f"SELECT a FROM delta.`{tmp_path}/t`") == [(2,)]
+    finally:
+        trilake.uninstall(new)
 
 
 def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | whether delta-spark's jar is there | ``_jvm``, its class loader | the name ``delta`` is registered |
 | columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
+| the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
 """
 
@@ -22,7 +23,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -70,6 +72,25 @@ def java_column(column: Column) -> Any:
     if found is None:
         raise InternalsError("the column is none of the JVM's")
     return found
+
+
+@contextmanager
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Lets a classic session be the one that Spark takes for active in this thread, for the time of the block."""
+    try:
+        sessions = jvm(spark).org.apache.spark.sql.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(java_session(spark))
+    except Py4JError:  # a Connect session, or other names
+        yield
+        return
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def knows_class(spark: SparkSession, name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
-from trilake.spark.session.internals import knows_class
+from trilake.spark.session.internals import active_session, knows_class
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 
 _log = logging.getLogger("trilake.spark")
@@ -27,7 +27,8 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
             _log.warning("delta-spark's jar owns the format name 'delta' in this session; use 'trilake-delta'")
             continue
         if HAS_DATA_SOURCES:
-            spark.dataSource.register(source)
+            with active_session(spark):  # Spark (4.3) asks that one whether the name is taken by something else
+                spark.dataSource.register(source)
         names.append(source.name())
     return names
 
