@@ -8,12 +8,17 @@ consistent in all that those accessors look at is handed to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+from trilake.storage.reader import ObjectFile, expect
 
 #: What Arrow raises for a file that is not what it should be: names that are no UTF-8, counts that are no numbers.
 DAMAGE = (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError)
@@ -25,7 +30,11 @@ _TAIL = 8
 _MAGIC = b"PAR1"
 #: A footer is larger only by damage or intent: 100,000 column chunks with statistics are about 20 MB.
 _MAX_FOOTER = 1 << 28
+#: A footer up to here is kept with what it says.
+_SMALL_FOOTER = 1 << 18
 _MAX_DEPTH = 32
+#: Bytes that are fetched ahead of a file.
+_AHEAD = 64 << 20
 _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 #: Bytes of a bound by physical type; texts have any, those of fixed length that of their column.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
@@ -38,6 +47,8 @@ def open_parquet(source: pa.NativeFile, **options: Any) -> pq.ParquetFile:
     of ``pyarrow.parquet.ParquetFile``.  A page that is not what it was when it was written raises an ``OSError`` as any
     other damage does.  Who looks at column chunks of the footer calls :func:`checked_footer` first.
     """
+    import pyarrow.parquet as pq
+
     defaults = {"coerce_int96_timestamp_unit": "us", "arrow_extensions_enabled": False}
     return pq.ParquetFile(source, page_checksum_verification=True, **{**defaults, **options})
 
@@ -51,10 +62,19 @@ class ColumnChunk:
     null_count: int | None
     uncompressed_size: int
     has_dictionary_page: bool
+    #: The file's bytes that it takes; the place is as the footer states it, and may be anything.
+    start: int
+    stored_size: int
 
 
-def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> list[list[ColumnChunk]]:
+#: The column chunks of each row group.
+Footer = Sequence[Sequence[ColumnChunk]]
+
+
+def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
     """The column chunks of each row group, after which Arrow's accessors of them are safe to call.
+
+    A small footer is walked once in a process, however often it is read: a checkpoint is, for each kind of action.
 
     Parameters
     ----------
@@ -72,16 +92,84 @@ def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> list[list[Col
     if tail[4:] != _MAGIC or not 0 < length <= min(size - _TAIL, _MAX_FOOTER):
         raise pa.ArrowInvalid("the end of the file is not that of a plain Parquet file")
     source.seek(size - _TAIL - length)
-    data = bytes(source.read(length))
-    schema = file.metadata.schema
+    footer = _Bytes(bytes(source.read(length)), size, file.metadata)
+    return _checked_once(footer) if length <= _SMALL_FOOTER else _checked(footer)
+
+
+def fetched_together(
+    source: pa.NativeFile, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]
+) -> Iterator[list[int]]:
+    """The row groups in runs to read one after another; the columns of a run are fetched at once from an object store.
+
+    Parameters
+    ----------
+    source: the file's bytes, not from a local disk where anything is to be fetched ahead.
+    file: the same file as Arrow opened it.
+    groups: the row groups that will be read, ascending.
+    columns: the top-level columns that will be read, or leaves by their path.
+
+    A local file is one run for each stretch of neighbours.  Raises as :func:`checked_footer` does.
+    """
+    if not isinstance(source, ObjectFile):
+        yield from _neighbours(groups)
+        return
+    footer = checked_footer(source, file)
+    paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+    leaves = [i for i, path in enumerate(paths) if any(path == c or path.startswith(f"{c}.") for c in columns)]
+    run: list[int] = []
+    size = 0
+    for stretch in _neighbours(groups):
+        for group in stretch:
+            more = sum(footer[group][i].stored_size for i in leaves)
+            if run and (size + more > _AHEAD or group != run[-1] + 1):
+                yield _expected(source, footer, run, leaves)
+                run, size = [], 0
+            run.append(group)
+            size += more
+    if run:
+        yield _expected(source, footer, run, leaves)
+
+
+def _expected(source: pa.NativeFile, footer: Footer, run: list[int], leaves: Sequence[int]) -> list[int]:
+    chunks = [footer[group][i] for group in run for i in leaves]
+    # What is larger is read a column at a time: to fetch it ahead would be to have it in memory twice.
+    fits = sum(c.stored_size for c in chunks) <= _AHEAD
+    expect(source, [(c.start, c.stored_size) for c in chunks] if fits else [])
+    return run
+
+
+def _neighbours(groups: Sequence[int]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for g in groups:
+        if runs and runs[-1][-1] == g - 1:
+            runs[-1].append(g)
+        else:
+            runs.append([g])
+    return runs
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """A footer in a file of ``size`` bytes, and ``metadata``, which Arrow made of it and of nothing else."""
+
+    data: bytes
+    size: int
+    metadata: Any = field(compare=False)
+
+
+def _checked(footer: _Bytes) -> Footer:
+    schema = footer.metadata.schema
     try:
-        groups = _Walk(data).file()
-        leaves = [_Leaf.of(schema.column(i)) for i in range(file.metadata.num_columns)]
+        groups = _Walk(footer.data).file()
+        leaves = [_Leaf.of(schema.column(i)) for i in range(footer.metadata.num_columns)]
     except (IndexError, ValueError, OverflowError) as e:  # a name that is no UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
-    if len(groups) != file.metadata.num_row_groups:
+    if len(groups) != footer.metadata.num_row_groups:
         raise pa.ArrowInvalid("the footer states two numbers of row groups")
-    return [_checked_group(g, leaves, size, number) for number, g in enumerate(groups)]
+    return tuple(_checked_group(g, leaves, footer.size, number) for number, g in enumerate(groups))
+
+
+_checked_once = lru_cache(maxsize=32)(_checked)
 
 
 class _Leaf(NamedTuple):
@@ -103,14 +191,14 @@ class _Leaf(NamedTuple):
         return cls(column.path, kind, levels[0] > 0, width, levels)
 
 
-def _checked_group(group: Any, leaves: Sequence[_Leaf], size: int, number: int) -> list[ColumnChunk]:
+def _checked_group(group: Any, leaves: Sequence[_Leaf], size: int, number: int) -> Sequence[ColumnChunk]:
     chunks = group.get(1) if isinstance(group, dict) else None
     if not isinstance(chunks, list) or len(chunks) != len(leaves):
         raise pa.ArrowInvalid(f"row group {number} has not the columns of the file")
     rows = group.get(3)
     if not isinstance(rows, int) or rows < 0:
         raise pa.ArrowInvalid(f"row group {number} states no number of rows")
-    return [_checked_chunk(c, leaf, rows, size) for c, leaf in zip(chunks, leaves, strict=True)]
+    return tuple(_checked_chunk(c, leaf, rows, size) for c, leaf in zip(chunks, leaves, strict=True))
 
 
 def _checked_chunk(chunk: Any, leaf: _Leaf, rows: int, size: int) -> ColumnChunk:
@@ -138,23 +226,26 @@ def _checked_chunk(chunk: Any, leaf: _Leaf, rows: int, size: int) -> ColumnChunk
     statistics = meta.get(12)
     nulls = None
     if isinstance(statistics, dict):
-        for field in (1, 2, 5, 6):
-            bound = statistics.get(field)
+        for key in (1, 2, 5, 6):
+            bound = statistics.get(key)
             # A bound of no bytes is none.
             if bound and not (isinstance(bound, bytes) and leaf.width in (None, len(bound))):
                 raise pa.ArrowInvalid(f"column {path} has the bound {bound!r:.80}, {kind} takes {leaf.width} bytes")
         nulls = statistics.get(3)
         if nulls is not None and not (isinstance(nulls, int) and 0 <= nulls <= values):
             raise pa.ArrowInvalid(f"column {path} states {nulls} nulls among {values} values")
-    return ColumnChunk(kind, values, nulls, plain, isinstance(meta.get(11), int))
+    pages, dictionary = meta.get(9), meta.get(11)
+    # A dictionary comes before the pages; some writers state 0 where there is none.
+    places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
+    return ColumnChunk(kind, values, nulls, plain, isinstance(dictionary, int), min(places, default=-1), stored)
 
 
 def _check_sizes(sizes: Any, leaf: _Leaf) -> None:
     """Refuse histograms of levels that the column does not have."""
     if not isinstance(sizes, dict):
         return
-    for field, level in zip((2, 3), leaf.levels, strict=True):
-        histogram = sizes.get(field)
+    for key, level in zip((2, 3), leaf.levels, strict=True):
+        histogram = sizes.get(key)
         if histogram and not (isinstance(histogram, list) and len(histogram) == level + 1):
             raise pa.ArrowInvalid(f"column {leaf.path} has a histogram of other levels than its own")
     if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
@@ -229,8 +320,31 @@ class _Walk:
             if kind <= 2:  # a truth value is in the head
                 continue
             inside = wanted.get(last)
-            if inside is None:
+            if kind in _INTEGERS:  # most fields: told apart here, as a call for each takes longer than the reading
+                if inside is None:
+                    while data[at] >= 0x80:
+                        at += 1
+                    at += 1
+                    continue
+                value = data[at]
+                if value < 0x80:
+                    at += 1
+                else:
+                    at, value = self._varint(at)
+                out[last] = (value >> 1) ^ -(value & 1)
+            elif kind == _TEXT:
+                count = data[at]
+                if count < 0x80 and count < len(data) - at:
+                    at += 1
+                else:
+                    at, count = self._count(at)
+                if inside is not None:
+                    out[last] = data[at : at + count]
+                at += count
+            elif inside is None:
                 at = self._skip(at, kind, depth)
+            elif kind == _STRUCT:
+                at, out[last] = self._struct(at, inside, depth + 1)
             else:
                 at, out[last] = self._value(at, kind, inside, depth)
 
@@ -308,6 +422,6 @@ _NOTHING: Mapping[int, Any] = {}
 #: Fields of ``FileMetaData`` that are walked: row groups -> columns -> meta_data -> statistics.
 _STATISTICS = dict.fromkeys((1, 2, 3, 5, 6), _NOTHING)
 _SIZES = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING}
-_COLUMN = {**dict.fromkeys((1, 3, 5, 6, 7, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}
+_COLUMN = {**dict.fromkeys((1, 3, 5, 6, 7, 9, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}
 _CHUNK = {3: _COLUMN, 8: _NOTHING, 9: _NOTHING}
 _FILE = {4: {1: _CHUNK, 3: _NOTHING}}

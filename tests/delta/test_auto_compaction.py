@@ -13,7 +13,8 @@ import pytest
 import trilake
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.auto_compact import AutoCompaction
-from trilake.delta.commands.write.write import WriteRequest, plan_write
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import plan_write
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -24,8 +25,13 @@ def _damage(seed: int, count: int, *kinds: str) -> dict[str, Any]:
     return report
 
 
+#: Damages of each file in CI, and in the soak, from a first seed on.
+COUNT, LONG = 60, int(os.environ.get("TRILAKE_FUZZ", "3000"))
+FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "1000000"))
+
+
 def test_a_little_damage_of_every_file() -> None:
-    report = _damage(0, 20)
+    report = _damage(0, COUNT)
     assert report["problems"] == []
     assert report["grown_mb"] < 500
     assert set(report["outcomes"]) == set(KINDS)
@@ -34,6 +40,6 @@ def test_a_little_damage_of_every_file() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_much_damage_of_every_file(kind: str) -> None:
-    report = _damage(1_000_000, 3_000, kind)
+    report = _damage(FIRST, LONG, kind)
     assert report["problems"] == []
     assert report["grown_mb"] < 1_000

@@ -9,7 +9,8 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, lines, metadata, protocol
-from trilake.delta.commands.write.write import WriteRequest, plan_write, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import plan_write, write_arrow
 from trilake.delta.engine import Engine
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow

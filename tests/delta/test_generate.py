@@ -14,7 +14,8 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
 from trilake.delta.protocol.schema import from_arrow

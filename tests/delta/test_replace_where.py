@@ -81,7 +81,8 @@ def test_whole_files_go_by_their_statistics(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _three_files(uri, {})
     store = FaultStore(open_store(uri))
-    from trilake.delta.commands.write.write import WriteRequest, write_arrow
+    from trilake.delta.commands.write.request import WriteRequest
+    from trilake.delta.commands.write.write import write_arrow
     from trilake.delta.protocol.schema import from_arrow
 
     new = _rows(5)
@@ -115,7 +116,8 @@ def test_an_append_into_the_predicate_conflicts() -> None:
             done.append(1)
             trilake.write(_rows(1), inner.uri, mode="overwrite", replace_where="id = 1")
 
-    from trilake.delta.commands.write.write import WriteRequest, write_arrow
+    from trilake.delta.commands.write.request import WriteRequest
+    from trilake.delta.commands.write.write import write_arrow
     from trilake.delta.protocol.schema import from_arrow
 
     new = _rows(2)

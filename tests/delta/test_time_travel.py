@@ -5,20 +5,27 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, log_of, metadata, protocol
+from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog, timestamp_text
-from trilake.delta.log.segment import commit_key
+from trilake.delta.log.segment import choose_segment, commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError, VersionNotFoundError
+from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, TrilakeError, VersionNotFoundError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
+from trilake.storage.base import ObjectMeta
+from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 from trilake.timestamps import TimestampLike, timestamp_ms
 
@@ -89,6 +96,54 @@ def test_in_commit_timestamps_that_were_enabled_later() -> None:
     assert log.commit_times(log.commits(), log.snapshot().metadata) == [40_000, 40_001, 50_000, 60_000]
     assert log.version_at(40_000) == 0
     assert log.version_at(55_000) == 2
+
+
+def test_a_time_is_found_among_in_commit_timestamps_by_halves() -> None:
+    log = _in_commit(3, [1000 + 10 * i for i in range(200)], file_time=50)
+    store = FaultStore(log.store)
+    counted = DeltaLog(store, log.engine)
+    for time, version in ((1000, 3), (2234, 126), (2990, 202), (10**12, 202)):
+        # What the table says now is read once; of the times, some eight of two hundred.
+        assert counted.version_at(time) == version
+        commits = [c for c in store.calls if c.op == "read" and c.keys[0].endswith(".json")]
+        assert len(commits) <= 8
+        assert store.count("list") == 1
+        store.forget()
+    assert counted.version_from(1001) == 4
+
+
+def test_one_commit_without_its_in_commit_timestamp_lets_all_decide() -> None:
+    log = _in_commit(0, [1000, 2000, 3000, 4000], file_time=2500)
+    log.store.put(commit_key(1), b'{"commitInfo":{"operation":"WRITE"}}\n')
+    expected = log.commit_times(log.commits(), log.head().metadata)
+    assert [log.version_at(t) for t in expected[:2]] == [0, 1]
+
+
+def test_an_old_version_is_found_without_listing_the_log() -> None:
+    log = log_of(*([add(f"f{i}")] for i in range(600)), store=MemoryStore())
+    for version in (300, 400, 599):
+        write_checkpoint(log, log.snapshot(version), SYSTEM_RUNTIME)
+    listed: list[str] = []
+
+    class Listing(MemoryStore):
+        def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+            for meta in log.store.list(prefix, start_after):
+                listed.append(meta.key)
+                yield meta
+
+        def read(self, key: str) -> pa.Buffer:
+            return log.store.read(key)
+
+    found = DeltaLog(Listing()).segment(450)
+    assert (found.version, found.checkpoint_version, len(found.commits)) == (450, 400, 50)
+    assert len(listed) < 250
+    assert DeltaLog(Listing()).segment(299) == log.segment(299)
+    assert [DeltaLog(Listing()).segment(v) for v in (450, 401, 400, 350)] == [
+        replace(choose_segment(log.listing(), uri=log.store.uri, version=v), hint=None) for v in (450, 401, 400, 350)
+    ]
+    log.store.delete([commit_key(420)])
+    with pytest.raises(LogGapError):
+        log.segment(450)
 
 
 @pytest.mark.parametrize(

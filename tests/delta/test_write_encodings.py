@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from trilake.delta.commands.write.write import WriteRequest, finish_write, plan_write
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import finish_write, plan_write
 from trilake.delta.files.file_writer import dictionary_columns
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog

@@ -337,6 +337,20 @@ def test_ranges_end_where_the_object_ends(store: Store) -> None:
     assert store.read_ranges("k", []) == []
 
 
+@pytest.mark.parametrize("length", [0, 3, 10, 1000])
+def test_size_and_first_or_last_bytes_come_together(store: Store, length: int) -> None:
+    store.put("k", b"0123456789")
+    store.put("empty", b"")
+    size, data = store.read_sized("k", length)
+    assert (size, data.to_pybytes()) == (10, b"0123456789"[:length])
+    size, data = store.read_sized("k", length, end=True)
+    assert (size, data.to_pybytes()) == (10, b"0123456789"[max(10 - length, 0) :])
+    for end in (False, True):
+        assert store.read_sized("empty", length, end=end)[0] == 0
+        with pytest.raises(ObjectNotFoundError):
+            store.read_sized("nothing", length, end=end)
+
+
 def test_distant_ranges(store: Store) -> None:
     data = bytes(range(256)) * 16384  # 4 MiB
     store.put("k", data)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trilake.storage import reader as reader_module
-from trilake.storage.reader import WindowReader, coalesce
+from trilake.storage.reader import ObjectFile, WindowReader, coalesce, expect
 
 DATA = bytes(i * 7 % 251 for i in range(5_000))
 
@@ -21,12 +22,13 @@ class Source:
         self.size = size
         self.asked: list[tuple[int, int]] = []
 
-    def fetch(self, start: int, length: int) -> pa.Buffer:
-        assert start >= 0
-        assert length > 0
-        assert start + length <= self.size
-        self.asked.append((start, length))
-        return pa.py_buffer(DATA[start : start + length])
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        for start, length in ranges:
+            assert start >= 0
+            assert length > 0
+            assert start + length <= self.size
+        self.asked += ranges
+        return [pa.py_buffer(DATA[start : start + length]) for start, length in ranges]
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +102,31 @@ def test_merged_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[int
         for i in range(start, start + length):
             missing = 0 if i in wanted else 1 if i in points else missing + 1
             assert missing <= gap
+
+
+def test_what_is_expected_comes_at_once_and_nothing_is_fetched_again() -> None:
+    source = Source()
+    file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))
+    file.expect([(100, 50), (150, 10), (4_000, 200), (4_990, 5), (-1, 10), (4_900, 200)])
+    assert source.asked == [(100, 60), (4_000, 200)]  # the end is there, and two are not in the object
+    for start, length in ((100, 60), (120, 5), (4_100, 100), (4_990, 5)):
+        file.seek(start)
+        assert file.read(length) == DATA[start : start + length]
+    assert len(source.asked) == 2
+    file.seek(150)
+    assert file.read(20) == DATA[150:170]  # it ends outside of what was expected
+    assert len(source.asked) == 3
+    file.expect([])
+    file.seek(100)
+    assert file.read(10) == DATA[100:110]
+    assert len(source.asked) == 4
+
+
+def test_an_arrow_file_is_told_what_is_read_of_it() -> None:
+    source = Source()
+    with ObjectFile(WindowReader(source.fetch, len(DATA)), mode="r") as file:
+        assert expect(file, [(0, 10), (500, 10)])
+        file.seek(500)
+        assert file.read(10) == DATA[500:510]
+        assert source.asked == [(0, 10), (500, 10)]
+    assert not expect(pa.BufferReader(DATA), [(0, 10)])

@@ -1,6 +1,7 @@
 """``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow.
 
-A command is imported when it is called: a table that is only read loads none of them (tests/test_laziness.py).
+What reads and what changes rows is imported when it is called: who asks for version, schema or properties loads
+neither, and who reads loads no command (tests/test_laziness.py).
 """
 
 from __future__ import annotations
@@ -15,15 +16,10 @@ import pyarrow.compute as pc
 from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail
 from trilake.delta.log.history import history
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.symlink_manifest import ManifestResult, check_mode, generate_manifests
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.scan.changes import changes_table, plan_changes
-from trilake.delta.scan.read import read_tasks
-from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_schema, vector_count
-from trilake.delta.scan.skipping import explain_files
-from trilake.delta.scan.statistics import record_counts
 from trilake.display import text_of
 from trilake.errors import InvalidArgumentError, masked
 from trilake.storage import open_store
@@ -38,6 +34,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.merge.builder import MergeBuilder
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.rows.change_result import ChangeResult
+    from trilake.delta.scan.scan import Scan
 
 
 class ArrowDeltaTable(Table):
@@ -64,45 +61,76 @@ class ArrowDeltaTable(Table):
         self.uri = store.uri
         if timestamp is not None:
             version = self.log.version_at(timestamp_ms(timestamp))
-        self.snapshot: Snapshot = self.log.snapshot(version)
+        self._opened = self.log.opened(version)
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
     @property
+    def snapshot(self) -> Snapshot:
+        """The version with all its files: those of a table that has very many are read at the first call.
+
+        Raises ``CorruptLogError`` where they cannot be.
+        """
+        if isinstance(self._opened, PendingSnapshot):
+            self._opened = self.log.load(self._opened)
+        return self._opened
+
+    @property
+    def _head(self) -> Head:
+        """The version without its files."""
+        return self._opened
+
+    @property
     def version(self) -> int:
         """The version this object shows."""
-        return self.snapshot.version
+        return self._head.version
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows, all parts nullable: files may lack columns that the table requires."""
-        return read_schema(self.snapshot.schema).to_arrow_schema()
+        from trilake.delta.scan.scan import read_schema
+
+        return read_schema(self._head.schema).to_arrow_schema()
 
     @property
     def protocol(self) -> Protocol:
         """The protocol action in force."""
-        return self.snapshot.protocol
+        return self._head.protocol
 
     @property
     def metadata(self) -> Metadata:
         """The metaData action in force."""
-        return self.snapshot.metadata
+        return self._head.metadata
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The table properties of this version."""
-        return self.snapshot.metadata.configuration
+        return self._head.metadata.configuration
 
     def refresh(self) -> ArrowDeltaTable:
         """The same table at its newest version, replaying only the commits that are new."""
         fresh = object.__new__(ArrowDeltaTable)
         fresh.log, fresh.uri = self.log, self.uri
-        fresh.snapshot = self.log.update(self.snapshot)
+        fresh._opened = self.log.updated(self._opened)
         return fresh
+
+    def _scan(self, columns: Sequence[str] | None, filter: FilterLike | None) -> Scan:
+        """The plan of a read; of a large table's files, those that the filter needs are all that is kept in memory."""
+        from trilake.delta.scan.narrowed import narrowed
+        from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_plan
+
+        opened = self._opened
+        parsed = parse_table_filter(filter, opened)
+        if isinstance(opened, PendingSnapshot) and parsed is not None:
+            read_plan(opened, columns, parsed)  # a column that is not there is known before a million files are read
+            opened = narrowed(self.log, opened, parsed) or self.snapshot
+        return plan_scan(opened if isinstance(opened, Snapshot) else self.snapshot, columns, parsed)
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row a data file; see :meth:`trilake.table.Table.files`."""
-        adds = plan_scan(self.snapshot, None, filter).files
+        from trilake.delta.scan.statistics import record_counts
+
+        adds = self._scan(None, filter).files
         return pa.table(
             {
                 "path": decoded_paths(adds["path"]),
@@ -121,12 +149,16 @@ class ArrowDeltaTable(Table):
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows as a stream of batches; see :meth:`trilake.table.Table.to_batches`."""
-        scan = plan_scan(self.snapshot, columns, filter)
+        from trilake.delta.scan.read import read_tasks
+
+        scan = self._scan(columns, filter)
         return read_tasks(self.log.store, scan.tasks(), scan.plan)
 
     def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
         """The rows as an Arrow reader, which duckdb, polars and pandas take as it is."""
-        scan = plan_scan(self.snapshot, columns, filter)
+        from trilake.delta.scan.read import read_tasks
+
+        scan = self._scan(columns, filter)
         return pa.RecordBatchReader.from_batches(scan.plan.schema, read_tasks(self.log.store, scan.tasks(), scan.plan))
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
@@ -138,7 +170,15 @@ class ArrowDeltaTable(Table):
 
     def count(self, filter: FilterLike | None = None) -> int:
         """Number of rows; from the statistics alone where the filter leaves no file in doubt."""
-        scan = plan_scan(self.snapshot, [], filter)
+        from trilake.delta.scan.narrowed import row_count
+        from trilake.delta.scan.read import read_tasks
+        from trilake.delta.scan.scan import vector_count
+        from trilake.delta.scan.statistics import record_counts
+
+        pending = self._opened if filter is None and isinstance(self._opened, PendingSnapshot) else None
+        if pending is not None and (rows := row_count(self.log, pending)) is not None:
+            return rows
+        scan = self._scan([], filter)
         if scan.plan.filter is None:
             counts = record_counts(scan.files)
             if not counts.null_count:
@@ -152,6 +192,8 @@ class ArrowDeltaTable(Table):
         ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Raises ``ChangeFeedError`` where the feed was not
         recorded, ``VersionNotFoundError`` for versions the log does not hold.
         """
+        from trilake.delta.scan.changes import changes_table, plan_changes
+
         return changes_table(self.log, plan_changes(self.log, start, end, columns=columns))
 
     # --- changing rows -----------------------------------------------------------------------------------------------
@@ -171,6 +213,7 @@ class ArrowDeltaTable(Table):
         2
         """
         from trilake.delta.commands.write.delete import delete_rows
+        from trilake.delta.scan.scan import parse_table_filter
 
         snapshot = self.log.update(self.snapshot)
         filter = parse_table_filter(predicate, snapshot)
@@ -199,6 +242,7 @@ class ArrowDeltaTable(Table):
         [1, 20, 30]
         """
         from trilake.delta.commands.write.update import update_rows
+        from trilake.delta.scan.scan import parse_table_filter
 
         if not set:
             raise InvalidArgumentError("nothing is to be set", help='pass values by column, such as {"n": "n + 1"}')
@@ -230,8 +274,8 @@ class ArrowDeltaTable(Table):
         target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
         full: cluster all files anew, those of large clusters and of other clustering columns included.
         how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as
-        ``min_file_size``,
-            ``deleted_share``, ``check_statistics`` and ``memory`` (bytes of rows that sorting holds).
+            ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes of rows that sorting
+            holds).
 
         Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
         writers removed all the files meanwhile; appends are no conflict.
@@ -284,7 +328,8 @@ class ArrowDeltaTable(Table):
 
         if not isinstance(on, str):
             raise InvalidArgumentError(f"the condition of a merge is a {type(on).__name__}, not SQL text")
-        return MergeBuilder(self.log, source, MergeRequest(on, (), source_alias, target_alias, round_times=round_times))
+        request = MergeRequest(on, (), source_alias, target_alias, round_times=round_times)
+        return MergeBuilder(self.log, source, request, self._opened if isinstance(self._opened, Snapshot) else None)
 
     def vacuum(
         self,
@@ -378,19 +423,24 @@ class ArrowDeltaTable(Table):
 
     def history(self, limit: int | None = None) -> pa.Table:
         """The commits, newest first, with who did what and when."""
-        return history(self.log, self.snapshot, limit)
+        return history(self.log, self._head, limit)
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """Which files ``filter`` keeps and which it skips, and why."""
+        from trilake.delta.scan.scan import parse_table_filter
+        from trilake.delta.scan.skipping import explain_files
+
         parsed = parse_table_filter(filter, self.snapshot)
         files = explain_files(self.snapshot, parsed)
         return Explanation(None if filter is None else str(filter), files, ("read as Arrow in this process",))
 
     def __repr__(self) -> str:
         m = self.metadata
-        columns = ", ".join(f"{f.name}: {f.type}" for f in self.snapshot.schema.fields)
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self._head.schema.fields)
         by = f" partitioned by {', '.join(m.partition_columns)}" if m.partition_columns else ""
-        return f"<Delta table {self.uri} version {self.version}, {self.snapshot.adds.num_rows} files{by}; {columns}>"
+        many = isinstance(self._opened, PendingSnapshot)
+        files = "very many files" if many else f"{self.snapshot.adds.num_rows} files"
+        return f"<Delta table {self.uri} version {self.version}, {files}{by}; {columns}>"
 
     def _repr_html_(self) -> str:
         m, p = self.metadata, self.protocol

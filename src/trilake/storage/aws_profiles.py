@@ -45,26 +45,26 @@ def profile_options(
     Raises ``InvalidArgumentError`` for a profile that was named and is not there, or that has no keys of its own.
     """
     name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
-    found = _read(name or "default", environment, home or Path.home())
-    if found is None:
+    settings = _read(name or "default", environment, home or Path.home())
+    if settings is None:
         if name is None:
             return {}
         raise InvalidArgumentError(
             f"there is no AWS profile {name!r}",
             help="name one of ~/.aws/credentials or ~/.aws/config, or give access_key_id and secret_access_key",
         )
-    out = {ours: found[theirs] for theirs, ours in _SETTINGS.items() if theirs in found}
+    out = {ours: settings[theirs] for theirs, ours in _SETTINGS.items() if theirs in settings}
     if environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"):
         out.pop("aws_region", None)
     if environment.get("AWS_ENDPOINT_URL") or environment.get("AWS_ENDPOINT"):
         out.pop("aws_endpoint", None)
     if credentials or (profile is None and any(environment.get(v) for v in _ENVIRONMENT)):
         return out
-    keys = {ours: found[theirs] for theirs, ours in _KEYS.items() if theirs in found}
-    if not keys and name is not None and any(word in found for word in _ELSEWHERE):
-        how = next(word for word in _ELSEWHERE if word in found)
+    keys = {ours: settings[theirs] for theirs, ours in _KEYS.items() if theirs in settings}
+    if not keys and name is not None and any(word in settings for word in _ELSEWHERE):
+        setting = next(word for word in _ELSEWHERE if word in settings)
         raise InvalidArgumentError(
-            f"the AWS profile {name!r} gets its keys by {how}, which is not done here",
+            f"the AWS profile {name!r} gets its keys by {setting}, which is not done here",
             help=f"run `aws configure export-credentials --profile {name} --format env` and set what it prints",
         )
     return {**out, **keys}

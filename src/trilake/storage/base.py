@@ -94,6 +94,15 @@ class Store(ABC):
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
         """``length`` bytes from ``start``; fewer only where the object ends.  Raises ``ObjectNotFoundError``."""
 
+    def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
+        """The object's size and its first ``length`` bytes, or with ``end`` its last ones: one request where that is
+        possible.
+
+        Raises ``ObjectNotFoundError``.
+        """
+        size = self.head(key).size
+        return size, self.read_range(key, max(size - length, 0) if end else 0, min(length, size))
+
     def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Several ``(start, length)`` ranges of one object; object stores coalesce and parallelise them."""
         return [self.read_range(key, start, length) for start, length in ranges]
@@ -127,7 +136,10 @@ class Store(ABC):
 
     @abstractmethod
     def open_input(self, key: str) -> pa.NativeFile:
-        """The object as a random-access Arrow file.  Raises ``ObjectNotFoundError``."""
+        """The object as a random-access Arrow file.  Raises ``ObjectNotFoundError``.
+
+        Who knows what will be read of it says so with :func:`trilake.storage.reader.expect`.
+        """
 
     @abstractmethod
     def open_output(self, key: str) -> IO[bytes]:

@@ -159,6 +159,9 @@ class FaultStore(Store):
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
         return self._do("read_range", (key,), lambda: self.inner.read_range(key, start, length))
 
+    def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
+        return self._do("read_sized", (key,), lambda: self.inner.read_sized(key, length, end=end))
+
     def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         return self._do("read_ranges", (key,), lambda: self.inner.read_ranges(key, ranges))
 
@@ -224,13 +227,13 @@ class FaultStore(Store):
         return result
 
     def _due(self, op: str, keys: tuple[str, ...]) -> Fault | None:
-        found = None
+        due = None
         for i, fault in enumerate(self._state.faults):
             if _matches(op, keys, fault.op, fault.key):
                 self._state.hits[i] += 1
-                if found is None and fault.nth <= self._state.hits[i] < fault.nth + fault.times:
-                    found = fault
-        return found
+                if due is None and fault.nth <= self._state.hits[i] < fault.nth + fault.times:
+                    due = fault
+        return due
 
     def _strike(self, fault: Fault, op: str, keys: tuple[str, ...]) -> None:
         file = ", ".join(keys[:3])

@@ -46,11 +46,11 @@ def check_no_foreign_files(
     """
     if allowed(store.options, ALLOW_FOREIGN_FILES):
         return
-    found = list(islice(_foreign(store, own, named, now_ms), _SHOWN + 1))
-    if not found:
+    foreign = list(islice(_foreign(store, own, named, now_ms), _SHOWN + 1))
+    if not foreign:
         return
-    names = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-    if all(own.fullmatch(key) or _REMAINS.fullmatch(key) for key in found):
+    names = ", ".join(foreign[:_SHOWN]) + (", ..." if len(foreign) > _SHOWN else "")
+    if all(own.fullmatch(key) or _REMAINS.fullmatch(key) for key in foreign):
         what = "files of a table whose log is gone, or of a write that died long ago"
     else:
         what = "files that are of no table of this format"

@@ -173,7 +173,7 @@ class LocalStore(Store):
         except OSError as e:
             self._fail(e, "list", path)
         try:
-            names.sort(key=os.fsencode)
+            names.sort(key=None if all(map(str.isascii, names)) else os.fsencode)
             for name in names[_first_after(names, folder, after) :]:
                 key = folder + name
                 try:
@@ -250,8 +250,8 @@ class LocalStore(Store):
         return _passes_link(self._root, check_key(key))
 
     @staticmethod
-    def _fail(error: OSError, doing: str, path: str) -> NoReturn:
-        raise storage_error(error, doing, path) from error
+    def _fail(error: OSError, action: str, path: str) -> NoReturn:
+        raise storage_error(error, action, path) from error
 
 
 class _LocalWriter(AtomicWriter):
@@ -385,7 +385,7 @@ def make_folder(path: str) -> None:
 
 
 def _is_temporary(name: str) -> bool:
-    return _TEMP_NAME.fullmatch(name) is not None
+    return name.startswith(TEMP_PREFIX) and _TEMP_NAME.fullmatch(name) is not None
 
 
 def _passes_link(root: str, key: str) -> bool:
@@ -398,9 +398,9 @@ def _passes_link(root: str, key: str) -> bool:
     return False
 
 
-def _behind_link(doing: str, path: str) -> StorageError:
+def _behind_link(action: str, path: str) -> StorageError:
     return StorageError(
-        f"nothing is {doing} behind a link to a folder: what lies there may belong to others",
+        f"nothing is {action} behind a link to a folder: what lies there may belong to others",
         help="put a folder in the place of the link, or do it by hand",
         file=path,
     )
@@ -451,7 +451,7 @@ def _read_at(fd: int, start: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def storage_error(error: OSError, doing: str, path: str, *, writing: bool = False) -> StorageError:
+def storage_error(error: OSError, action: str, path: str, *, writing: bool = False) -> StorageError:
     """The typed error for what the operating system said about ``path``."""
     code = error.errno
     if isinstance(error, _MISSING) and not writing:
@@ -469,4 +469,4 @@ def storage_error(error: OSError, doing: str, path: str, *, writing: bool = Fals
         help = "raise the limit of open files (ulimit -n)"
     elif isinstance(error, (NotADirectoryError, FileExistsError)):
         help = "a part of the path that must be a folder is a file"
-    return StorageError(f"cannot {doing} the file: {error.strerror or error}", help=help, file=path)
+    return StorageError(f"cannot {action} the file: {error.strerror or error}", help=help, file=path)

@@ -46,7 +46,7 @@ from trilake.errors import (
 from trilake.storage.aws_profiles import profile_options
 from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
 from trilake.storage.options import ALIASES, PREFIXES, from_hadoop, is_credential, setting, store_config, without_stated
-from trilake.storage.reader import MIN_WINDOW, WindowReader, coalesce
+from trilake.storage.reader import MIN_WINDOW, ObjectFile, WindowReader, coalesce
 from trilake.storage.upload import UploadWriter
 from trilake.storage.uri import parse_location
 
@@ -56,6 +56,8 @@ T = TypeVar("T")
 PARALLEL = 32
 #: Ranges at most this many bytes apart are fetched as one: a request costs more than they do.
 GAP = 1 << 20
+#: Where many small gaps would make it so many times the bytes wanted, gaps that are passed over must be smaller.
+_WASTE = 8
 #: Attempts of a conditional put while the store refuses for certain.
 ATTEMPTS = 6
 
@@ -133,14 +135,16 @@ def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
 
 def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
     """The options, and behind them what an AWS profile says."""
-    given = {name.lower(): str(value) for name, value in options.items()}
-    named = given.get("aws_profile")
-    found = profile_options(named, os.environ, credentials=any(is_credential(n) for n in given if n != "aws_profile"))
-    kept = without_stated(found, from_hadoop(given))
+    by_lower_name = {name.lower(): str(value) for name, value in options.items()}
+    named = by_lower_name.get("aws_profile")
+    profile = profile_options(
+        named, os.environ, credentials=any(is_credential(n) for n in by_lower_name if n != "aws_profile")
+    )
+    from_profile = without_stated(profile, from_hadoop(by_lower_name))
     plain = {name: value for name, value in options.items() if name.lower() != "aws_profile"}
-    if kept.get("aws_endpoint", "").startswith("http://"):
-        kept["allow_http"] = "true"
-    return {**kept, **plain}
+    if from_profile.get("aws_endpoint", "").startswith("http://"):
+        from_profile["allow_http"] = "true"
+    return {**from_profile, **plain}
 
 
 def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, str]:
@@ -223,7 +227,7 @@ class ObjectStore(Store):
     def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         for start, length in ranges:
             check_range(key, start, length)
-        merged = coalesce(ranges, GAP)
+        merged = _requests(ranges)
         if len(merged) < 2:
             parts = [self.read_range(key, start, length) for start, length in merged]
         else:
@@ -247,43 +251,42 @@ class ObjectStore(Store):
         meta = self._ask(self._client.head, "look at the object", key)
         return ObjectMeta(key, meta["size"], _milliseconds(meta["last_modified"]))
 
-    def open_input(self, key: str) -> pa.NativeFile:
-        size, tail = self._tail(key)
-
-        def fetch(start: int, length: int) -> pa.Buffer:
-            data = self.read_range(key, start, length)
-            if data.size != length:
-                raise StorageError(
-                    "the object is shorter than it was when it was opened",
-                    file=self._shown(key),
-                    size=start + data.size,
-                )
-            return data
-
-        return pa.PythonFile(WindowReader(fetch, size, tail), mode="r")
-
-    def _tail(self, key: str) -> tuple[int, pa.Buffer | None]:
-        """Size and last bytes of an object, by one request where the store can."""
-        if self._scheme in ("s3", "gs"):
+    def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
+        check_range(key, 0, length)
+        # Not every store knows ranges from the end.
+        if length and (not end or self._scheme in ("s3", "gs")):
+            wanted: dict[str, int] | tuple[int, int] = {"suffix": length} if end else (0, min(length, _FAR))
             try:
-                got = self._ask(
-                    lambda path: self._client.get(path, options={"range": {"suffix": MIN_WINDOW}}),
-                    "open the object",
-                    key,
-                )
+                got = self._ask(lambda path: self._client.get(path, options={"range": wanted}), "read the object", key)
                 return got.meta["size"], pa.py_buffer(got.bytes())
             except ObjectNotFoundError:
                 raise
             except (StorageError, BaseError):
-                pass  # an empty object has no last bytes, and not every S3 has suffix ranges: ask for the size instead
-        return self.head(key).size, None
+                pass  # an empty object has no such bytes, and not every S3 has suffix ranges: ask for the size instead
+        return super().read_sized(key, length, end=end)
+
+    def open_input(self, key: str) -> pa.NativeFile:
+        size, tail = self.read_sized(key, MIN_WINDOW, end=True)
+
+        def fetch(ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+            parts = self.read_ranges(key, ranges)
+            for (start, length), data in zip(ranges, parts, strict=True):
+                if data.size != length:
+                    raise StorageError(
+                        "the object is shorter than it was when it was opened",
+                        file=self._shown(key),
+                        size=start + data.size,
+                    )
+            return parts
+
+        return ObjectFile(WindowReader(fetch, size, tail), mode="r")
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
         folder = self._root + check_prefix(prefix)
-        found = self._list(folder, None if start_after is None else self._root + start_after)
+        listed = self._list(folder, None if start_after is None else self._root + start_after)
         if self._ordered:
-            return self._in_order(found)
-        return iter(sorted(found, key=lambda meta: meta.key.encode()))
+            return self._in_order(listed)
+        return iter(sorted(listed, key=lambda meta: meta.key.encode()))
 
     def _list(self, folder: str, after: str | None) -> Iterator[ObjectMeta]:
         cut = len(self._root)
@@ -295,9 +298,9 @@ class ObjectStore(Store):
                 if path.startswith(folder) and (after is None or path > after):
                     yield ObjectMeta(path[cut:], meta["size"], _milliseconds(meta["last_modified"]))
 
-    def _in_order(self, found: Iterable[ObjectMeta]) -> Iterator[ObjectMeta]:
+    def _in_order(self, listed: Iterable[ObjectMeta]) -> Iterator[ObjectMeta]:
         last = ""
-        for meta in found:
+        for meta in listed:
             # Code points sort as their UTF-8 does.
             if meta.key <= last:
                 if meta.size == 0:  # a folder marker, listed without the slash that it is sorted by
@@ -330,8 +333,8 @@ class ObjectStore(Store):
             self._sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
 
     def open_output(self, key: str) -> IO[bytes]:
-        def upload(data: Any, **how: Any) -> None:
-            self._ask(lambda path: self._client.put(path, data, **how), "write the object", key, write=True)
+        def upload(data: Any, **options: Any) -> None:
+            self._ask(lambda path: self._client.put(path, data, **options), "write the object", key, write=True)
 
         check_key(key)
         return UploadWriter(key, upload).as_io()
@@ -359,42 +362,52 @@ class ObjectStore(Store):
     def _shown(self, key: str) -> str:
         return f"{self.uri}/{key}"
 
-    def _ask(self, call: Callable[[str], T], doing: str, key: str, *, write: bool = False) -> T:
+    def _ask(self, call: Callable[[str], T], action: str, key: str, *, write: bool = False) -> T:
         path = self._root + check_key(key)
-        return self._try(lambda: call(path), doing, key, write=write)
+        return self._try(lambda: call(path), action, key, write=write)
 
-    def _try(self, call: Callable[[], T], doing: str, key: str, *, write: bool = False) -> T:
+    def _try(self, call: Callable[[], T], action: str, key: str, *, write: bool = False) -> T:
         _Process.check(self._shown(key))
         try:
             return call()
         except _CLIENT_ERRORS as e:
-            raise self._error(e, doing, key, write=write) from _cause(e)
+            raise self._error(e, action, key, write=write) from _cause(e)
 
-    def _error(self, error: Exception, doing: str, key: str, *, write: bool) -> TrilakeError:
+    def _error(self, error: Exception, action: str, key: str, *, write: bool) -> TrilakeError:
         """The typed error for what the client reports about ``key``."""
-        file, text, said = self._shown(key), str(error), _first_line(error)
+        file, text, reply = self._shown(key), str(error), _first_line(error)
         match = _STATUS.search(text)
         status = int(match[1]) if match else None
         if _NO_BUCKET.search(text):
-            return StorageError(f"cannot {doing}: its bucket does not exist", file=file)
+            return StorageError(f"cannot {action}: its bucket does not exist", file=file)
         if isinstance(error, AlreadyExistsError) and not _may_pass(error):
             return ObjectExistsError("an object with this key exists already", file=file)
         if isinstance(error, FileNotFoundError):
             return ObjectNotFoundError("no such object", file=file)
         if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in (401, 403):
             return StorageError(
-                f"cannot {doing}: {said}",
+                f"cannot {action}: {reply}",
                 help="check the credentials, their rights on this bucket, and the region",
                 file=file,
                 status=status,
             )
         if isinstance(error, ValueError):
-            return InvalidArgumentError(f"the store cannot hold this key: {said}", file=file)
+            return InvalidArgumentError(f"the store cannot hold this key: {reply}", file=file)
         certain = _may_pass(error) or isinstance(error, NotSupportedError) or (status is not None and status < 500)
         if write and not certain:
-            return UnknownOutcomeError(f"the store did not confirm the write: {said}", file=file, status=status)
+            return UnknownOutcomeError(f"the store did not confirm the write: {reply}", file=file, status=status)
         help = 'pass the option allow_http="true" to use an endpoint without TLS' if "BadScheme" in text else None
-        return StorageError(f"cannot {doing}: {said}", help=help, file=file, status=status)
+        return StorageError(f"cannot {action}: {reply}", help=help, file=file, status=status)
+
+
+def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges to ask for: few, and not much more than what is wanted."""
+    wanted = sum(length for _, length in coalesce(ranges, 0))
+    for gap in (GAP, GAP >> 3, GAP >> 6):
+        merged = coalesce(ranges, gap)
+        if sum(length for _, length in merged) <= _WASTE * wanted + GAP:
+            return merged
+    return coalesce(ranges, 0)
 
 
 def _may_pass(error: Exception) -> bool:
@@ -419,7 +432,7 @@ def _milliseconds(time: datetime) -> int:
 
 def _first_line(error: Exception) -> str:
     """What the client says and why, without the rest of its debug print and without an answer of any length."""
-    said, _, debug = str(error).partition("\n\nDebug source")
-    said = said.strip()
+    reply, _, debug = str(error).partition("\n\nDebug source")
+    reply = reply.strip()
     cause = _CAUSE.search(debug)
-    return (said if len(said) <= 600 else said[:600] + "…") + (f" ({cause[0]})" if cause else "")
+    return (reply if len(reply) <= 600 else reply[:600] + "…") + (f" ({cause[0]})" if cause else "")

@@ -229,34 +229,34 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
     hadoop = {name.lower(): str(value) for name, value in options.items() if _is_hadoop(name.lower())}
     own = f"fs.s3a.bucket.{bucket.lower()}."
     hadoop.update({f"fs.s3a.{n.removeprefix(own)}": v for n, v in hadoop.items() if bucket and n.startswith(own)})
-    found: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for key, value in hadoop.items():
         azure = _AZURE.fullmatch(key)
         plain = re.sub(r"^(fs\.azure\.account\.oauth2\.client\.(?:id|secret|endpoint))\..*", r"\1", key)
         if key in HADOOP:
-            found[HADOOP[key]] = value
+            translated[HADOOP[key]] = value
         elif plain in HADOOP:
-            found[HADOOP[plain]] = value
+            translated[HADOOP[plain]] = value
         elif plain == _TENANT:
-            found["azure_tenant_id"] = value.partition("://")[2].split("/")[1] if value.count("/") > 2 else value
+            translated["azure_tenant_id"] = value.partition("://")[2].split("/")[1] if value.count("/") > 2 else value
         elif key == _PATH_STYLE:
-            found["aws_virtual_hosted_style_request"] = _opposite(value)
+            translated["aws_virtual_hosted_style_request"] = _opposite(value)
         elif key == _SSL:
-            found["allow_http"] = _opposite(value)
+            translated["allow_http"] = _opposite(value)
         elif key == _PROVIDER and "Anonymous" in value:
-            found["aws_skip_signature"] = "true"
+            translated["aws_skip_signature"] = "true"
         elif azure is not None:
-            found[_AZURE_NAMES[azure[1]]] = value
+            translated[_AZURE_NAMES[azure[1]]] = value
             if azure[2] is not None:
-                found["azure_storage_account_name"] = azure[2]
-    endpoint = found.get("aws_endpoint", "")
+                translated["azure_storage_account_name"] = azure[2]
+    endpoint = translated.get("aws_endpoint", "")
     if endpoint and "://" not in endpoint:
-        found["aws_endpoint"] = f"{'http' if found.get('allow_http') == 'true' else 'https'}://{endpoint}"
+        translated["aws_endpoint"] = f"{'http' if translated.get('allow_http') == 'true' else 'https'}://{endpoint}"
     elif endpoint.startswith("http://"):
-        found["allow_http"] = "true"
+        translated["allow_http"] = "true"
     if not endpoint:
-        found.pop("aws_endpoint", None)
-    return {**without_stated(found, ours), **ours}
+        translated.pop("aws_endpoint", None)
+    return {**without_stated(translated, ours), **ours}
 
 
 def _is_hadoop(key: str) -> bool:

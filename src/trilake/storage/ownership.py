@@ -95,13 +95,13 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
     names: matches the whole of a key that the format gives.
     what: the operation, for the log.
     """
-    given = list(keys)
+    all_keys = list(keys)
     expression = re.compile(names)
-    named = [k for k in given if expression.fullmatch(k)]
+    named = [k for k in all_keys if expression.fullmatch(k)]
     foreign = set(Territory(store).foreign(k.rpartition("/")[0] for k in named))
     own = [k for k in named if k.rpartition("/")[0] not in foreign]
-    if len(own) < len(given):
-        left = sorted(set(given) - set(own))
+    if len(own) < len(all_keys):
+        left = sorted(set(all_keys) - set(own))
         _log.warning(
             "%s of %r leaves %d files that are not its own: of other names, behind links or in other tables: %s",
             what,
@@ -156,15 +156,15 @@ def agreed_time(store: Store, now_ms: int) -> int:
 
     Raises ``ClockError``, and ``StorageError`` where the store cannot be asked.
     """
-    theirs = store_time(store)
-    if now_ms - theirs > CLOCK_TOLERANCE_MS:
+    time_of_store = store_time(store)
+    if now_ms - time_of_store > CLOCK_TOLERANCE_MS:
         raise ClockError(
-            f"this machine's clock is {(now_ms - theirs) / 1000:,.0f} seconds ahead of the store's:"
+            f"this machine's clock is {(now_ms - time_of_store) / 1000:,.0f} seconds ahead of the store's:"
             " files of writers that are at work would look old enough to be deleted",
             help="set the clock of this machine (or that of the store), then try again; nothing was deleted",
             file=store.uri,
             here_ms=now_ms,
-            there_ms=theirs,
+            there_ms=time_of_store,
         )
     return now_ms
 
@@ -188,5 +188,5 @@ def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMet
 
 def _top(key: str) -> str:
     """The temporary file, or the temporary folder that a file lies in."""
-    found = re.match(r"(?:.*?/)??\.trilake-[0-9a-f]{24}\.tmp(?=/|\Z)", key)
-    return key if found is None else found[0]
+    match = re.match(r"(?:.*?/)??\.trilake-[0-9a-f]{24}\.tmp(?=/|\Z)", key)
+    return key if match is None else match[0]

@@ -4,12 +4,17 @@
 It begins as the end of the object, where Parquet, Lance and Arrow files have their footers.  A read outside of it
 fetches a new one: small reads get a window around them, and the window doubles while reads follow one another.  Reads
 larger than the window go past it.
+
+A footer says where all columns are.  Who has read it tells the file by :func:`expect` what comes next, and gets that in
+as few requests as there are gaps, all at once, and no byte of other columns.
 """
 
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -34,24 +39,46 @@ def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int
     return merged
 
 
+_first = itemgetter(0)
+
+
 class WindowReader(io.RawIOBase):
-    """Read an object of ``size`` bytes through ``fetch(start, length)``.
+    """Read an object of ``size`` bytes through ``fetch(ranges)``.
 
     Parameters
     ----------
-    fetch: returns exactly that range, which lies within the object.
+    fetch: returns exactly those ``(start, length)`` ranges, which lie within the object.
     size: of the object in bytes.
     tail: the last bytes of the object, already fetched.
     """
 
-    def __init__(self, fetch: Callable[[int, int], pa.Buffer], size: int, tail: pa.Buffer | None = None) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[Sequence[tuple[int, int]]], Sequence[pa.Buffer]],
+        size: int,
+        tail: pa.Buffer | None = None,
+    ) -> None:
         super().__init__()
-        self._fetch = fetch
+        self._fetch_all = fetch
+        self._expected: list[tuple[int, memoryview]] = []
         self._size = size
         self._position = 0
         self._window = memoryview(tail) if tail is not None else memoryview(b"")
         self._start = size - len(self._window)
         self._grain = MIN_WINDOW
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Fetch ranges that will be read; those of an earlier call are forgotten.  What is not in the object is left
+        out: a damaged footer may say anything, and whoever reads there gets the error."""
+        inside = [(start, n) for start, n in ranges if start >= 0 and 0 < n <= self._size - start]
+        stop = self._start + len(self._window)
+        wanted = coalesce([(a, n) for a, n in inside if not (self._start <= a and a + n <= stop)], 0)
+        self._expected = []  # before the new ones are in memory, too
+        if wanted:
+            self._expected = [(a, memoryview(data)) for (a, _), data in zip(wanted, self._fetch_all(wanted))]
+
+    def _fetch(self, start: int, length: int) -> pa.Buffer:
+        return self._fetch_all([(start, length)])[0]
 
     def readable(self) -> bool:
         return True
@@ -94,6 +121,11 @@ class WindowReader(io.RawIOBase):
         stop = self._start + len(self._window)
         if self._start <= start and end <= stop:
             return self._window[start - self._start : end - self._start]
+        i = bisect_right(self._expected, start, key=_first) - 1
+        if i >= 0:
+            first, data = self._expected[i]
+            if end <= first + len(data):
+                return data[start - first : end - first]
         # Reading on from where the last window ended: the next may be larger.
         self._grain = min(self._grain * 2, MAX_WINDOW) if start <= stop < end else MIN_WINDOW
         if length >= self._grain:
@@ -101,3 +133,22 @@ class WindowReader(io.RawIOBase):
         self._start = max(min(start, self._size - self._grain), 0)
         self._window = memoryview(self._fetch(self._start, min(self._grain, self._size - self._start)))
         return self._window[start - self._start : end - self._start]
+
+
+class ObjectFile(pa.PythonFile):  # type: ignore[misc]
+    """A :class:`WindowReader` as an Arrow file."""
+
+    def __init__(self, reader: WindowReader, mode: str = "r") -> None:
+        self.reader = reader  # Arrow's part of the file has taken both arguments already
+
+
+def expect(source: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Tell a file of :meth:`trilake.storage.Store.open_input` which ``(start, length)`` ranges are read next.
+
+    What an object store has comes in then, at once and in parallel; local files have no use for it.  Returns whether
+    the file took notice.
+    """
+    if not isinstance(source, ObjectFile):
+        return False
+    source.reader.expect(ranges)
+    return True

@@ -101,6 +101,10 @@ def staging(store: Store) -> Staging | None:
     return None if place is None else Staging(place[:-1])
 
 
+#: Bytes of one request when an object is copied.
+_PART = 16 << 20
+
+
 def move(store: Store, source: str, target: str) -> None:
     """Gives a file of the store another key, durably; where files are objects, it is copied and ``source`` stays.
 
@@ -109,8 +113,14 @@ def move(store: Store, source: str, target: str) -> None:
     """
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is None or to_path is None:
-        with store.open_input(source) as read, store.open_output(target) as written:
-            shutil.copyfileobj(read, written, 1 << 22)
+        size, part = store.read_sized(source, _PART)
+        with store.open_output(target) as written:
+            copied = written.write(part)
+            while copied < size:
+                part = store.read_range(source, copied, _PART)
+                if not part.size:
+                    raise StorageError("the file became shorter while it was copied", file=f"{store.uri}/{source}")
+                copied += written.write(part)
         return
     if os.path.lexists(to_path) and store.passes_link(target):
         raise StorageError("a file behind a link would be replaced", help="put a folder there", file=to_path)

@@ -12,7 +12,8 @@ import pytest
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from tests.runtimes import runtime_in_ms
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan

@@ -19,12 +19,11 @@ from tests.delta.tables import add, fixed_runtime, log_of, metadata, protocol, r
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint_parts import Piece, split
-from trilake.delta.log.checkpoint_v2 import TOP_LEVEL_FORMAT
-from trilake.delta.log.checkpoint_writer import PART_SIZE, write_checkpoint
+from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, write_checkpoint
 from trilake.delta.log.last_checkpoint import checksum
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import empty_state
-from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
+from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, commit_key
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
@@ -131,6 +130,44 @@ def test_many_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pq.read_metadata(log.store.open_input(file.key)).num_row_groups == 1 + 7 + 2  # rare, 19 adds, 4 tombstones
     assert json.loads(bytes(log.store.read(LAST_CHECKPOINT)))["sizeInBytes"] == file.size
     _same(snapshot, other.snapshot(), log, other)
+
+
+@pytest.mark.parametrize(("at_once", "parts"), [(0, 1), (1 << 20, 1), (1 << 20, 2)])
+def test_a_checkpoint_that_readers_may_be_reading_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, parts: int
+) -> None:
+    """Who has listed the log knows its size, and reads it in pieces: other bytes would be damage to them."""
+    monkeypatch.setattr(checkpoint_parts, "_AT_ONCE_ROWS", at_once)
+    history = [protocol(), metadata(), *(add(n) for n in "abcdef")], [remove("a", deletionTimestamp=1)]
+    log = log_of(*history)
+    snapshot = log.snapshot()
+
+    def files() -> dict[str, bytes]:
+        return {m.key: log.store.read(m.key).to_pybytes() for m in log.store.list() if m.key.endswith(".parquet")}
+
+    def write(now_ms: int, **how: Any) -> None:
+        write_checkpoint(log, snapshot, runtime_in_ms(lambda: now_ms), part_size=5 // parts + 1, **how)
+
+    write(2)
+    first = files()
+    assert len(first) == parts
+    log.store.delete([LAST_CHECKPOINT])
+    # Another process writes it as well, later, when a tombstone has expired.
+    write(10**12)
+    assert files() == first
+    hint = json.loads(log.store.read(LAST_CHECKPOINT).to_pybytes())
+    assert hint["sizeInBytes"] == sum(map(len, first.values()))
+    write(10**12, replace=True)
+    assert files() != first
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_replaced() -> None:
+    log = log_of([protocol(), metadata(), add("a")])
+    snapshot, key = log.snapshot(), checkpoint_key(0)
+    log.store.put(key, b"PAR1 half of it")
+    write_checkpoint(log, snapshot, KEEP_ALL)
+    assert log.snapshot().segment.checkpoint_files[0].key == key
+    assert log.snapshot().adds.num_rows == 1
 
 
 def test_the_hint_never_goes_back() -> None:

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from tests.delta.tables import fixed_runtime
 from trilake.delta.commands.write.create import TableDescription, create_table
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.detail import DETAIL, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow

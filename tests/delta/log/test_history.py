@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 import trilake
-from tests.delta.tables import add, log_of
+from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.history import HISTORY, history
 from trilake.delta.log.segment import commit_key
 from trilake.runtime import SYSTEM_RUNTIME
+from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 
@@ -46,6 +47,19 @@ def test_limits() -> None:
     for limit, versions in ((None, [3, 2, 1, 0]), (2, [3, 2]), (9, [3, 2, 1, 0]), (0, [])):
         assert history(log, snapshot, limit)["version"].to_pylist() == versions
     assert history(log, log.snapshot(1))["version"].to_pylist() == [1, 0]
+
+
+def test_only_the_commits_that_are_shown_are_read_and_each_once() -> None:
+    meta = metadata(delta__enableInCommitTimestamps="true")
+    commits = [[{"commitInfo": {"operation": "WRITE", "inCommitTimestamp": 1000 + i}}] for i in range(30)]
+    log = log_of([protocol(), meta, *commits[0]], *commits[1:], store=FaultStore(MemoryStore()))
+    snapshot, store = log.snapshot(), log.store
+    assert isinstance(store, FaultStore)
+    for limit, count in ((4, 4), (None, 30)):
+        store.forget()
+        assert history(log, snapshot, limit).num_rows == count
+        assert store.counts() == {"list": 1, "read_many": 1}
+        assert sum(len(c.keys) for c in store.calls if c.op == "read_many") == count
 
 
 def test_only_what_the_log_still_holds() -> None:

@@ -100,6 +100,16 @@ def test_a_checkpoint_is_what_the_hint_says(name: str) -> None:
         assert log.snapshot().adds.num_rows == 2
 
 
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
+def test_a_version_may_have_checkpoints_in_more_and_in_fewer_parts(sizes: tuple[int, int]) -> None:
+    """As two writers make them of whom one leaves expired tombstones out: the hint states the bytes of one of them."""
+    log = log_of([protocol(), metadata(), add("a"), add("b"), add("c"), add("d")])
+    for size in sizes:
+        write_checkpoint(log, log.snapshot(), fixed_runtime(), part_size=size)
+    assert len([o for o in log.store.list(LOG) if ".checkpoint." in o.key]) == 6
+    assert log.snapshot().adds.num_rows == 4
+
+
 @pytest.mark.parametrize(
     "twice",
     [

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
-from trilake.delta.log.checkpoint_v2 import TOP_LEVEL_FORMAT
-from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.checkpoint_writer import TOP_LEVEL_FORMAT, write_checkpoint
+from trilake.delta.log.commit_times import monotonic
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log, cutoff_time, expired, monotonic
+from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log, cutoff_time, expired
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key
 from trilake.engine import standard_engine
-from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
+from trilake.errors import ClockError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.faults import FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
@@ -100,6 +100,15 @@ def test_what_goes_and_what_stays() -> None:
     with pytest.raises(TrilakeError, match="oldest readable version is 10"):
         world.log.snapshot(9)
     assert cleanup_log(world.log, world.runtime, retention_ms=6 * DAY_MS).keys == ()
+
+
+def test_a_clock_ahead_of_the_stores_cleans_up_nothing() -> None:
+    world = _daily(20, checkpoints=[5, 10, 15])
+    names = world.names
+    ahead = runtime_in_ms(lambda: world.now + 40 * DAY_MS)
+    with pytest.raises(ClockError, match="ahead of the store's"):
+        cleanup_log(world.log, ahead, retention_ms=6 * DAY_MS)
+    assert world.names == names
 
 
 def test_the_retention_is_a_property() -> None:

@@ -155,6 +155,18 @@ def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkey
     assert e.value.context["file"] == "_delta_log/7.json"
 
 
+def test_a_large_commit_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parser, "_FEW_LINES", -1)
+    queries: list[str] = []
+    real = parser.engine.query
+    monkeypatch.setattr(parser.engine, "query", lambda sql, **given: queries.append(sql) or real(sql, **given))
+    commit = pa.py_buffer(lines([protocol(), metadata(), *(add(f"f{i}") for i in range(5000))]))
+    batch = parse_commits([(0, "0.json", commit)])
+    assert batch.add["path"].to_pylist() == [f"f{i}" for i in range(5000)]
+    assert batch.add["order"].to_pylist() == list(range(2, 5002))
+    assert len(queries) == 1
+
+
 def test_a_table_with_a_truncated_commit_is_refused_by_name() -> None:
     log = log_of([add("a")], [add("b")])
     content = bytes(log.store.read("_delta_log/00000000000000000001.json"))

@@ -14,6 +14,7 @@ import pytest
 import trilake
 from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.scan import statistics
+from trilake.delta.scan.scan import plan_scan
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.delta.table import ArrowDeltaTable
 
@@ -88,4 +89,12 @@ def test_analyze_reads_the_statistics_of_all_columns_once(
     compute_statistics(table.log)
     calls = _parses(monkeypatch)
     assert compute_statistics(table.log).num_files == 0
+    assert len(calls) == 1
+
+
+def test_a_plan_parses_statistics_once_for_all_columns_of_its_filter(
+    table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = _parses(monkeypatch)
+    assert plan_scan(table.snapshot, None, "c0 = 0 AND (c1 < 1 OR s.i > 2) AND p = 'q'").files.num_rows == 1
     assert len(calls) == 1

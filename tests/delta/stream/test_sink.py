@@ -10,7 +10,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from trilake.delta.commands.write.write import WriteRequest, plan_write, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import plan_write, write_arrow
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow

@@ -88,12 +88,12 @@ def checkpoint_due(base: Head, version: int) -> bool:
     return interval > 0 and (version % interval == 0 or late)
 
 
-def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, made: list[Snapshot]) -> None:
+def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, checkpointed: list[Snapshot]) -> None:
     current = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
     if current.version > version:
         current = log.snapshot(version)
     write_checkpoint(log, current, runtime)
-    made.append(current)
+    checkpointed.append(current)
 
 
 def write_snapshot_checksum(log: DeltaLog, snapshot: Snapshot) -> None:
@@ -128,6 +128,6 @@ def _compact(log: DeltaLog, base: Head, version: int) -> None:
 
 def _clean(log: DeltaLog, snapshot: Snapshot, runtime: Runtime) -> None:
     if expired(log, snapshot, runtime):
-        found = cleanup_log(log, runtime)
-        if found.keys:
-            _log.info("%d files of the log of %s were cleaned up", len(found.keys), log.store.uri)
+        cleaned = cleanup_log(log, runtime)
+        if cleaned.keys:
+            _log.info("%d files of the log of %s were cleaned up", len(cleaned.keys), log.store.uri)

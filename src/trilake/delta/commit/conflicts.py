@@ -20,7 +20,7 @@ from trilake.delta.commit.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from trilake.delta.log.replay import file_keys
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel
-from trilake.delta.rules.identity_marks import only_marks_moved
+from trilake.delta.rules.identity import only_marks_moved
 from trilake.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -76,16 +76,16 @@ class Winner:
     @property
     def info(self) -> Mapping[str, Any]:
         """Its ``commitInfo``."""
-        found = self.actions.of("commitInfo")
-        return found[0][1] if found else {}
+        infos = self.actions.of("commitInfo")
+        return infos[0][1] if infos else {}
 
 
 def check(read: ReadSet, winner: Winner) -> ConflictError | None:
     """The reason why the transaction must not commit after ``winner``, or ``None``."""
     for rule in _RULES:
-        found = rule(read, winner)
-        if found is not None:
-            return found
+        conflict = rule(read, winner)
+        if conflict is not None:
+            return conflict
     return None
 
 

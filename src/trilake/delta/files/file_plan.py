@@ -11,12 +11,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from trilake.delta.engine import Engine, FileFormat
-from trilake.delta.files.file_statistics import StatisticsPlan, type_at
+from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowRules
-from trilake.delta.scan.statistics import NAN_TAG
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 
@@ -117,9 +116,7 @@ class FilePlan:
     @cached_property
     def tags(self) -> Mapping[str, str]:
         """What the action of a file says besides its statistics: how to read those of floating-point columns."""
-        schema = self.file_schema()
-        paths = [p for p in self.statistics.wanted(schema) if p is not None]
-        return {NAN_TAG: "true"} if any(pa.types.is_floating(type_at(schema, p)) for p in paths) else {}
+        return self.statistics.tags(self.file_schema())
 
     def file_schema(self) -> pa.Schema:
         """The columns of a file, under physical names and with field ids where the table maps its columns."""

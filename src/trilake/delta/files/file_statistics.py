@@ -11,15 +11,17 @@ import decimal
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.delta.protocol.column_names import split_names
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructType
+from trilake.delta.protocol.schema_edit import split_names
+from trilake.delta.scan.statistics import NAN_TAG
 
 #: Characters kept of a string bound, as the reference implementation does.
 STRING_PREFIX = 32
@@ -46,8 +48,9 @@ class StatisticsPlan:
         variants = tuple(_variants(schema, ()))
         text = configuration.get("delta.dataSkippingStatsColumns", "").strip()
         if text:
-            paths = (_physical(schema, column) for column in split_names(text))
-            return cls(named=tuple(p for p in paths if p is not None), variants=variants)
+            columns = (schema.along(column) for column in split_names(text))
+            named = tuple(tuple(f.physical_name for f in fields) for fields in columns if fields)
+            return cls(named=named, variants=variants)
         return cls(TableProperties(configuration).indexed_columns(), variants=variants)
 
     def wanted(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
@@ -64,6 +67,11 @@ class StatisticsPlan:
                 out.append(path if inside else None)
         return out
 
+    def tags(self, schema: pa.Schema) -> dict[str, str]:
+        """What the action of a file of ``schema`` says of statistics that we compute: how NaN counts in them."""
+        paths = [p for p in self.wanted(schema) if p is not None]
+        return {NAN_TAG: "true"} if any(pa.types.is_floating(type_at(schema, p)) for p in paths) else {}
+
 
 def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for f in schema.fields:
@@ -72,18 +80,6 @@ def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, 
             yield from _variants(f.type, name)
         elif isinstance(f.type, PrimitiveType) and f.type.name == "variant":
             yield name
-
-
-def _physical(schema: StructType, path: tuple[str, ...]) -> tuple[str, ...] | None:
-    names: list[str] = []
-    level: DataType = schema
-    for name in path:
-        found = level.find(name) if isinstance(level, StructType) else None
-        if found is None:
-            return None
-        names.append(found.physical_name)
-        level = found.type
-    return tuple(names)
 
 
 def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
@@ -126,22 +122,19 @@ def file_statistics(
     maximum: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-    for index, path in enumerate(which.wanted(schema)):
-        if path is None:
-            continue
+    for index, path, kind, convert in _stated_columns(schema, which):
         statistics = [g.column(index).statistics for g in groups]
         if any(s is None for s in statistics):
             continue
         if all(s.has_null_count for s in statistics):
             put_at(nulls, path, sum(s.null_count for s in statistics))
-        convert = bound_converter(type_at(schema, path))
         valued = [
             s for g, s in zip(groups, statistics, strict=True) if not s.has_null_count or s.null_count < g.num_rows
         ]
         if convert is None or not valued or not all(s.has_min_max for s in valued):
             continue
         try:
-            bounds = [stored_bounds(s, type_at(schema, path)) for s in valued]
+            bounds = [stored_bounds(s, kind) for s in valued]
             low, high = min(b[0] for b in bounds), max(b[1] for b in bounds)
             low, high = convert(low, False), convert(high, True)
         except (ValueError, OverflowError, TypeError):
@@ -153,6 +146,18 @@ def file_statistics(
     return orjson.dumps(
         {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
     ).decode()
+
+
+@lru_cache(maxsize=32)
+def _stated_columns(
+    schema: pa.Schema, which: StatisticsPlan
+) -> tuple[tuple[int, tuple[str, ...], pa.DataType, Callable[[Any, bool], Any] | None], ...]:
+    """Of each column that gets statistics: its place among the leaves of a file, path, type and what makes bounds.
+
+    The same for all files of a write or a conversion, of which there may be many.
+    """
+    kinds = ((i, path, type_at(schema, path)) for i, path in enumerate(which.wanted(schema)) if path is not None)
+    return tuple((i, path, kind, bound_converter(kind)) for i, path, kind in kinds)
 
 
 def stored_bounds(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.files.file_plan import FilePlan, encode_path
-from trilake.delta.files.file_statistics import file_statistics, leaf_paths
+from trilake.delta.files.file_statistics import file_statistics, leaf_paths, type_at
 from trilake.delta.files.row_statistics import RowStatistics
 from trilake.errors import SchemaMismatchError
 from trilake.parquet_files import PAGE_CHECKSUMS
@@ -57,7 +57,7 @@ class ParquetFile:
         self.sink, self.key, self.partition, self.schema, self.plan = sink, key, partition, schema, plan
         self.footer: list[pq.FileMetaData] = []
         leaves = [p for p in leaf_paths(schema) if p is not None]
-        self.floats = [p for p in leaves if pa.types.is_floating(_leaf_type(schema, p))]
+        self.floats = [p for p in leaves if pa.types.is_floating(type_at(schema, p))]
         # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
         # column that holds one has no bounds, in the file no more than in the log.
         self.with_nan = frozenset(p for p in self.floats if p in plan.unbounded or _has_nan(first, p))
@@ -195,13 +195,6 @@ def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
         yield from _column_paths(t.value_type, f"{path}.list.element")
     else:
         yield path
-
-
-def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
-    t = schema.field(path[0]).type
-    for name in path[1:]:
-        t = t.field(name).type
-    return t
 
 
 def _has_nan(table: pa.Table, path: tuple[str, ...]) -> bool:

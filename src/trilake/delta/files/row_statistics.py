@@ -40,8 +40,8 @@ class _Column:
                 if values.null_count == len(values):
                     return
         try:
-            found = pc.min_max(values)
-            low, high = found["min"].as_py(), found["max"].as_py()
+            bounds = pc.min_max(values)
+            low, high = bounds["min"].as_py(), bounds["max"].as_py()
         except (pa.ArrowNotImplementedError, ValueError, OverflowError):  # such as the year 10000
             self.unknown = True
             return

@@ -87,7 +87,7 @@ class TaskWriter:
         self.records: dict[tuple[str | None, ...], int] = {}
         self.unsplit: list[pa.RecordBatch] = []
         self.unsplit_size = 0
-        self.attempt = runtime.new_id()[:8]  # a task may be tried twice, and both tries may be alive
+        self.attempt = runtime.new_attempt()
         self.adds: list[dict[str, Any]] = []
         self.keys: list[str] = []
 

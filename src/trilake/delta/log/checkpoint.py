@@ -5,15 +5,14 @@ Protocol: *Checkpoints*.  The ``add`` column is read as Arrow and kept so; the f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint_stats import stats_text
 from trilake.delta.log.replay import State, apply, empty_state, refuse_keys_twice
@@ -21,15 +20,16 @@ from trilake.delta.log.segment import SIDECARS, LogSegment
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
-from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
+from trilake.parquet_files import DAMAGE, Footer, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _BATCH_ROWS = 128 * 1024
 #: Tags of ``checkpointMetadata`` that say how many sidecars and files a checkpoint of ours has: a line of it that is
 #: lost would otherwise not be missed.
 SIDECARS_TAG, ADDS_TAG = "trilake.sidecars", "trilake.numOfAddFiles"
-#: The column chunks of each row group.
-Footer = Sequence[Sequence[ColumnChunk]]
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
 
@@ -41,28 +41,60 @@ def read_checkpoint(store: Store, segment: LogSegment) -> State:
     """
     if segment.checkpoint_version is None:
         return empty_state()
-    adds, rare = _read_files(store, segment, "add")
-    _compare(store, segment, adds, rare)
+    rare: list[tuple[str, Any]] = []
+    adds = pa.concat_tables([_NO_ACTIONS["add"], *checkpoint_pieces(store, segment, rare=rare)])
     refuse_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version)
     state = empty_state()
     state = apply(state, _batch(segment.checkpoint_version, rare))
     return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)
 
 
-def _compare(store: Store, segment: LogSegment, adds: pa.Table, rare: Sequence[tuple[str, Any]]) -> None:
+def checkpoint_pieces(
+    store: Store, segment: LogSegment, kind: str = "add", rare: list[tuple[str, Any]] | None = None
+) -> Iterator[pa.Table]:
+    """The file actions of one kind (``add`` or ``remove``) that the segment's checkpoint holds, piece by piece.
+
+    Its other actions are appended to ``rare``.  Raises ``CorruptLogError`` as :func:`read_checkpoint` does; that a
+    line was lost shows after the last piece.
+    """
+    version = segment.checkpoint_version
+    if version is None:
+        return
+    others: list[tuple[str, Any]] = [] if rare is None else rare
+    count = size = 0
+    for piece in _pieces(store, segment, kind, version, others):
+        count += piece.num_rows
+        size += int(pc.sum(piece["size"]).as_py() or 0)
+        yield piece
+    if kind == "add":
+        _compare(store, segment, count, size, others)
+
+
+def _pieces(
+    store: Store, segment: LogSegment, kind: str, version: int, rare: list[tuple[str, Any]]
+) -> Iterator[pa.Table]:
+    for file in segment.checkpoint_files:
+        yield from _file_pieces(store, file.key, kind, version, rare)
+    for sidecar in [d for n, d in rare if n == "sidecar"]:
+        key = _sidecar_key(str(sidecar.get("path") or ""), version)
+        yield from _file_pieces(store, key, kind, version, [], sidecar.get("sizeInBytes"))
+
+
+def _compare(store: Store, segment: LogSegment, count: int, size: int, rare: Sequence[tuple[str, Any]]) -> None:
+    """Compare the ``count`` files of ``size`` bytes that a checkpoint gave with what is known of it."""
     sidecars = [str(d.get("path") or "") for n, d in rare if n == "sidecar"]
     names = [unquote(s).rpartition("/")[2] for s in sidecars]
     differences: list[str] = []
     hint = segment.hint
     if hint is not None:
-        found = hint.differences(segment.checkpoint_files, names, adds.num_rows)
-        differences += [f"_last_checkpoint says {d}" for d in found]
+        hint_differences = hint.differences(segment.checkpoint_files, names, count)
+        differences += [f"_last_checkpoint says {d}" for d in hint_differences]
     if segment.checksum is not None and (hint is None or hint.num_add_files is None):
-        differences += _differences_of_checksum(store, segment.checksum.key, adds)
+        differences += _differences_of_checksum(store, segment.checksum.key, count, size)
     for data in (d for n, d in rare if n == "checkpointMetadata"):
         tags = {str(k): v for k, v in _pairs(data.get("tags"))}
         own = {"version": data.get("version")} | {t: tags[t] for t in (SIDECARS_TAG, ADDS_TAG) if t in tags}
-        true = {"version": segment.checkpoint_version, SIDECARS_TAG: str(len(names)), ADDS_TAG: str(adds.num_rows)}
+        true = {"version": segment.checkpoint_version, SIDECARS_TAG: str(len(names)), ADDS_TAG: str(count)}
         wrong = [(k, v) for k, v in own.items() if v != true[k]]
         differences += [f"its checkpointMetadata says {k} {v!r}, not {true[k]!r}" for k, v in wrong]
     if differences:
@@ -75,14 +107,14 @@ def _compare(store: Store, segment: LogSegment, adds: pa.Table, rare: Sequence[t
         )
 
 
-def _differences_of_checksum(store: Store, key: str, adds: pa.Table) -> list[str]:
+def _differences_of_checksum(store: Store, key: str, count: int, size: int) -> list[str]:
     """What the version's checksum file says otherwise; nothing where it cannot be read: no reader needs it."""
     try:
         stated = orjson.loads(bytes(store.read(key)))
         counts = {name: stated[name] for name in ("numFiles", "tableSizeBytes")}
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
         return []
-    true = {"numFiles": adds.num_rows, "tableSizeBytes": int(pc.sum(adds["size"]).as_py() or 0)}
+    true = {"numFiles": count, "tableSizeBytes": size}
     return [
         f"{key} says {name} {value}, not {true[name]}"
         for name, value in counts.items()
@@ -101,7 +133,7 @@ def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
     """The state that the segment's checkpoint holds, without any file action."""
     if segment.checkpoint_version is None:
         return empty_state()
-    rare = [a for f in segment.checkpoint_files for a in _read_file(store, f.key, None, segment.checkpoint_version)[1]]
+    rare = _rare_actions(store, segment, segment.checkpoint_version)
     return apply(empty_state(), _batch(segment.checkpoint_version, rare))
 
 
@@ -109,7 +141,7 @@ def read_checkpoint_tombstones(store: Store, segment: LogSegment) -> pa.Table:
     """The ``remove`` actions of the segment's checkpoint."""
     if segment.checkpoint_version is None:
         return empty_state().removes
-    return _read_files(store, segment, "remove")[0]
+    return pa.concat_tables([_NO_ACTIONS["remove"], *checkpoint_pieces(store, segment, "remove")])
 
 
 def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
@@ -117,7 +149,7 @@ def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
     version = segment.checkpoint_version
     if version is None:
         return []
-    rare = [a for f in segment.checkpoint_files for a in _read_file(store, f.key, None, version)[1]]
+    rare = _rare_actions(store, segment, version)
     return [_sidecar_key(str(d.get("path") or ""), version) for n, d in rare if n == "sidecar"]
 
 
@@ -125,21 +157,12 @@ def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
     return replace(EMPTY_BATCH, rare=tuple((version, n, d) for n, d in rare))
 
 
-def _read_files(store: Store, segment: LogSegment, kind: str) -> tuple[pa.Table, list[tuple[str, Any]]]:
-    version = segment.checkpoint_version
-    assert version is not None
-    tables: list[pa.Table] = []
+def _rare_actions(store: Store, segment: LogSegment, version: int) -> list[tuple[str, Any]]:
     rare: list[tuple[str, Any]] = []
     for file in segment.checkpoint_files:
-        found, others = _read_file(store, file.key, kind, version)
-        tables.append(found)
-        rare += others
-    sidecars = [d for n, d in rare if n == "sidecar"]
-    for sidecar in sidecars:
-        key = _sidecar_key(str(sidecar.get("path") or ""), version)
-        found, _ = _read_file(store, key, kind, version, sidecar.get("sizeInBytes"))
-        tables.append(found)
-    return pa.concat_tables(tables), rare
+        for _ in _file_pieces(store, file.key, None, version, rare):
+            pass
+    return rare
 
 
 def _sidecar_key(path: str, version: int) -> str:
@@ -149,22 +172,29 @@ def _sidecar_key(path: str, version: int) -> str:
     return f"{SIDECARS}/{name}"
 
 
-def _read_file(
-    store: Store, key: str, kind: str | None, version: int, size: object = None
-) -> tuple[pa.Table, list[tuple[str, Any]]]:
-    """The file actions of one kind, or of none, and the rare actions; ``size`` is what the file must have."""
+def _file_pieces(
+    store: Store, key: str, kind: str | None, version: int, rare: list[tuple[str, Any]], size: object = None
+) -> Iterator[pa.Table]:
+    """The file actions of one kind, or of none; before them, the rare actions are appended to ``rare``.
+
+    ``size`` is what the file must have.
+    """
     try:
         if key.endswith(".json"):
             batch = (parse_commits if kind else parse_rare)([(version, key, store.read(key))])
-            table = batch.remove if kind == "remove" else batch.add
-            return table.drop_columns(["version", "order"]), [(n, d) for _, n, d in batch.rare]
+            rare += [(n, d) for _, n, d in batch.rare]
+            if kind:
+                yield (batch.remove if kind == "remove" else batch.add).drop_columns(["version", "order"])
+            return
         with store.open_input(key) as source:
             if isinstance(size, int) and size > 0 and size != source.size():
                 raise ValueError(f"it has {source.size()} bytes, the checkpoint says {size}")
             file = open_parquet(source)
             footer = checked_footer(source, file)
             _check_columns(set(file.schema_arrow.names))
-            return _read_actions(file, footer, kind) if kind else _NO_ACTIONS["add"], _read_rare(file, footer)
+            rare += _read_rare(source, file, footer)
+            if kind:
+                yield from _read_actions(source, file, footer, kind)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
             "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
@@ -187,17 +217,16 @@ def _check_columns(names: set[str]) -> None:
         raise ValueError("it has no column 'add'")
 
 
-def _read_rare(file: pq.ParquetFile, footer: Footer) -> list[tuple[str, Any]]:
+def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> list[tuple[str, Any]]:
     present = set(file.schema_arrow.names)
     wanted = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
     groups = _groups_with(file, footer, wanted)
     rare: list[tuple[str, Any]] = []
-    if not groups:
-        return rare
-    for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False):
-        for name in wanted:
-            rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
-            rare += [(name, {k: v for k, v in row.items() if v is not None}) for row in rows]
+    for run in fetched_together(source, file, groups, wanted):
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=wanted, use_threads=False):
+            for name in wanted:
+                rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
+                rare += [(name, {k: v for k, v in row.items() if v is not None}) for row in rows]
     return rare
 
 
@@ -211,26 +240,21 @@ def _groups_with(file: pq.ParquetFile, footer: Footer, names: Sequence[str]) -> 
     leaves = [
         i for i, c in enumerate(columns) if c.max_repetition_level == 0 and c.path.partition(".")[0] in set(names)
     ]
-    return [g for g, chunks in enumerate(footer) if any(not _all_null(chunks[i]) for i in leaves)]
+    return [g for g, chunks in enumerate(footer) if any(chunks[i].null_count != chunks[i].num_values for i in leaves)]
 
 
-def _all_null(chunk: ColumnChunk) -> bool:
-    """Whether the footer says for sure that a column holds nothing but nulls in a row group."""
-    return chunk.null_count == chunk.num_values
-
-
-def _read_actions(file: pq.ParquetFile, footer: Footer, kind: str) -> pa.Table:
+def _read_actions(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer, kind: str) -> Iterator[pa.Table]:
     schema = file.schema_arrow
-    empty = _NO_ACTIONS[kind]
     if kind not in schema.names:
-        return empty
+        return
     fields = schema.field(kind).type
     parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
     if "stats_parsed" in fields.names and _needs_parsed_stats(file, footer, fields):
         parts.append(f"{kind}.stats_parsed")
     # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
-    batches = file.iter_batches(_BATCH_ROWS, columns=parts, use_threads=True)
-    return pa.concat_tables([empty, *(_file_actions(pa.Table.from_batches([b]), kind) for b in batches)])
+    for run in fetched_together(source, file, _groups_with(file, footer, [kind]), parts):
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
+            yield _file_actions(pa.Table.from_batches([batch]), kind)
 
 
 def _needs_parsed_stats(file: pq.ParquetFile, footer: Footer, fields: pa.StructType) -> bool:

@@ -8,6 +8,7 @@ few actions that are no files come first and in a group of their own, where a re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_valu
 from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE
+from trilake.errors import ObjectExistsError, ObjectNotFoundError
 from trilake.expr.terms import engine
 from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
@@ -104,13 +106,15 @@ class FileColumns:
 
     def adds(self, files: pa.Table) -> pa.StructArray:
         """``add`` actions of one slice."""
-        made: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
+        parsed: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
         if self.stats is not None:
-            made["stats_parsed"] = _one(self.stats.parse(files["stats"]))
+            parsed["stats_parsed"] = _one(self.stats.parse(files["stats"]))
         if self.parsed_partitions:
             metadata = self.snapshot.metadata
-            made["partitionValues_parsed"] = parse_partition_values(files, metadata.schema, metadata.partition_columns)
-        arrays = [made[f.name] if f.name in made else _one(files[f.name]) for f in self.type]
+            parsed["partitionValues_parsed"] = parse_partition_values(
+                files, metadata.schema, metadata.partition_columns
+            )
+        arrays = [parsed[f.name] if f.name in parsed else _one(files[f.name]) for f in self.type]
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
@@ -156,11 +160,11 @@ def split(whole: Piece, parts: int) -> list[Piece]:
 
 
 def _owners(files: pa.Table, parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    found = engine.query(
-        f"select (md5_number_lower(p) % {parts})::bigint as part from t order by i",
-        t=pa.table({"p": decoded_paths(files["path"]), "i": pa.array(range(files.num_rows), pa.int64())}),
+    parts_of_files = engine.query(
+        f"select (md5_number_lower(p) % {parts})::bigint as part from t",
+        t=pa.table({"p": decoded_paths(files["path"])}),
     )["part"]
-    owners: np.ndarray[Any, np.dtype[np.int64]] = found.to_numpy()
+    owners: np.ndarray[Any, np.dtype[np.int64]] = parts_of_files.to_numpy()
     return owners
 
 
@@ -206,14 +210,24 @@ def _filled(schema: pa.Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.
     )
 
 
-def write_parquet(store: Store, key: str, schema: pa.Schema, tables: Iterator[pa.Table], rows: int) -> int:
-    """Write one file of a checkpoint; its size in bytes.  It appears whole or not at all."""
+def write_parquet(
+    store: Store, key: str, schema: pa.Schema, tables: Iterator[pa.Table], rows: int, *, absent: bool = False
+) -> int:
+    """Write one file of a checkpoint; its size in bytes.  It appears whole or not at all.
+
+    With ``absent`` a file that is there stays, and ``ObjectExistsError`` is raised; a large one that another process
+    finishes meanwhile is replaced.
+    """
     if rows <= _AT_ONCE_ROWS:
         sink = pa.BufferOutputStream()
         _encode(sink, schema, tables)
         data = sink.getvalue()
-        store.put(key, data)
+        (store.put_if_absent if absent else store.put)(key, data)
         return int(data.size)
+    if absent:
+        with suppress(ObjectNotFoundError):
+            store.head(key)
+            raise ObjectExistsError("a checkpoint of this version is there", file=key)
     with store.open_output(key) as out:
         counter = pa.PythonFile(out, mode="w")
         _encode(counter, schema, tables)

@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.delta.protocol.column_names import split_names
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema_edit import split_names
 from trilake.expr.terms import engine
 
 #: How DuckDB calls the types that have bounds; decimals and texts of other names are handled beside it.
@@ -142,9 +142,8 @@ class StatsParser:
         """One struct a text, null where there is no text or no JSON object."""
         parsed = engine.query(
             f"select case when j is null then null else {self._select} end as v from"
-            f" (select i, json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)"
-            " order by i",
-            t=pa.table({"s": texts, "i": pa.array(range(len(texts)), pa.int64())}),
+            f" (select json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)",
+            t=pa.table({"s": texts}),
         )["v"]
         return parsed.cast(self.type)
 
@@ -173,9 +172,8 @@ def _quoted(name: str) -> str:
 def stats_text(parsed: pa.ChunkedArray) -> pa.ChunkedArray:
     """``stats_parsed`` as the JSON texts of ``stats``; null stays null."""
     return engine.query(
-        f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v"
-        " from t order by i",
-        t=pa.table({"s": parsed, "i": pa.array(range(len(parsed)), pa.int64())}),
+        f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v from t",
+        t=pa.table({"s": parsed}),
     )["v"].cast(pa.string())
 
 

@@ -67,21 +67,21 @@ class VersionChecksum:
     def from_json(data: bytes, *, version: int) -> VersionChecksum:
         """From the content of the file.  Raises ``CorruptLogError`` where it is damaged or lacks a required field."""
         try:
-            found = orjson.loads(data)
-            if found["numMetadata"] != 1 or found["numProtocol"] != 1:
+            fields = orjson.loads(data)
+            if fields["numMetadata"] != 1 or fields["numProtocol"] != 1:
                 raise ValueError("numMetadata and numProtocol must be 1")
-            txns, domains = found.get("setTransactions"), found.get("domainMetadata")
+            txns, domains = fields.get("setTransactions"), fields.get("domainMetadata")
             return VersionChecksum(
-                _count(found["tableSizeBytes"]),
-                _count(found["numFiles"]),
-                Protocol.from_json(found["protocol"], version=version),
-                Metadata.from_json(found["metadata"], version=version),
+                _count(fields["tableSizeBytes"]),
+                _count(fields["numFiles"]),
+                Protocol.from_json(fields["protocol"], version=version),
+                Metadata.from_json(fields["metadata"], version=version),
                 None if txns is None else {str(t["appId"]): t for t in txns},
                 None if domains is None else {str(d["domain"]): d for d in domains},
-                found.get("inCommitTimestampOpt"),
-                found.get("txnId"),
-                found.get("numDeletionVectorsOpt"),
-                found.get("numDeletedRecordsOpt"),
+                fields.get("inCommitTimestampOpt"),
+                fields.get("txnId"),
+                fields.get("numDeletionVectorsOpt"),
+                fields.get("numDeletedRecordsOpt"),
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as e:
             raise CorruptLogError(
@@ -244,10 +244,10 @@ def validate(log: DeltaLog, snapshot: Snapshot) -> None:
     A version without a checksum file, or with a damaged one, is valid.
     """
     checksum = read_checksum(log.store, snapshot.version)
-    found = differences(checksum, snapshot) if checksum is not None else ()
-    if found:
+    differing = differences(checksum, snapshot) if checksum is not None else ()
+    if differing:
         raise CorruptLogError(
-            f"the version is not what its checksum file says: {'; '.join(found)}",
+            f"the version is not what its checksum file says: {'; '.join(differing)}",
             help="restore the log from a copy; if the table is known to be right, remove the checksum file",
             file=checksum_key(snapshot.version),
             version=snapshot.version,

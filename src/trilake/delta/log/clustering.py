@@ -39,19 +39,19 @@ def clustering_columns(head: Head) -> list[Path]:
             help="set the clustering columns anew",
             version=head.version,
         ) from e
-    found = (_display(head.schema, physical) for physical in named)
-    return [path for path in found if path is not None]
+    paths = (_display(head.schema, physical) for physical in named)
+    return [path for path in paths if path is not None]
 
 
 def _display(schema: StructType, physical: Sequence[str]) -> Path | None:
     t: DataType = schema
     path: list[str] = []
     for name in physical:
-        found = next((f for f in t.fields if f.physical_name == name), None) if isinstance(t, StructType) else None
-        if found is None:
+        field = next((f for f in t.fields if f.physical_name == name), None) if isinstance(t, StructType) else None
+        if field is None:
             return None
-        path.append(found.name)
-        t = found.type
+        path.append(field.name)
+        t = field.type
     return tuple(path)
 
 

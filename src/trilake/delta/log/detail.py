@@ -51,7 +51,7 @@ def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
     """
     metadata, protocol = snapshot.metadata, snapshot.protocol
     commits = log.commits(end=snapshot.version)
-    times = log.commit_times(commits, metadata)
+    times = log.times(commits, metadata)
     row: dict[str, Any] = {
         "format": "delta",
         "id": metadata.id,

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog, Head
 from trilake.errors import InvalidArgumentError
 
 _MAP = pa.map_(pa.string(), pa.string())
@@ -39,17 +39,23 @@ HISTORY = pa.schema(
 )
 
 
-def history(log: DeltaLog, snapshot: Snapshot, limit: int | None = None) -> pa.Table:
+#: Commits before those that are shown whose files' times are looked at: one in the future moves those after it on.
+_BEFORE = 1000
+
+
+def history(log: DeltaLog, snapshot: Head, limit: int | None = None) -> pa.Table:
     """The commits up to the snapshot's version that the log still holds, newest first, at most ``limit`` of them."""
-    commits = log.commits(end=snapshot.version)
-    times = log.commit_times(commits, snapshot.metadata)
+    start = 0
     if limit is not None:
-        given: object = limit
-        if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        count: object = limit
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InvalidArgumentError(f"limit={limit!r:.80} is no number of commits", help="pass a whole number")
-        commits, times = commits[max(0, len(commits) - limit) :], times[max(0, len(times) - limit) :]
-    infos = dict(log.parse(commits).of("commitInfo")) if commits else {}
-    rows = [_row(v, t, infos.get(v) or {}) for (v, _), t in zip(commits, times, strict=True)]
+        start = max(0, snapshot.version + 1 - limit - _BEFORE)
+    commits = log.commits(start=start, end=snapshot.version)
+    first = 0 if limit is None else max(0, len(commits) - limit)
+    infos = log.commit_infos(commits[first:])
+    times = log.times(commits, snapshot.metadata, infos)
+    rows = [_row(v, times[i], infos.get(v) or {}) for i, (v, _) in enumerate(commits) if i >= first]
     return pa.Table.from_pylist(rows[::-1], schema=HISTORY)
 
 

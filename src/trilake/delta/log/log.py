@@ -8,9 +8,12 @@ the :class:`Head` of a version: it costs the same whether the table has ten file
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -18,8 +21,9 @@ import pyarrow as pa
 from trilake.delta.engine import Engine
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
+from trilake.delta.log.commit_times import CommitTimes, in_commit_ms, in_commit_timestamps_from
 from trilake.delta.log.last_checkpoint import CheckpointHint
-from trilake.delta.log.replay import State, apply, refuse_paths_twice, unreconciled, without_touched
+from trilake.delta.log.replay import State, apply, apply_rare, refuse_paths_twice, unreconciled, without_touched
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
     LOG,
@@ -27,19 +31,19 @@ from trilake.delta.log.segment import (
     LogSegment,
     choose_segment,
     commit_key,
+    first_version,
     sort_listing,
 )
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.delta.protocol.features import check_readable
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import (
     CorruptLogError,
+    LogGapError,
     MissingMetadataError,
     ObjectNotFoundError,
-    TableNotFoundError,
     VersionNotFoundError,
 )
 from trilake.storage.base import ObjectMeta, Store
@@ -92,7 +96,21 @@ class Snapshot(Head):
         return self.state.adds
 
 
+@dataclass(frozen=True)
+class PendingSnapshot(Head):
+    """A version whose files are in a large checkpoint that nobody has read yet.
+
+    ``actions`` are those of the commits after it.  :meth:`DeltaLog.load` reads the files.
+    """
+
+    actions: ActionBatch
+
+
 _H = TypeVar("_H", bound=Head)
+#: How many versions before an old one a checkpoint is looked for first.
+_NEAR = 100
+#: A checkpoint of more bytes or files is read when somebody asks for the files, and then as far as a filter needs it.
+LARGE_BYTES, LARGE_FILES = 32 << 20, 250_000
 
 
 class DeltaLog:
@@ -121,7 +139,12 @@ class DeltaLog:
 
     def exists(self) -> bool:
         """Whether the location holds a Delta table."""
-        return not self.listing().empty
+        seen = []
+        for meta in self.store.list(LOG):
+            if not sort_listing([meta]).empty:
+                return True
+            seen.append(meta)
+        return not sort_listing(seen).empty  # a checkpoint in parts, and no commit
 
     def segment(self, version: int | None = None) -> LogSegment:
         """The files that make up ``version``, or the newest one.
@@ -132,6 +155,10 @@ class DeltaLog:
         version = as_version(version)
         hint = self.hint()
         listing = None
+        if version is not None and version > _NEAR and (hint is None or version < hint.version):
+            segment = self._old_segment(version)
+            if segment is not None:
+                return segment
         if hint is not None and (version is None or version >= hint.version):
             listing = self.listing(start=hint.version)
             # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
@@ -141,6 +168,23 @@ class DeltaLog:
         named = hint is not None and hint.version == segment.checkpoint_version
         return replace(segment, hint=hint) if named else segment
 
+    def _old_segment(self, version: int) -> LogSegment | None:
+        """The segment of a version by listing what lies shortly before it; ``None`` where that does not show it.
+
+        A log may have a hundred thousand commits, and a listing holds a thousand.
+        """
+        for distance in (_NEAR, 10 * _NEAR, 100 * _NEAR):
+            start = version - distance
+            if start <= 0:
+                return None
+            after = self.store.list(LOG, start_after=f"{LOG}/{start:020d}")
+            listing = sort_listing(takewhile(lambda meta: (first_version(meta.key) or 0) <= version, after))
+            if version in listing.commits and listing.checkpoints:
+                with suppress(LogGapError, VersionNotFoundError):  # the whole folder decides what to say
+                    return choose_segment(listing, uri=self.store.uri, version=version)
+                return None
+        return None
+
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self, version: int | None = None) -> Snapshot:
@@ -149,8 +193,26 @@ class DeltaLog:
         Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, ``CorruptLogError``,
         ``MissingMetadataError`` or ``UnsupportedProtocolError``.
         """
+        return self._whole(segment := self.segment(version), self._parse(segment.commits))
+
+    def opened(self, version: int | None = None) -> Snapshot | PendingSnapshot:
+        """The table at ``version``, or at its newest; of a large table, without the files of its checkpoint.
+
+        Raises as :meth:`snapshot` does; what is wrong with the files of a large table, :meth:`load` raises.
+        """
         segment = self.segment(version)
-        state = apply(read_checkpoint(self.store, segment), self._parse(segment.commits))
+        actions = self._parse(segment.commits)
+        if not is_large(segment):
+            return self._whole(segment, actions)
+        state = apply_rare(read_checkpoint_rare(self.store, segment), actions)
+        return self._checked(PendingSnapshot(self.store.uri, segment.version, state, segment, self.engine, actions))
+
+    def load(self, pending: PendingSnapshot) -> Snapshot:
+        """The same version with its files."""
+        return self._whole(pending.segment, pending.actions)
+
+    def _whole(self, segment: LogSegment, actions: ActionBatch) -> Snapshot:
+        state = apply(read_checkpoint(self.store, segment), actions)
         refuse_paths_twice(state.adds, self.store.uri, segment.version)
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
@@ -165,19 +227,27 @@ class DeltaLog:
 
     def update(self, old: Snapshot) -> Snapshot:
         """The newest version, by replaying on ``old`` only the commits that came after it."""
-        found = self.listing(start=old.version + 1)
-        newer = [v for v in found.commits if v > old.version]
+        listing = self.listing(start=old.version + 1)
+        newer = [v for v in listing.commits if v > old.version]
         if not newer:
-            if any(v > old.version for v, _ in found.checkpoints):
+            if any(v > old.version for v, _ in listing.checkpoints):
                 return self.snapshot()
             return old
         if len(newer) != max(newer) - old.version:
             return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
-        commits = tuple((v, v, found.commits[v]) for v in sorted(newer))
+        commits = tuple((v, v, listing.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))
         refuse_paths_twice(state.adds, self.store.uri, max(newer))
         segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
+
+    def updated(self, old: Snapshot | PendingSnapshot) -> Snapshot | PendingSnapshot:
+        """The newest version as :meth:`opened` gives it, of which ``old`` is the one that is known."""
+        if isinstance(old, Snapshot):
+            return self.update(old)
+        listing = self.listing(start=old.version + 1)
+        newer = any(v > old.version for v in (*listing.commits, *(v for v, _ in listing.checkpoints)))
+        return self.opened() if newer else old
 
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         return self._trusted(parse_commits, commits)
@@ -239,25 +309,29 @@ class DeltaLog:
         if not old.num_rows:
             return snapshot.state.removes
         batch = self._parse(snapshot.segment.commits)
-        kept = without_touched(old, batch.add, batch.remove)
-        return pa.concat_tables([kept, snapshot.state.removes])
+        untouched = without_touched(old, batch.add, batch.remove)
+        return pa.concat_tables([untouched, snapshot.state.removes])
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def commits(self, start: int = 0, end: int | None = None) -> list[tuple[int, ObjectMeta]]:
         """The commit files there are between two versions, both included, ascending."""
-        found = self.listing(start=start if start > 0 else None).commits
-        return [(v, found[v]) for v in sorted(found) if v >= start and (end is None or v <= end)]
+        commits = self.listing(start=start if start > 0 else None).commits
+        return [(v, commits[v]) for v in sorted(commits) if v >= start and (end is None or v <= end)]
 
     def parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
         """The actions of some commits."""
         return self._parse([(v, v, c) for v, c in commits])
 
+    def commit_infos(self, commits: Sequence[tuple[int, ObjectMeta]]) -> dict[int, Mapping[str, Any]]:
+        """The ``commitInfo`` of some commits by version; those that have none are left out."""
+        return dict(parse_rare(self._contents([(v, v, c) for v, c in commits])).of("commitInfo"))
+
     def commit_info(self, version: int) -> dict[str, Any]:
         """The ``commitInfo`` of one commit; empty where it has none."""
         key = commit_key(version)
-        found = parse_rare([(version, key, self.store.read(key))]).of("commitInfo")
-        return dict(found[0][1]) if found else {}
+        infos = parse_rare([(version, key, self.store.read(key))]).of("commitInfo")
+        return dict(infos[0][1]) if infos else {}
 
     def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:
         """When each commit happened, in ms since the epoch, never decreasing.
@@ -269,7 +343,7 @@ class DeltaLog:
         in_commit: dict[int, int] = {}
         if enabled_at is not None:
             infos = parse_rare(self._contents([(v, v, c) for v, c in commits if v >= enabled_at])).of("commitInfo")
-            in_commit = {v: _in_commit_ms(i, v) for v, i in infos if i.get("inCommitTimestamp") is not None}
+            in_commit = {v: in_commit_ms(i, v) for v, i in infos if i.get("inCommitTimestamp") is not None}
         for v, c in commits:
             t = in_commit.get(v, c.modified_ms)
             if times and v not in in_commit and t <= times[-1]:
@@ -277,16 +351,39 @@ class DeltaLog:
             times.append(t)
         return times
 
-    def _all_times(self) -> tuple[list[tuple[int, ObjectMeta]], list[int]]:
-        commits = self.commits()
+    def times(
+        self,
+        commits: Sequence[tuple[int, ObjectMeta]],
+        metadata: Metadata,
+        infos: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> CommitTimes:
+        """The times of :meth:`commit_times`, of which those in commits are read one by one, when they are asked for.
+
+        ``infos`` are the ``commitInfo`` of some versions, where somebody has read them.
+        """
+        known = infos or {}
+        return CommitTimes(
+            commits,
+            metadata,
+            lambda version: known[version] if version in known else self.commit_info(version),
+            lambda: self.commit_times(commits, metadata),
+        )
+
+    def _all_times(self) -> tuple[list[tuple[int, ObjectMeta]], CommitTimes]:
+        listing = self.listing()
+        segment = choose_segment(listing, uri=self.store.uri)
+        commits = sorted(listing.commits.items())
         if not commits:
-            raise TableNotFoundError("not a Delta table: no commit in _delta_log", file=self.store.uri)
+            raise VersionNotFoundError(
+                "the log holds a checkpoint and no commit, so no time of a version is known",
+                help="open the newest version, without a timestamp",
+                file=self.store.uri,
+            )
         # Which version was newest at a time is for the log to say, whether or not its newest version can be read.
-        segment = self.segment()
         state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
         newest = Head(self.store.uri, segment.version, state, segment, self.engine)
         _check_complete(newest)
-        return commits, self.commit_times(commits, newest.metadata)
+        return commits, self.times(commits, newest.metadata)
 
     def version_from(self, timestamp_ms: int) -> int:
         """The oldest version committed at or after a time (ms since the epoch).
@@ -294,14 +391,14 @@ class DeltaLog:
         Raises ``VersionNotFoundError`` for a time after the last commit.
         """
         commits, times = self._all_times()
-        versions = [v for (v, _), t in zip(commits, times, strict=True) if t >= timestamp_ms]
-        if not versions:
+        at = bisect_left(times, timestamp_ms)
+        if at == len(commits):
             raise VersionNotFoundError(
                 f"no version is as new as {timestamp_text(timestamp_ms)}",
                 help=f"the newest commit is version {commits[-1][0]} of {timestamp_text(times[-1])}",
                 file=self.store.uri,
             )
-        return versions[0]
+        return commits[at][0]
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version committed at or before a time (ms since the epoch).
@@ -309,14 +406,20 @@ class DeltaLog:
         Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds.
         """
         commits, times = self._all_times()
-        versions = [v for (v, _), t in zip(commits, times, strict=True) if t <= timestamp_ms]
-        if not versions:
+        at = bisect_right(times, timestamp_ms) - 1
+        if at < 0:
             raise VersionNotFoundError(
                 f"no version is as old as {timestamp_text(timestamp_ms)}",
                 help=f"the oldest commit in the log is version {commits[0][0]} of {timestamp_text(times[0])}",
                 file=self.store.uri,
             )
-        return versions[-1]
+        return commits[at][0]
+
+
+def is_large(segment: LogSegment) -> bool:
+    """Whether the checkpoint of a version holds so many files that they are not read before somebody asks for them."""
+    counted = 0 if segment.hint is None else segment.hint.num_add_files or 0
+    return counted > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
 
 
 def _check_complete(head: Head) -> None:
@@ -329,30 +432,6 @@ def _check_complete(head: Head) -> None:
             file=head.uri,
             version=head.version,
         )
-
-
-def in_commit_timestamps_from(metadata: Metadata) -> int | None:
-    """The version from which commits carry ``inCommitTimestamp``, or ``None`` where the feature is off."""
-    conf = metadata.configuration
-    if not is_on(conf, "delta.enableInCommitTimestamps"):
-        return None
-    text = conf.get("delta.inCommitTimestampEnablementVersion", "0")
-    try:
-        return int(text)
-    except ValueError as e:
-        raise CorruptLogError(
-            f"the table property delta.inCommitTimestampEnablementVersion is {text!r}, which is no version",
-            help="open the table by version",
-        ) from e
-
-
-def _in_commit_ms(info: Mapping[str, Any], version: int) -> int:
-    value = info["inCommitTimestamp"]
-    if not isinstance(value, int):
-        raise CorruptLogError(
-            f"inCommitTimestamp is {value!r}, which is no time", file=commit_key(version), version=version
-        )
-    return value
 
 
 def timestamp_text(ms: int) -> str:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 from trilake.delta.log.checkpoint import read_checkpoint_rare, sidecar_keys
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.log import DeltaLog, Head, in_commit_timestamps_from
+from trilake.delta.log.commit_times import in_commit_timestamps_from, monotonic
+from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.log.segment import (
     LOG,
     SIDECARS,
@@ -78,18 +79,6 @@ def cutoff_time(now_ms: int, retention_ms: int) -> int:
     True
     """
     return (now_ms - retention_ms) // DAY_MS * DAY_MS
-
-
-def monotonic(times: Sequence[int]) -> list[int]:
-    """File times as times of commits: each at least a millisecond after the one before.
-
-    >>> monotonic([5, 3, 9])
-    [5, 6, 9]
-    """
-    out: list[int] = []
-    for t in times:
-        out.append(t if not out or t > out[-1] else out[-1] + 1)
-    return out
 
 
 def cleanup_log(
@@ -249,12 +238,12 @@ def _sound(log: DeltaLog, listing: LogListing, segment: LogSegment) -> bool:
 def _before(objects: Sequence[ObjectMeta], base: int) -> list[str]:
     """The log files of versions before ``base``, oldest first; and compactions that begin with it, which only help
     to read what is gone."""
-    found = []
+    by_version = []
     for o in objects:
         version = first_version(o.key)
         if version is not None and (version < base or (version == base and o.key.endswith(".compacted.json"))):
-            found.append((version, o.key))
-    return [key for _, key in sorted(found)]
+            by_version.append((version, o.key))
+    return [key for _, key in sorted(by_version)]
 
 
 def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], old_ms: int) -> list[str]:

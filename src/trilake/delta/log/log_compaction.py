@@ -61,9 +61,9 @@ def compacted(batch: ActionBatch) -> bytes:
 def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
     """The rare actions that are in force after the batch; a removed domain stays, as a tombstone does."""
     for kind in ("protocol", "metaData"):
-        found = batch.of(kind)
-        if found:
-            yield {kind: found[-1][1]}
+        actions = batch.of(kind)
+        if actions:
+            yield {kind: actions[-1][1]}
     for kind, key in (("txn", "appId"), ("domainMetadata", "domain")):
         newest = {str(data.get(key)): data for _, data in batch.of(kind)}
         for data in newest.values():
@@ -80,8 +80,8 @@ def json_lines(kind: str, files: pa.Table) -> list[str]:
     if not files.num_rows:
         return []
     lines: list[str] = engine.query(
-        f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files order by i""",
-        files=files.append_column("i", pa.array(range(files.num_rows), pa.int64())),
+        f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files""",
+        files=files,
     )["line"].to_pylist()
     return lines
 

@@ -76,8 +76,8 @@ def first_version(key: str) -> int | None:
     >>> first_version("_delta_log/_last_checkpoint")
     """
     folder, _, name = key.rpartition("/")
-    found = _OWNED.match(name) if folder == LOG else None
-    return int(found[1]) if found else None
+    match = _OWNED.match(name) if folder == LOG else None
+    return int(match[1]) if match else None
 
 
 def may_name_sidecars(key: str) -> bool:
@@ -111,27 +111,27 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
     checksums: dict[int, ObjectMeta] = {}
     whole: dict[int, list[ObjectMeta]] = {}
     parts: dict[tuple[int, int], dict[int, ObjectMeta]] = {}
-    for o in objects:
-        folder, _, name = o.key.rpartition("/")
+    for meta in objects:
+        folder, _, name = meta.key.rpartition("/")
         if folder != LOG:
             continue
-        if m := _COMMIT.fullmatch(name):
-            commits[int(m[1])] = o
+        if match := _COMMIT.fullmatch(name):
+            commits[int(match[1])] = meta
         elif ".checkpoint." in name:
-            if m := _CLASSIC.fullmatch(name) or _UUID.fullmatch(name):
-                if o.size > 0:
-                    whole.setdefault(int(m[1]), []).append(o)
-            elif (m := _PART.fullmatch(name)) and o.size > 0:
-                parts.setdefault((int(m[1]), int(m[3])), {})[int(m[2])] = o
-        elif (m := _COMPACTED.fullmatch(name)) and o.size > 0:
-            compactions.append((int(m[1]), int(m[2]), o))
-        elif (m := _CHECKSUM.fullmatch(name)) and o.size > 0:
-            checksums[int(m[1])] = o
+            if match := _CLASSIC.fullmatch(name) or _UUID.fullmatch(name):
+                if meta.size > 0:
+                    whole.setdefault(int(match[1]), []).append(meta)
+            elif (match := _PART.fullmatch(name)) and meta.size > 0:
+                parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = meta
+        elif (match := _COMPACTED.fullmatch(name)) and meta.size > 0:
+            compactions.append((int(match[1]), int(match[2]), meta))
+        elif (match := _CHECKSUM.fullmatch(name)) and meta.size > 0:
+            checksums[int(match[1])] = meta
     complete: dict[int, tuple[ObjectMeta, ...]] = {}
-    for (version, total), found in parts.items():
+    for (version, total), numbered in parts.items():
         # A writer may have died between two parts: only a full set counts.
-        if len(found) == total and min(found) == 1 and max(found) == total:
-            complete[version] = tuple(found[i] for i in range(1, total + 1))
+        if len(numbered) == total and min(numbered) == 1 and max(numbered) == total:
+            complete[version] = tuple(numbered[i] for i in range(1, total + 1))
     for version, files in whole.items():
         complete[version] = (files[0],)
     return LogListing(commits, tuple(compactions), tuple(sorted(complete.items())), checksums)

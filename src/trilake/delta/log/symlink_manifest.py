@@ -101,15 +101,15 @@ def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[st
     if not metadata.partition_columns:
         return {""}
     columns = [(f.name, f.physical_name) for f in partition_fields(metadata.schema, metadata.partition_columns)]
-    found: set[str] = set()
+    folders: set[str] = set()
     for action in actions:
         for kind in ("add", "remove"):
             if kind in action:
                 values = action[kind].get("partitionValues")
                 if values is None:
                     return None
-                found.add(hive_directory({name: values.get(physical) for name, physical in columns}))
-    return found
+                folders.add(hive_directory({name: values.get(physical) for name, physical in columns}))
+    return folders
 
 
 def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
@@ -129,8 +129,8 @@ def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
     values = snapshot.adds["partitionValues"]
     columns: dict[str, Any] = {}
     for i, f in enumerate(fields):
-        found = pc.map_lookup(values, pa.scalar(f.physical_name, pa.string()), "first") if len(values) else paths
-        columns[f"c{i}"] = pc.if_else(pc.equal(found, ""), None, found)
+        texts = pc.map_lookup(values, pa.scalar(f.physical_name, pa.string()), "first") if len(values) else paths
+        columns[f"c{i}"] = pc.if_else(pc.equal(texts, ""), None, texts)
     grouped = (
         pa.table({**columns, "line": lines}).group_by(list(columns), use_threads=False).aggregate([("line", "list")])
     )

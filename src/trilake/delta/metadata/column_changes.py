@@ -1,6 +1,7 @@
-"""Several changes of columns as one: ``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b``.
+"""What ALTER makes of columns beyond one step: several changes as one, and SYNC IDENTITY.
 
-Pure functions, as in :mod:`trilake.delta.metadata.schema_changes`, whose steps follow one another here.
+``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b`` is several of the steps in
+:mod:`trilake.delta.metadata.schema_changes`, one after the other.  Pure functions, as those are.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import orjson
 
 from trilake.delta.metadata import schema_changes as steps
 from trilake.delta.metadata.column_definitions import TypeLike, new_field
-from trilake.delta.metadata.schema_changes import MetadataChange
+from trilake.delta.metadata.schema_changes import MetadataChange, change_of_column
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
-from trilake.delta.protocol.schema_edit import PathLike, Position
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import PathLike, Position, path_text, spelled
+from trilake.delta.rules.identity import IdentityColumn, identity_columns, updated_schema
 from trilake.errors import InvalidArgumentError
 
 
@@ -52,11 +55,11 @@ def change_columns(
     """
     done: list[MetadataChange] = []
     for change in changes:
-        made = _steps(protocol, metadata, change, version, now)
-        protocol, metadata = made[-1].protocol, made[-1].metadata
-        whole = {k: v for step in made for k, v in step.parameters.items()}  # the column as the last step leaves it
-        conditions = tuple(c for step in made for c in step.conditions)
-        done.append(replace(made[-1], parameters=whole, conditions=conditions))
+        changed = _steps(protocol, metadata, change, version, now)
+        protocol, metadata = changed[-1].protocol, changed[-1].metadata
+        whole = {k: v for step in changed for k, v in step.parameters.items()}  # the column as the last step leaves it
+        conditions = tuple(c for step in changed for c in step.conditions)
+        done.append(replace(changed[-1], parameters=whole, conditions=conditions))
     if not done:
         raise InvalidArgumentError("no column is given to be changed")
     if len(done) == 1:
@@ -94,3 +97,32 @@ def _steps(
             "nothing of the column is to be changed", help="say its type, its comment or its place"
         )
     return out
+
+
+def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
+    """The identity column of a name.
+
+    Raises ``SchemaMismatchError`` for a name that is no column, ``InvalidArgumentError`` for another column.
+    """
+    names = spelled(schema, column)
+    identity = next((c for c in identity_columns(schema) if (c.name,) == names), None)
+    if identity is None:
+        raise InvalidArgumentError(
+            f"{path_text(names)} is no identity column",
+            help="SYNC IDENTITY is for columns GENERATED ... AS IDENTITY",
+            column=path_text(names),
+        )
+    return identity
+
+
+def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reached: int | None) -> MetadataChange:
+    """Let an identity column go on behind ``reached``, the furthest value of its rows; the mark never goes back.
+
+    Raises as :func:`identity_column`, and ``IdentityOverflowError`` where no value is left.
+    """
+    identity, schema = identity_column(metadata.schema, column), metadata.schema
+    if reached is not None:
+        # The mark is a value of the column: the first one that is not nearer than what rows hold.
+        mark = identity.value(-((identity.start - reached) // identity.step))
+        schema = updated_schema(schema, [{identity.name: mark}])
+    return change_of_column(protocol, metadata, schema, (identity.name,))

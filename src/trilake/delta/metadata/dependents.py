@@ -26,7 +26,7 @@ def dependents(metadata: Metadata, path: Path) -> list[str]:
     A name that only looks like the column counts as a mention: a rule that breaks later would be worse.
     """
     names = {path[0].lower(), path[-1].lower()}
-    found = [
+    rules = [
         f"CHECK constraint {k[len(PREFIX) :]} ({v})"
         for k, v in sorted(metadata.configuration.items())
         if k.startswith(PREFIX) and names <= _words(v)
@@ -34,9 +34,9 @@ def dependents(metadata: Metadata, path: Path) -> list[str]:
     for top in metadata.schema.fields:
         expression = top.metadata.get(GENERATED)
         if isinstance(expression, str) and names <= _words(expression) and top.name != path[0]:
-            found.append(f"generated column {top.name} ({expression})")
+            rules.append(f"generated column {top.name} ({expression})")
     ruled = (f.name for f in nested_fields(metadata.schema) if names <= _words(_invariant(f)))
-    return [*found, *(f"the invariant of column {name}" for name in ruled)]
+    return [*rules, *(f"the invariant of column {name}" for name in ruled)]
 
 
 def _invariant(f: StructField) -> str:
@@ -48,10 +48,10 @@ def _invariant(f: StructField) -> str:
 
 def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
     """Raises ``InvalidArgumentError`` where a rule mentions the column that is to be changed."""
-    found = dependents(metadata, path)
-    if found:
+    rules = dependents(metadata, path)
+    if rules:
         raise InvalidArgumentError(
-            f"cannot {what} column {path_text(path)}: {'; '.join(found)} depends on it",
+            f"cannot {what} column {path_text(path)}: {'; '.join(rules)} depends on it",
             help="drop what depends on the column first",
             column=path_text(path),
         )

@@ -24,7 +24,7 @@ from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_propert
 from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
 from trilake.delta.rules.constraints import PREFIX, parse_check
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 #: Columns that the change data feed adds to the table's own.
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -74,16 +74,16 @@ def unset_properties(
 
     Raises ``InvalidArgumentError`` for a property that is not set, unless ``if_exists``.
     """
-    found = parse_keys(keys)
-    missing = [k for k in found if k not in metadata.configuration and k != _COMMENT]
+    unset = parse_keys(keys)
+    missing = [k for k in unset if k not in metadata.configuration and k != _COMMENT]
     if missing and not if_exists:
         raise InvalidArgumentError(
             f"table properties {', '.join(missing)} are not set", help="leave them out, or say if_exists"
         )
-    left = {k: v for k, v in metadata.configuration.items() if k not in found}
-    description = None if _COMMENT in found else metadata.description
+    left = {k: v for k, v in metadata.configuration.items() if k not in unset}
+    description = None if _COMMENT in unset else metadata.description
     new = prepared(metadata, replace(metadata, configuration=left, description=description), new_id=new_id)
-    parameters = {"properties": _json(found), "ifExists": _json(if_exists)}
+    parameters = {"properties": _json(unset), "ifExists": _json(if_exists)}
     return MetadataChange(with_required(protocol, new), new, "UNSET TBLPROPERTIES", parameters)
 
 
@@ -141,8 +141,18 @@ def cluster_by(
 
     Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
     """
-    new = [spelled(metadata.schema, c) for c in columns]
-    value = clustering_domain(metadata.schema, new, partitioned=bool(metadata.partition_columns))
+    if metadata.partition_columns and columns:
+        raise InvalidArgumentError(
+            "a table is partitioned or clustered, not both",
+            help=f"it is partitioned by {', '.join(metadata.partition_columns)}",
+            condition="DELTA_ALTER_TABLE_CLUSTER_BY_ON_PARTITIONED_TABLE_NOT_ALLOWED",
+        )
+    try:
+        new = [spelled(metadata.schema, c) for c in columns]
+    except SchemaMismatchError as e:
+        e.context["condition"] = "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"
+        raise
+    value = clustering_domain(metadata.schema, new, partitioned=False)
     parameters = {
         "oldClusteringColumns": ",".join(map(path_text, before)),
         "newClusteringColumns": ",".join(map(path_text, new)),

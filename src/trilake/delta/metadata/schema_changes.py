@@ -129,16 +129,16 @@ def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | Non
     if STATS_COLUMNS not in out:
         return out
     lowered = tuple(p.lower() for p in path)
-    kept = []
+    columns = []
     for text in column_list(out[STATS_COLUMNS]):
         names = parse_path(text)
         if tuple(n.lower() for n in names[: len(path)]) == lowered:
             if new is None:
                 continue
             text = path_text((*new, *names[len(path) :]))
-        kept.append(text)
-    out[STATS_COLUMNS] = ",".join(kept)
-    if not kept:
+        columns.append(text)
+    out[STATS_COLUMNS] = ",".join(columns)
+    if not columns:
         del out[STATS_COLUMNS]
     return out
 
@@ -281,11 +281,11 @@ def replace_columns(
     """
     before = metadata.schema
     wanted = {c.name.lower(): c for c in columns}
-    gone = [f.name for f in before.fields if f.name.lower() not in wanted]
+    dropped = [f.name for f in before.fields if f.name.lower() not in wanted]
     fresh = [NewColumn(c) for c in columns if before.find(c.name) is None]
     change = MetadataChange(protocol, metadata, "REPLACE COLUMNS", {})
-    if gone:
-        change = drop_columns(change.protocol, change.metadata, gone, clustering=clustering)
+    if dropped:
+        change = drop_columns(change.protocol, change.metadata, dropped, clustering=clustering)
     if fresh:
         change = add_columns(change.protocol, change.metadata, fresh, new_id=new_id)
     fields = []
@@ -333,8 +333,8 @@ def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comme
     names = spelled(metadata.schema, path)
 
     def change(f: StructField) -> StructField:
-        kept = {k: v for k, v in f.metadata.items() if k != "comment"}
-        return replace(f, metadata=kept if comment is None else {**kept, "comment": comment})
+        others = {k: v for k, v in f.metadata.items() if k != "comment"}
+        return replace(f, metadata=others if comment is None else {**others, "comment": comment})
 
     return change_of_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
 

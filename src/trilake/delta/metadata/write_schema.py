@@ -70,16 +70,16 @@ def evolved(
     if mode is None:
         return base.protocol, base.metadata
     if mode == "merge":
-        made = merged_metadata(
+        result = merged_metadata(
             base.protocol, base.metadata, rows, version=base.version + 1, uri=base.uri, new_id=runtime.new_id
         )
     else:
-        made = overwritten_metadata(
+        result = overwritten_metadata(
             base.protocol, base.metadata, rows, partition_columns=partition_by, uri=base.uri, new_id=runtime.new_id
         )
-    if made[1].schema_string != base.metadata.schema_string:
-        check_names(made[1].schema, made[1].column_mapping_mode)
-    return made
+    if result[1].schema_string != base.metadata.schema_string:
+        check_names(result[1].schema, result[1].column_mapping_mode)
+    return result
 
 
 def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:

@@ -62,8 +62,8 @@ def _own(type_: DataType) -> Length | None:
     """The limits that a schema states in its types themselves."""
     match type_:
         case PrimitiveType(name):
-            found = _LIMITED.fullmatch(name)
-            return None if found is None else Length(found[1].lower(), int(found[2]))
+            match = _LIMITED.fullmatch(name)
+            return None if match is None else Length(match[1].lower(), int(match[2]))
         case StructType(fields):
             return _of_parts([length_rule(f) for f in fields])
         case ArrayType(element, _):
@@ -79,9 +79,9 @@ def _of_parts(parts: list[Length | None]) -> Length | None:
 def _parse(text: str, at: int, type_: DataType) -> tuple[Length | None, int]:
     """The limits in a type's name from ``at`` on, and where it ends.  Raises ``ValueError``."""
     if isinstance(type_, PrimitiveType):
-        found = _LIMITED.match(text, at)
-        if found is not None:
-            return Length(found[1].lower(), int(found[2])), found.end()
+        limited = _LIMITED.match(text, at)
+        if limited is not None:
+            return Length(limited[1].lower(), int(limited[2])), limited.end()
         plain = _PRIMITIVE.match(text, at)
         if plain is None:
             raise ValueError(text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -185,8 +185,8 @@ def reuse(new: StructType, old: StructType) -> StructType:
     for f in new.fields:
         before = old.find(f.name)
         if before is not None and str(before.type) == str(f.type):
-            kept = {k: before.metadata[k] for k in (COLUMN_ID, PHYSICAL_NAME) if k in before.metadata}
-            f = replace(f, type=_reuse_type(f.type, before.type), metadata={**f.metadata, **kept})
+            ids = {k: before.metadata[k] for k in (COLUMN_ID, PHYSICAL_NAME) if k in before.metadata}
+            f = replace(f, type=_reuse_type(f.type, before.type), metadata={**f.metadata, **ids})
         fields.append(f)
     return StructType(tuple(fields))
 
@@ -222,14 +222,16 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
     return mapped(after, existing=True, new_id=new_id)
 
 
-def check_can_rename(metadata: Metadata, what: str) -> None:
+def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> None:
     """Refuse to ``what`` (rename or drop) a column where files know columns by their display names.
 
     Raises ``InvalidArgumentError``.
     """
     if metadata.column_mapping_mode == "none":
         raise InvalidArgumentError(
-            f"a table without column mapping cannot {what} a column: its files know it by this name", help=_ENABLE
+            f"a table without column mapping cannot {what} a column: its files know it by this name",
+            help=_ENABLE,
+            condition=f"DELTA_UNSUPPORTED_{what.upper()}_COLUMN",
         )
 
 
@@ -241,10 +243,10 @@ def check_names(schema: StructType, mode: str) -> None:
     if mode != "none":
         return
     for f in nested_fields(schema):
-        found = sorted(set(f.name) & set(FORBIDDEN))
-        if found:
+        forbidden = sorted(set(f.name) & set(FORBIDDEN))
+        if forbidden:
             raise InvalidArgumentError(
-                f"column name {f.name!r} holds {''.join(found)!r}, which names in Parquet files must not",
+                f"column name {f.name!r} holds {''.join(forbidden)!r}, which names in Parquet files must not",
                 help=f"rename it, or {_ENABLE}",
                 column=f.name,
             )

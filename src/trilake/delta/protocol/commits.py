@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, action_schema
+from trilake.delta.protocol.arrow_values import int64_array
 from trilake.errors import CorruptLogError
 from trilake.expr.terms import engine
 
@@ -99,9 +100,7 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
         except _WRONG_TYPE as error:
             raise _first_wrong(kind, values, [v for v, _ in positions[kind]], files[kind], error) from error
         numbers = np.array(positions[kind], np.int64).reshape(-1, 2)
-        arrays += [
-            pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(n.tobytes())]) for n in numbers.T
-        ]
+        arrays += map(int64_array, numbers.T)
         tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple(rare))
 
@@ -226,6 +225,8 @@ def _structure(type_: pa.DataType) -> str:
     return f'"{names.get(type_, "VARCHAR")}"'
 
 
+#: How the line of an object begins: blanks may stand before the brace; what else may is left to the parser.
+_OBJECT = r"^[ \t\r]*\{"
 _STRUCTURE = (
     "{"
     + ",".join([f'"{k}":{_structure(t)}' for k, t in FILE_ACTIONS.items()] + [f'"{r}":"JSON"' for r in RARE_ACTIONS])
@@ -261,46 +262,61 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.nda
 
 def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
     lines, owner = _split_lines(names, texts)
-    versions = pa.array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])
-    table = pa.table({"line": lines, "version": versions, "ord": pa.array(np.arange(len(lines), dtype=np.int64))})
-    broken = engine.query(
-        # Blanks may stand before the brace; what else may is left to the parser.
-        "select min(ord) as ord from lines"
-        " where not coalesce(json_valid(line) and ltrim(line, ' ' || chr(9) || chr(13))[1] = '{', false)",
-        lines=table,
-    )["ord"][0].as_py()
-    if broken is not None:
-        version, name = names[int(owner[broken])]
+    versions = pa.chunked_array([int64_array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])])
+    order = pa.chunked_array([int64_array(np.arange(len(lines), dtype=np.int64))])
+    parsed = _transformed(lines)
+    if parsed is None:
+        version, name = names[int(owner[_first_broken(lines)])]
         raise _corrupt(version, name, "a line is no JSON object")
-    parsed = engine.query(
-        f"select json_transform(line, '{_STRUCTURE}') as j, version, ord from lines order by ord", lines=table
-    )
-    odd = np.flatnonzero(_suspects(parsed["j"], lines, any(b'"deletionVector"' in t for t in texts))).tolist()
+    odd = np.flatnonzero(_suspects(parsed, lines, any(b'"deletionVector"' in t for t in texts))).tolist()
     if odd:
         _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
     tables = {}
     for kind, type_ in FILE_ACTIONS.items():
-        column = pc.struct_field(parsed["j"], kind)
+        column = pc.struct_field(parsed, kind)
         mask = pc.is_valid(column)
         rows = column.filter(mask)
         arrays = [pc.struct_field(rows, f.name).cast(f.type) for f in type_]
-        arrays += [parsed["version"].filter(mask), parsed["ord"].filter(mask)]
+        arrays += [versions.filter(mask), order.filter(mask)]
         tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
     rare: list[tuple[int, int, str, Any]] = []
     for name in RARE_ACTIONS:
-        column = pc.struct_field(parsed["j"], name).cast(pa.string())
+        column = pc.struct_field(parsed, name).cast(pa.string())
         mask = pc.and_(pc.is_valid(column), pc.not_equal(column, "null"))
-        found = zip(
-            parsed["ord"].filter(mask).to_pylist(),
-            parsed["version"].filter(mask).to_pylist(),
+        stated = zip(
+            order.filter(mask).to_pylist(),
+            versions.filter(mask).to_pylist(),
             column.filter(mask).to_pylist(),
             strict=True,
         )
-        rare += [(o, v, name, orjson.loads(text)) for o, v, text in found]
+        rare += [(o, v, name, orjson.loads(text)) for o, v, text in stated]
     for position, version, kind, value in rare:
         _object(value, kind, version, names[int(owner[position])][1])
     rare.sort(key=lambda r: r[0])
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))
+
+
+def _transformed(lines: pa.Array) -> pa.ChunkedArray | None:
+    """The lines as one struct each, or ``None`` where one of them is no JSON object."""
+    if not pc.all(pc.match_substring_regex(lines, _OBJECT)).as_py():
+        return None
+    try:
+        # The parser is the check as well: to ask for valid lines first would be to parse them twice.
+        return engine.query(
+            f"select json_transform(line, '{_STRUCTURE}') as j from lines", lines=pa.table({"line": lines})
+        )["j"]
+    except engine.QueryError:
+        if _first_broken(lines) is None:
+            raise
+        return None
+
+
+def _first_broken(lines: pa.Array) -> Any:
+    """The place of the first line that is no JSON object; ``None`` where all are."""
+    objects = pc.match_substring_regex(lines, _OBJECT)
+    valid = engine.query("select coalesce(json_valid(line), false) as ok from lines", lines=pa.table({"line": lines}))
+    sound = pc.and_(valid["ok"], pa.chunked_array([objects]))
+    return None if pc.all(sound).as_py() else pc.index(sound, False).as_py()
 
 
 def _split_lines(

@@ -179,11 +179,11 @@ class DeletionVectorDescriptor:
         if not self.size_in_bytes >= 4:
             raise self._error(f"size {self.size_in_bytes} is too small for a vector", where)
         try:
-            size = store.head(key).size
-            if size < start + 8 + self.size_in_bytes:
-                raise self._error(f"file of {size} bytes ends before the vector does", where)
-            version = bytes(store.read_range(key, 0, 1))
-            frame = bytes(store.read_range(key, start, self.size_in_bytes + 8))
+            # Version and vector by one request where they are near each other; what is cut off shows in the length.
+            parts = store.read_ranges(key, [(0, 1), (start, self.size_in_bytes + 8)])
+            version, frame = (bytes(part) for part in parts)
+            if len(frame) < self.size_in_bytes + 8:
+                raise self._error(f"file of {store.head(key).size} bytes ends before the vector does", where)
         except ObjectNotFoundError as e:
             raise MissingFileError("a deletion vector file is missing", file=where) from e
         if version[0] != _FORMAT_VERSION:

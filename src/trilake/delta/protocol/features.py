@@ -134,14 +134,14 @@ def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG
 
     Raises ``UnsupportedProtocolError``, which states what delta-spark calls it: ``condition``.
     """
-    found = REGISTRY.get(name) or next((f for f in REGISTRY.values() if f.name.lower() == name.lower()), None)
-    if found is None:
+    row = REGISTRY.get(name) or next((f for f in REGISTRY.values() if f.name.lower() == name.lower()), None)
+    if row is None:
         raise UnsupportedProtocolError(
             f"table feature {name!r} is unknown here",
             help=f"known are {', '.join(sorted(REGISTRY))}",
             condition=condition,
         )
-    return found
+    return row
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
@@ -171,13 +171,13 @@ def required(metadata: Metadata) -> list[str]:
 
 def with_needs(names: Iterable[str]) -> list[str]:
     """The features, and every feature that these cannot do without, in the registry's order."""
-    todo, found = list(names), set[str]()
+    todo, needed = list(names), set[str]()
     while todo:
         name = todo.pop()
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             todo += feature(name).needs
-    return [n for n in REGISTRY if n in found]
+    return [n for n in REGISTRY if n in needed]
 
 
 def protocol_for(metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
@@ -193,8 +193,8 @@ def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) 
     Protocol(min_reader_version=1, min_writer_version=7, reader_features=None, writer_features=('appendOnly',
     'changeDataFeed', 'invariants'))
     """
-    asked = with_needs([*required(metadata), *(feature(n).name for n in names)])
-    lacking = [n for n in asked if not has_feature(protocol, n)]
+    needed = with_needs([*required(metadata), *(feature(n).name for n in names)])
+    lacking = [n for n in needed if not has_feature(protocol, n)]
     return with_features(protocol, lacking) if lacking else protocol
 
 

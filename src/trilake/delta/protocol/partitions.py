@@ -99,14 +99,14 @@ def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
 
 
 def _far_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
-    found = [None if t is None else _known(parse_timestamp(t, with_zone=True), t) for t in texts.to_pylist()]
-    return pa.array(found, pa.int64()).cast(pa.timestamp("us", tz))
+    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=True), t) for t in texts.to_pylist()]
+    return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz))
 
 
 def _dates(texts: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
-        found = [None if t is None else _known(parse_date(t), t) for t in texts.to_pylist()]
-        return pa.array(found, pa.int32()).cast(pa.date32())
+        days = [None if t is None else _known(parse_date(t), t) for t in texts.to_pylist()]
+        return pa.array(days, pa.int32()).cast(pa.date32())
     return pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32())
 
 

@@ -158,8 +158,8 @@ def property_default(name: str) -> str | None:
     >>> property_default("delta.checkpointInterval")
     '10'
     """
-    found = _row(name)
-    return None if found is None else found.default
+    row = _row(name)
+    return None if row is None else row.default
 
 
 def canonical(key: str) -> str:
@@ -171,9 +171,9 @@ def canonical(key: str) -> str:
     if not is_reserved(key):
         return key
     lowered = key.lower()
-    found = _row(key) or _VERSIONS.get(lowered)
-    if found is not None:
-        return found.name
+    row = _row(key) or _VERSIONS.get(lowered)
+    if row is not None:
+        return row.name
     for prefix in (CONSTRAINTS, FEATURE):
         if lowered.startswith(prefix):
             return prefix + key[len(prefix) :]
@@ -184,6 +184,7 @@ def canonical(key: str) -> str:
         f"table property {key!r} is unknown",
         help=f"{meant}Names that do not begin with {PREFIX} are free; others are Delta's own",
         property=key,
+        condition="DELTA_UNKNOWN_CONFIGURATION",
     )
 
 
@@ -203,7 +204,10 @@ def check_value(name: str, value: object) -> str:
         return row.check(text)
     except WrongValueError as e:
         raise InvalidArgumentError(
-            f"table property {row.name} cannot be {text!r}", help=f"it is {e}", property=row.name
+            f"table property {row.name} cannot be {text!r}",
+            help=f"it is {e}",
+            property=row.name,
+            condition="DELTA_INVALID_INTERVAL" if row.check is duration else None,
         ) from None
 
 
@@ -219,12 +223,12 @@ def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
     values: dict[str, str] = {}
     added: list[str] = []
     versions: dict[str, int] = {}
-    for given, value in properties.items():
-        if not isinstance(given, str):
-            raise InvalidArgumentError(f"a table property is named by a text, not by {given!r}")
+    for name, value in properties.items():
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"a table property is named by a text, not by {name!r}")
         if value is None:
-            raise InvalidArgumentError(f"table property {given} has no value", help="unset it instead", property=given)
-        key = canonical(given)
+            raise InvalidArgumentError(f"table property {name} has no value", help="unset it instead", property=name)
+        key = canonical(name)
         _check_settable(key)
         if key.startswith(FEATURE):
             added.append(_feature(key, str(value)))
@@ -259,8 +263,8 @@ def parse_keys(keys: Iterable[str]) -> list[str]:
     Raises as :func:`parse_properties`, and ``InvalidArgumentError`` for keys that are no properties of the table.
     """
     out = []
-    for given in keys:
-        key = canonical(given)
+    for name in keys:
+        key = canonical(name)
         _check_settable(key)
         if key.startswith(FEATURE):
             raise InvalidArgumentError(f"{key} is a table feature", help="drop the feature instead", property=key)

@@ -103,10 +103,10 @@ def size_bytes(text: str) -> int:
     >>> size_bytes("128mb"), size_bytes("4096")
     (134217728, 4096)
     """
-    found = _SIZE.fullmatch(text.strip().lower())
-    if found is None or not int(found[1]):
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or not int(match[1]):
         raise InvalidArgumentError(f"{text!r} is no size", help="write a number of bytes, or one such as 128mb")
-    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+    return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
 def size(text: str) -> str:

@@ -197,6 +197,23 @@ class StructType:
             )
         return f
 
+    def along(self, path: Sequence[str]) -> tuple[StructField, ...]:
+        """The fields from a top-level column down to a nested one; none where the path leads nowhere.
+
+        >>> schema = StructType((StructField("s", StructType((StructField("a", PrimitiveType("long")),))),))
+        >>> [f.name for f in schema.along(["S", "a"])], schema.along(["s", "b"])
+        (['s', 'a'], ())
+        """
+        fields: list[StructField] = []
+        level: DataType = self
+        for name in path:
+            field = level.find(name) if isinstance(level, StructType) else None
+            if field is None:
+                return ()
+            fields.append(field)
+            level = field.type
+        return tuple(fields)
+
     def to_json(self) -> Any:
         """The JSON form, as plain Python data."""
         return {"type": "struct", "fields": [f.to_json() for f in self.fields]}

@@ -49,6 +49,30 @@ def parse_path(path: PathLike) -> Path:
         at += 1
 
 
+def split_names(text: str) -> list[tuple[str, ...]]:
+    """Column names of a list, each as a path; backquotes protect dots and commas, two of them stand for one.
+
+    >>> split_names("a, b.c, `x,y`.z")
+    [('a',), ('b', 'c'), ('x,y', 'z')]
+    >>> split_names("`a``b`")
+    [('a`b',)]
+    """
+    out: list[list[str]] = [[""]]
+    quoted = False
+    doubled = "\0"  # no column is named so
+    for c in text.replace("``", doubled):
+        if c == "`":
+            quoted = not quoted
+        elif quoted or c not in ".,":
+            out[-1][-1] += c
+        elif c == ".":
+            out[-1][-1] = out[-1][-1].strip()
+            out[-1].append("")
+        else:
+            out.append([""])
+    return [tuple(part.strip().replace(doubled, "`") for part in path) for path in out if any(path)]
+
+
 def path_text(path: Path) -> str:
     """A path as one text, in backticks where needed.
 
@@ -223,7 +247,10 @@ def _check_free(fields: Sequence[StructField], name: str, parent: Path) -> None:
     if other is not None:
         there = path_text((*parent, other.name))
         raise InvalidArgumentError(
-            f"there is a column {there} already", help="names differ by more than case", column=there
+            f"there is a column {there} already",
+            help="names differ by more than case",
+            column=there,
+            condition="FIELD_ALREADY_EXISTS",
         )
 
 

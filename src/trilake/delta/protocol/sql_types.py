@@ -48,13 +48,13 @@ def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
     """
     parser = _Parser(text)
     try:
-        found = parser.type(0)
+        kind = parser.type(0)
         parser.end()
     except TrilakeError as e:
         if isinstance(e, InvalidArgumentError):
             raise
         raise InvalidArgumentError(f"{text!r} is no data type: {e.message}") from e
-    column = _extracted(StructField("", found))
+    column = _extracted(StructField("", kind))
     return column.type, dict(column.metadata)
 
 
@@ -74,9 +74,9 @@ class _Parser:
         self.at = 0
 
     def _wrong(self, wanted: str) -> InvalidArgumentError:
-        found = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
+        token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
-            f"{self.text!r} is no data type: {wanted} is expected where {found} stands",
+            f"{self.text!r} is no data type: {wanted} is expected where {token} stands",
             help="types are such as bigint, string, decimal(10,2), array<int> or struct<a: int>",
         )
 

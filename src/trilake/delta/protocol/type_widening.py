@@ -88,8 +88,8 @@ def widens_by_itself(old: DataType, new: DataType) -> bool:
 
 def type_changes(field: StructField) -> list[dict[str, Any]]:
     """What changed of a field's type so far, oldest first."""
-    found = field.metadata.get(TYPE_CHANGES)
-    return [dict(c) for c in found if isinstance(c, dict)] if isinstance(found, list) else []
+    changes = field.metadata.get(TYPE_CHANGES)
+    return [dict(c) for c in changes if isinstance(c, dict)] if isinstance(changes, list) else []
 
 
 def has_type_changes(schema: StructType) -> bool:

@@ -77,15 +77,16 @@ def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> l
                 "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
                 help="unset the property first",
                 file=store.uri,
+                condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
             )
-        gone = _chosen(now, _gone(store, paths))
+        removed = _chosen(now, _gone(store, paths))
         clock = engine.runtime.clock_ms()
         plan = CommitPlan(
             operation="FSCK",
-            parameters={"numRemovedFiles": str(gone.num_rows)},
-            file_actions=[remove_action(row, clock) for row in gone.to_pylist()],
-            metrics={"numRemovedFiles": gone.num_rows},
-            read=ReadSet(removed=frozenset(gone["path"].to_pylist())),
+            parameters={"numRemovedFiles": str(removed.num_rows)},
+            file_actions=[remove_action(row, clock) for row in removed.to_pylist()],
+            metrics={"numRemovedFiles": removed.num_rows},
+            read=ReadSet(removed=frozenset(removed["path"].to_pylist())),
         )
         return commit(log, now, plan).version
 

@@ -106,7 +106,7 @@ def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
         if state.protocol is None or state.metadata is None or not table.has_commits(0, version):
             break
         before = {m.key for m in table.store.list(LOG)}
-        write_checkpoint(table.log, snapshot, table.engine.runtime)
+        write_checkpoint(table.log, snapshot, table.engine.runtime, replace=True)
         after = replace(table, bad_commits={})
         new = {m.key for m in after.store.list(LOG)} - before
         # A checkpoint under the same name was replaced; one under another name would still be read.

@@ -58,6 +58,7 @@ class Check:
             f"{self.kind} {self.name} ({cut_text(self.text, 300)}) is violated by a row with {describe_row(row, read)}",
             help="correct or drop such rows; nothing was committed",
             constraint=self.name,
+            condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
         )
 
 
@@ -97,15 +98,15 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
     Raises ``CorruptLogError`` for an invariant that is not the JSON that the protocol says, and ``ExpressionError`` for
     a condition that does not fit the table.
     """
-    found = [
+    checks = [
         parse_check("CHECK constraint", key[len(PREFIX) :], text, schema, now)
         for key, text in sorted(configuration.items())
         if key.startswith(PREFIX)
     ]
     for path, field in _fields(schema, ()):
         if INVARIANTS in field.metadata:
-            found.append(_invariant(path, field, schema, now))
-    return tuple(found)
+            checks.append(_invariant(path, field, schema, now))
+    return tuple(checks)
 
 
 def _fields(type_: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], StructField]]:
@@ -136,9 +137,9 @@ def verify_checks(checks: Sequence[Check], batch: pa.RecordBatch) -> None:
 
     Raises ``ExpressionError`` where a condition fails on a row.
     """
-    asked = [c for c in checks if c.filter is None and c.condition is not None]
-    values = evaluate_all([c.condition for c in asked if c.condition is not None], batch)
-    computed = {id(c): v for c, v in zip(asked, values, strict=True)}
+    for_engine = [c for c in checks if c.filter is None and c.condition is not None]
+    values = evaluate_all([c.condition for c in for_engine if c.condition is not None], batch)
+    computed = {id(c): v for c, v in zip(for_engine, values, strict=True)}
     for check in checks:
         holds = check.filter.evaluate(batch) if check.filter is not None else computed[id(check)]
         refuse_false(holds, batch, check)
@@ -164,16 +165,17 @@ def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
     """
     for f, column in zip(schema.fields, batch.columns, strict=True):
         if not f.nullable and column.null_count:
-            found: tuple[str, int] | None = (f.name, _first(column.is_null()))
+            violation: tuple[str, int] | None = (f.name, _first(column.is_null()))
         else:
-            found = first_null(column, f.type, f.name) if forbids_null(f.type) else None
-        if found is not None:
-            path, at = found
+            violation = first_null(column, f.type, f.name) if forbids_null(f.type) else None
+        if violation is not None:
+            path, at = violation
             raise ConstraintViolatedError(
                 f"column {path!r} must not be null and is null in a row with {describe_row(row_at(batch, at))}",
                 help="fill or drop such rows; nothing was committed",
                 constraint="NOT NULL",
                 column=path,
+                condition="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
             )
 
 
@@ -197,9 +199,9 @@ def first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] |
             name = f"{path}.{f.name}"
             if not f.nullable and child.null_count > array.null_count:
                 return name, _first(pc.and_(child.is_null(), array.is_valid()))
-            found = first_null(child, f.type, name) if forbids_null(f.type) else None
-            if found is not None:
-                return found
+            violation = first_null(child, f.type, name) if forbids_null(f.type) else None
+            if violation is not None:
+                return violation
         return None
     if isinstance(type_, ArrayType):
         return _in_parts(array, array.values, type_.element, f"{path}.element", type_.contains_null)
@@ -213,15 +215,15 @@ def first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] |
 def _in_parts(array: pa.Array, parts: pa.Array, type_: DataType, path: str, nullable: bool) -> tuple[str, int] | None:
     offsets = array.offsets.to_numpy(zero_copy_only=False)
     parts = parts.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    found: tuple[str, int] | None = None
+    violation: tuple[str, int] | None = None
     if not nullable and parts.null_count:
-        found = path, _first(parts.is_null())
+        violation = path, _first(parts.is_null())
     elif forbids_null(type_):
-        found = first_null(parts, type_, path)
-    if found is None:
+        violation = first_null(parts, type_, path)
+    if violation is None:
         return None
-    row = int(np.searchsorted(offsets, int(offsets[0]) + found[1], side="right")) - 1
-    return found[0], row
+    row = int(np.searchsorted(offsets, int(offsets[0]) + violation[1], side="right")) - 1
+    return violation[0], row
 
 
 def _first(mask: pa.Array) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.errors import CorruptLogError, IdentityOverflowError, InvalidArgumentError
 
@@ -79,10 +80,10 @@ class IdentityColumn:
 
     def reach(self, values: pa.Array | pa.ChunkedArray) -> int | None:
         """The furthest of ``values`` that is beyond the mark and not before ``start``; ``None`` if none is."""
-        found = (pc.max if self.step > 0 else pc.min)(values).as_py()
-        if found is None or self.further(found, self.start) != found:
+        furthest = (pc.max if self.step > 0 else pc.min)(values).as_py()
+        if furthest is None or self.further(furthest, self.start) != furthest:
             return None
-        return None if self.mark is not None and self.further(found, self.mark) == self.mark else int(found)
+        return None if self.mark is not None and self.further(furthest, self.mark) == self.mark else int(furthest)
 
     def shift(self, mark: int | None) -> int:
         """What must be added to values that were generated beyond this column's mark, once the mark is ``mark``.
@@ -201,8 +202,8 @@ def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> St
     moved: dict[str, int] = {}
     for name, column in columns.items():
         mark = column.mark
-        for found in marks:
-            mark = column.further(mark, found.get(name))
+        for values in marks:
+            mark = column.further(mark, values.get(name))
         if mark is not None and mark != column.mark:
             moved[name] = mark
     if not moved:
@@ -222,8 +223,8 @@ def shifts(before: StructType, now: StructType, columns: Iterable[str]) -> dict[
     """
     known = {c.name: c for c in identity_columns(before)}
     marks = {c.name: c.mark for c in identity_columns(now)}
-    found = {name: known[name].shift(marks.get(name)) for name in columns}
-    return {name: by for name, by in found.items() if by}
+    distances = {name: known[name].shift(marks.get(name)) for name in columns}
+    return {name: by for name, by in distances.items() if by}
 
 
 def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
@@ -242,3 +243,19 @@ def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
             ) from e
         table = table.set_column(at, table.schema.field(at), moved)
     return table
+
+
+def only_marks_moved(old: Metadata, new: Metadata) -> bool:
+    """Whether two versions of a table's metadata differ in nothing but the high-water marks of identity columns.
+
+    The marks move with every write that generates values, which is no change of the schema.
+    """
+
+    def bare(metadata: Metadata) -> Metadata:
+        fields = (
+            replace(f, metadata={k: v for k, v in f.metadata.items() if k != HIGH_WATER_MARK})
+            for f in metadata.schema.fields
+        )
+        return replace(metadata, schema_string=StructType(tuple(fields)).json(), created_time=None)
+
+    return bare(old) == bare(new)

@@ -56,13 +56,13 @@ class SparkExpression:
 class RowRules:
     """The rules of one table for rows of one schema; picklable, and without I/O.
 
-    Made by :meth:`of` on the driver, run by :meth:`start` wherever rows are.  ``given`` are the table's columns that
+    Made by :meth:`of` on the driver, run by :meth:`start` wherever rows are.  ``present`` are the table's columns that
     the rows have, in the table's spelling; ``defaults`` the values of those that they leave out.
     """
 
     schema: StructType
     source: StructType
-    given: frozenset[str] = frozenset()
+    present: frozenset[str] = frozenset()
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     identities: tuple[IdentityColumn, ...] = ()
     lengths: Mapping[str, Length] = field(default_factory=dict)
@@ -100,14 +100,14 @@ class RowRules:
         needs Spark where there is none, and ``CorruptLogError`` for metadata that is not what the protocol says.
         """
         schema, now = metadata.schema, _EPOCH + dt.timedelta(milliseconds=now_ms)
-        given = frozenset(f.name for f in schema.fields if source.find(f.name) is not None)
+        present = frozenset(f.name for f in schema.fields if source.find(f.name) is not None)
         identities, generated = identity_columns(schema), generated_columns(schema, now)
-        absent = [f for f in schema.fields if f.name not in given]
+        absent = [f for f in schema.fields if f.name not in present]
         texts = {f.name: t for f in absent if (t := default_text(f)) is not None and generation_text(f) is None}
         filled = {*texts, *(c.name for c in identities), *(g.name for g in generated)}
         check_assignable(source, schema, uri=uri, filled=filled)
         for c in identities:
-            if c.name in given and not c.explicit and not rewrite:
+            if c.name in present and not c.explicit and not rewrite:
                 raise SchemaMismatchError(
                     f"column {c.name!r} is an identity column, whose values the table makes up",
                     help="leave the column out",
@@ -116,30 +116,30 @@ class RowRules:
                 )
         checks = table_checks(metadata.configuration, schema, now)
         defaults: dict[str, pa.Scalar] = {}
-        asked: list[SparkExpression] = []
+        needs_spark: list[SparkExpression] = []
         for name, text in texts.items():
             expression = parse_default(schema.field(name), text, now)
             if expression is None:
-                asked.append(SparkExpression(name, text, f"the default of column {name}"))
+                needs_spark.append(SparkExpression(name, text, f"the default of column {name}"))
             else:
                 assert expression.constant is not None
                 defaults[name] = expression.constant
         for i, g in enumerate(generated):
             if g.expression is None:
-                name = f"{RESERVED}generated_{i}" if g.name in given else g.name
-                asked.append(SparkExpression(name, g.text, f"generated column {g.name}"))
+                name = f"{RESERVED}generated_{i}" if g.name in present else g.name
+                needs_spark.append(SparkExpression(name, g.text, f"generated column {g.name}"))
         for i, check in enumerate(checks):
             if check.condition is None:
-                asked.append(SparkExpression(f"{RESERVED}check_{i}", check.text, f"{check.kind} {check.name}"))
-        if asked and not spark:
+                needs_spark.append(SparkExpression(f"{RESERVED}check_{i}", check.text, f"{check.kind} {check.name}"))
+        if needs_spark and not spark:
             raise UnsupportedExpressionError(
                 "only Spark can write to this table, which has expressions that the embedded engine cannot evaluate: "
-                + "; ".join(f"{e.what} ({e.text[:200]})" for e in asked),
+                + "; ".join(f"{e.what} ({e.text[:200]})" for e in needs_spark),
                 help="write it from Spark, or rewrite those expressions",
                 file=uri,
             )
         rules = {f.name: rule for f in schema.fields if (rule := length_rule(f)) is not None}
-        return cls(schema, source, given, defaults, identities, rules, generated, checks, rewrite, tuple(asked))
+        return cls(schema, source, present, defaults, identities, rules, generated, checks, rewrite, tuple(needs_spark))
 
     @cached_property
     def plain(self) -> bool:
@@ -155,7 +155,7 @@ class RowRules:
     def generated_identities(self) -> tuple[str, ...]:
         """The identity columns of which every value is made up, and which can therefore be shifted when a concurrent
         write took the values first (:func:`trilake.delta.rules.identity.shifts`)."""
-        return tuple(c.name for c in self.identities if c.name not in self.given)
+        return tuple(c.name for c in self.identities if c.name not in self.present)
 
     def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
         """The pipeline of one task; ``tasks`` is how many there are, where that is known (1 leaves no gaps)."""
@@ -182,9 +182,9 @@ class RowRules:
                 first.append(f"{text} AS {quote_name(f.name)}")
         for i, g in enumerate(self.generated):
             value = f"CAST({_inside(g.text)} AS {sql_type(self.schema.field(g.name).type)})"
-            if g.name not in self.given and (g.expression is None or spark_checks):
+            if g.name not in self.present and (g.expression is None or spark_checks):
                 second.append(f"{value} AS {quote_name(g.name)}")
-            elif g.name in self.given and g.expression is None:
+            elif g.name in self.present and g.expression is None:
                 third.append(f"{value} AS {RESERVED}generated_{i}")
         for i, c in enumerate(self.checks):
             if c.condition is None:
@@ -193,7 +193,7 @@ class RowRules:
 
     def _column_for_spark(self, f: StructField) -> str | None:
         """A column of the table over the incoming rows, as Spark SQL; ``None`` where it comes later."""
-        if f.name in self.given:
+        if f.name in self.present:
             return _stored(self.source.field(f.name), f.type)
         if generation_text(f) is not None or any(c.name == f.name for c in self.identities):
             return None
@@ -211,17 +211,17 @@ class RowPipeline:
         spark = {e.name for e in rules.needs_spark}
         self._spark_checks = [(f"{RESERVED}check_{i}", c) for i, c in enumerate(rules.checks) if c.condition is None]
         self._checks = [c for c in rules.checks if c.condition is not None]
-        self._promised = rules.given | {f.name for f in rules.schema.fields if f.name in spark}
+        self._promised = rules.present | {f.name for f in rules.schema.fields if f.name in spark}
 
     @property
     def marks(self) -> dict[str, int]:
         """By identity column the furthest value so far: made up, or given beyond the high-water mark."""
-        found = dict(self._explicit)
+        marks = dict(self._explicit)
         for name, allocator in self._allocators.items():
-            mark = allocator.column.further(allocator.mark, found.get(name))
+            mark = allocator.column.further(allocator.mark, marks.get(name))
             if mark is not None:
-                found[name] = mark
-        return found
+                marks[name] = mark
+        return marks
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:meth:`apply` for each of ``batches``, small ones joined first where that is faster."""
@@ -285,15 +285,15 @@ class RowPipeline:
 
     def _fill_identities(self, columns: dict[str, pa.Array], count: int) -> None:
         for name, allocator in self._allocators.items():
-            given = columns.get(name)
-            if given is None:
+            values = columns.get(name)
+            if values is None:
                 columns[name] = allocator.take(count)
             elif self.rules.rewrite:
-                if given.null_count:
-                    mask = given.is_null()
-                    columns[name] = replaced(given, mask, allocator.take(given.null_count))
+                if values.null_count:
+                    mask = values.is_null()
+                    columns[name] = replaced(values, mask, allocator.take(values.null_count))
             else:
-                reached = allocator.column.further(allocator.column.reach(given), self._explicit.get(name))
+                reached = allocator.column.further(allocator.column.reach(values), self._explicit.get(name))
                 if reached is not None:
                     self._explicit[name] = reached
 
@@ -303,11 +303,11 @@ class RowPipeline:
         if not rules.generated:
             return
         rows = self._rows(columns, batch.num_rows)
-        asked = [(g, g.expression) for g in rules.generated if g.expression is not None]
-        found = evaluate_all([e for _, e in asked], rows)
-        computed = {g.name: values.combine_chunks() for (g, _), values in zip(asked, found, strict=True)}
+        evaluated = [(g, g.expression) for g in rules.generated if g.expression is not None]
+        results = evaluate_all([e for _, e in evaluated], rows)
+        computed = {g.name: values.combine_chunks() for (g, _), values in zip(evaluated, results, strict=True)}
         for i, g in enumerate(rules.generated):
-            if g.expression is None and g.name in rules.given:
+            if g.expression is None and g.name in rules.present:
                 wanted = rules.schema.field(g.name).type
                 computed[g.name] = assign_array(batch.column(f"{RESERVED}generated_{i}"), wanted, g.name)
             rule = rules.lengths.get(g.name)
@@ -315,7 +315,7 @@ class RowPipeline:
                 computed[g.name] = apply_length(computed[g.name], rule, g.name)
             if g.name not in columns:
                 columns[g.name] = computed[g.name]
-            elif g.name in rules.given:
+            elif g.name in rules.present:
                 g.verify(columns[g.name], computed[g.name], rows)
 
 
@@ -329,16 +329,16 @@ def replaced(values: pa.Array, mask: pa.Array, others: pa.Array) -> pa.Array:
     return out
 
 
-def _stored(given: StructField, type_: DataType) -> str:
+def _stored(column: StructField, type_: DataType) -> str:
     """A given column as one of the table's type, in Spark SQL."""
-    name, source = quote_name(given.name), given.type
+    name, source = quote_name(column.name), column.type
     if source == type_ or not isinstance(source, PrimitiveType) or not isinstance(type_, PrimitiveType):
         return name  # nested values are brought to the table's types by the pipeline
     cast = f"CAST({name} AS {sql_type(type_)})"
     if source.name in ("void", "date") or source.arrow == type_.arrow:
         return cast
     # Where the session is not in ANSI mode, a cast turns what does not fit into something else without a word.
-    message = f"a value of column {given.name} does not fit {type_}".replace("\\", "\\\\").replace("'", "\\'")
+    message = f"a value of column {column.name} does not fit {type_}".replace("\\", "\\\\").replace("'", "\\'")
     fail = f"raise_error('{message}')"
     return f"IF(CAST({cast} AS {sql_type(source)}) <=> {name}, {cast}, {fail})"
 

@@ -47,8 +47,8 @@ def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str 
     """
     problems: list[str] = []
     limited = any(TYPE_STRING in f.metadata for f in (*table.fields, *rows.fields))
-    before, given = (with_limits(table), with_limits(rows)) if limited else (table, rows)
-    merged = _merge(before, given, widen, "", problems)
+    before, incoming = (with_limits(table), with_limits(rows)) if limited else (table, rows)
+    merged = _merge(before, incoming, widen, "", problems)
     assert isinstance(merged, StructType)
     merged = without_limits(merged) if limited else merged
     if problems:
@@ -97,19 +97,19 @@ def _is_void(t: DataType) -> bool:
 
 
 def _merge_struct(table: StructType, rows: StructType, widen: bool, path: str, problems: list[str]) -> StructType:
-    given: dict[str, StructField] = {}
+    incoming: dict[str, StructField] = {}
     for f in rows.fields:
-        other = given.setdefault(f.name.lower(), f)
+        other = incoming.setdefault(f.name.lower(), f)
         if other is not f:
             problems.append(f"the rows have two columns {path}{other.name} and {path}{f.name}")
     fields = []
     for f in table.fields:
-        found = given.get(f.name.lower())
+        match = incoming.get(f.name.lower())
         fields.append(
-            f if found is None else replace(f, type=_merge(f.type, found.type, widen, f"{path}{f.name}.", problems))
+            f if match is None else replace(f, type=_merge(f.type, match.type, widen, f"{path}{f.name}.", problems))
         )
     known = {f.name.lower() for f in table.fields}
-    new = [f for name, f in given.items() if name not in known]
+    new = [f for name, f in incoming.items() if name not in known]
     return StructType(
         (*fields, *(replace(f, type=all_nullable(f.type), nullable=True) for f in strip(_of(new)).fields))
     )
@@ -172,7 +172,7 @@ def overwritten_metadata(
     if not rows.fields:
         raise InvalidArgumentError("a table needs at least one column", file=uri)
     old = metadata.schema
-    schema = StructType(tuple(_kept(f, old.find(f.name)) for f in strip(rows).fields))
+    schema = StructType(tuple(_replacing(f, old.find(f.name)) for f in strip(rows).fields))
     configuration = dict(metadata.configuration)
     if metadata.column_mapping_mode != "none":
         configuration[MAX_COLUMN_ID] = str(max_column_id(metadata))
@@ -187,7 +187,7 @@ def overwritten_metadata(
     return upgraded(protocol, new), new
 
 
-def _kept(new: StructField, old: StructField | None) -> StructField:
+def _replacing(new: StructField, old: StructField | None) -> StructField:
     """The new column, nullable, with the comment of the old one of that name."""
     metadata = dict(new.metadata)
     if old is not None and "comment" in old.metadata:

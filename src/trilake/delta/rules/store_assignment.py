@@ -57,12 +57,12 @@ def _problems(source: StructType, target: StructType, prefix: str, filled: Colle
     out = [f"column {prefix}{f.name!s}{_NEW}" for f in source.fields if target.find(f.name) is None]
     for f in target.fields:
         path = prefix + f.name
-        given = source.find(f.name)
-        if given is None:
+        column = source.find(f.name)
+        if column is None:
             if not f.nullable and f.name not in filled:
                 out.append(f"column {path} must not be null and is missing")
         else:
-            out += _type_problems(given.type, f.type, path)
+            out += _type_problems(column.type, f.type, path)
     return out
 
 
@@ -114,8 +114,8 @@ def assign_columns(batch: pa.RecordBatch, target: StructType) -> dict[str, pa.Ar
     Raises ``SchemaMismatchError`` for a value that does not fit.
     """
     folded = {n.lower(): i for i, n in enumerate(batch.schema.names)}
-    found = ((f, folded.get(f.name.lower())) for f in target.fields)
-    return {f.name: assign_array(batch.column(i), f.type, f.name) for f, i in found if i is not None}
+    places = ((f, folded.get(f.name.lower())) for f in target.fields)
+    return {f.name: assign_array(batch.column(i), f.type, f.name) for f, i in places if i is not None}
 
 
 def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructType) -> pa.RecordBatch:

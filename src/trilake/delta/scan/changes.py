@@ -118,7 +118,10 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
         for file in _files(cdc):
             yield ChangeFeedTask(file, None, version, timestamp_ms)
         return
-    adds, removes = (_files(_changed(_of_version(t, version))) for t in (batch.add, batch.remove))
+    adds, removes = (
+        _files(actions.filter(pc.fill_null(actions["dataChange"], True)))
+        for actions in (_of_version(batch.add, version), _of_version(batch.remove, version))
+    )
     lacking = [f for f in removes if f.partition_values is _UNKNOWN]
     if lacking:
         removes = _with_partition_values(log, version, removes)
@@ -141,10 +144,6 @@ def _of_version(actions: pa.Table, version: int) -> pa.Table:
     return actions.filter(pc.equal(actions["version"], version))
 
 
-def _changed(actions: pa.Table) -> pa.Table:
-    return actions.filter(pc.fill_null(actions["dataChange"], True))
-
-
 def _files(actions: pa.Table) -> list[FileTask]:
     count = actions.num_rows
     vectors = actions["deletionVector"].to_pylist() if "deletionVector" in actions.column_names else [None] * count
@@ -163,8 +162,8 @@ def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask])
         return [replace(f, partition_values={}) for f in removes]
     paths = decoded_paths(before.adds["path"])
     mask = pc.is_in(paths, pa.array([f.path for f in removes]))
-    found = zip(paths.filter(mask).to_pylist(), before.adds["partitionValues"].filter(mask).to_pylist(), strict=True)
-    known = {p: dict(v or ()) for p, v in found}
+    pairs = zip(paths.filter(mask).to_pylist(), before.adds["partitionValues"].filter(mask).to_pylist(), strict=True)
+    known = {p: dict(v or ()) for p, v in pairs}
     out = []
     for f in removes:
         if f.partition_values is _UNKNOWN:
@@ -182,9 +181,9 @@ def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask])
 def _vector_change(
     store: Store, before: FileTask, after: FileTask, version: int, timestamp_ms: int
 ) -> Iterator[ChangeFeedTask]:
-    gone = before.vector.load(store) if before.vector is not None else BitMap64()
+    deleted_before = before.vector.load(store) if before.vector is not None else BitMap64()
     now = after.vector.load(store) if after.vector is not None else BitMap64()
-    for rows, change in ((now - gone, "delete"), (gone - now, "insert")):
+    for rows, change in ((now - deleted_before, "delete"), (deleted_before - now, "insert")):
         if len(rows):
             file = replace(after, vector=None, selected=rows.serialize())
             yield ChangeFeedTask(file, change, version, timestamp_ms)

@@ -241,5 +241,5 @@ def _repeat(value: pa.Scalar, length: int) -> pa.Array:
 def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resolver: Resolver) -> list[int]:
     """Indexes of the file's top-level columns that ``fields`` are read from."""
     candidates = list(file_schema)
-    found = (resolver.find(f, candidates) for f in fields)
-    return sorted({i for i in found if i is not None})
+    places = (resolver.find(f, candidates) for f in fields)
+    return sorted({i for i in places if i is not None})

@@ -17,7 +17,7 @@ from trilake.delta.scan.other_files import READERS
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.views import without_views
-from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
+from trilake.parquet_files import DAMAGE, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
 
@@ -85,7 +85,8 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
                 yield int(starts[g]), no_columns(counts[g])
             return
         columns = [schema.names[i] for i in indexes]
-        for run in _runs(groups):
+        # Row groups in runs of neighbours, so that row indexes stay known.
+        for run in fetched_together(source, file, groups, columns):
             position = int(starts[run[0]])
             for batch in file.iter_batches(BATCH_ROWS, row_groups=run, columns=columns, use_threads=threads):
                 yield position, _with_field_metadata(batch, schema)
@@ -113,17 +114,6 @@ def no_columns(rows: int) -> pa.RecordBatch:
 def _with_field_metadata(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch under the file's own fields, which carry the Parquet field ids."""
     return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([schema.field(n) for n in batch.schema.names]))
-
-
-def _runs(groups: list[int]) -> list[list[int]]:
-    """Row groups in runs of neighbours, so that row indexes stay known."""
-    runs: list[list[int]] = []
-    for g in groups:
-        if runs and runs[-1][-1] == g - 1:
-            runs[-1].append(g)
-        else:
-            runs.append([g])
-    return runs
 
 
 def _row_groups(file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan) -> list[int]:

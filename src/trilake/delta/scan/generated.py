@@ -30,9 +30,9 @@ class GeneratedColumn:
     text: str
     expression: Expression | None
 
-    def verify(self, given: pa.Array, computed: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch) -> None:
+    def verify(self, stored: pa.Array, computed: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch) -> None:
         """Raise ``ConstraintViolatedError`` where a given value is not the computed one; null equals null."""
-        same = null_safe_equal(given, computed)
+        same = null_safe_equal(stored, computed)
         if pc.all(same).as_py() in (True, None):
             return
         at = pc.index(same, pa.scalar(False)).as_py()
@@ -45,6 +45,7 @@ class GeneratedColumn:
             help="leave the column out, and it is computed; nothing was committed",
             constraint=f"{self.name} <=> {self.text}",
             column=self.name,
+            condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
         )
 
 
@@ -60,8 +61,8 @@ def generated_columns(schema: StructType, now: dt.datetime) -> tuple[GeneratedCo
     Raises ``ExpressionError`` for an expression that names unknown or generated columns, or whose value the column
     cannot store.
     """
-    found = [(f, text) for f in schema.fields if (text := generation_text(f)) is not None]
-    return tuple(parse_generated(f, text, schema, now) for f, text in found)
+    texts = [(f, text) for f in schema.fields if (text := generation_text(f)) is not None]
+    return tuple(parse_generated(f, text, schema, now) for f, text in texts)
 
 
 def parse_generated(field: StructField, text: str, schema: StructType, now: dt.datetime) -> GeneratedColumn:

@@ -67,15 +67,15 @@ class _Partition:
     def bound(self, literal: pa.Scalar, direction: int) -> pa.Scalar | None:
         """The value of the column for ``literal``, moved outwards; ``None`` where it cannot be computed."""
         moved = _moved(literal, direction) if self.zoned else literal
-        found = None if moved is None else self.value(moved)
+        value = None if moved is None else self.value(moved)
         # The start of a day is another instant in each zone, even where the day is the same.
-        return _moved(found, direction) if found is not None and self.zoned and _is_instant(found.type) else found
+        return _moved(value, direction) if value is not None and self.zoned and _is_instant(value.type) else value
 
     def value(self, literal: pa.Scalar) -> pa.Scalar | None:
         """The value of the column for ``literal``; ``None`` where it cannot be computed."""
         try:
-            found = self.derived.expression.of_values(pa.array([literal.as_py()], literal.type))[0]
-            return found.cast(normal_type(self.type)) if found.is_valid else None
+            value = self.derived.expression.of_values(pa.array([literal.as_py()], literal.type))[0]
+            return value.cast(normal_type(self.type)) if value.is_valid else None
         except (ExpressionError, FilterError, pa.ArrowException, OverflowError, ValueError):
             return None  # a year that has no date, for one: then nothing is known
 
@@ -107,16 +107,16 @@ def derived_partition_filter(
     implied = _Implied(partitions)
     conjuncts = []
     for conjunct in filter.conjuncts:
-        found = implied.of(conjunct.predicate, True)
-        if found is not None:
-            conjuncts.append(Conjunct(f"{conjunct.text}, by a generated partition column", found))
+        predicate = implied.of(conjunct.predicate, True)
+        if predicate is not None:
+            conjuncts.append(Conjunct(f"{conjunct.text}, by a generated partition column", predicate))
     if not conjuncts:
         return None
     return Filter(" AND ".join(c.text for c in conjuncts), schema.to_arrow_schema(), tuple(conjuncts))
 
 
 def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
-    found = []
+    partitions = []
     arrow: pa.Schema | None = None
     for name in names:
         f = schema.find(name)
@@ -133,8 +133,8 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
 
         derived = None if generated.expression is None else derive(generated.expression, arrow)
         if derived is not None:
-            found.append(_Partition(f.name, f.type.arrow, derived))
-    return found
+            partitions.append(_Partition(f.name, f.type.arrow, derived))
+    return partitions
 
 
 @dataclass
@@ -154,11 +154,11 @@ class _Implied:
             case Not(part):
                 return self.of(part, not wanted)
             case And(parts) | Or(parts):
-                found = [self.of(part, wanted) for part in parts]
-                known = [p for p in found if p is not None]
+                implied = [self.of(part, wanted) for part in parts]
+                known = [p for p in implied if p is not None]
                 if isinstance(predicate, And) == wanted:
                     return all_of(known) if known else None
-                return any_of(known) if len(known) == len(found) else None
+                return any_of(known) if len(known) == len(implied) else None
             case Compare(path, op, literal) if not predicate.widened:
                 return self._compare(path, op if wanted else NEGATED[op], literal)
             case In(path, values) if wanted and not predicate.widened and len(values) <= _MAX_VALUES:
@@ -176,13 +176,13 @@ class _Implied:
 
     def _compare(self, path: Path, op: str, literal: pa.Scalar) -> Predicate | None:
         partitions = [p for p in self.by_path.get(path, ()) if literal.type == p.derived.type]
-        found = [c for p in partitions if (c := _compare_one(p, op, literal)) is not None]
+        comparisons = [c for p in partitions if (c := _compare_one(p, op, literal)) is not None]
         calendar = _calendar(partitions)
         if calendar:
             ordered = _compare_calendar(calendar, op, literal)
             if ordered is not None:
-                found.append(ordered)
-        return all_of(found) if found else None
+                comparisons.append(ordered)
+        return all_of(comparisons) if comparisons else None
 
 
 def _or_null(predicate: Predicate, path: Path) -> Predicate:
@@ -227,8 +227,8 @@ def _starts(p: _Partition, prefix: pa.Scalar) -> Predicate | None:
 def _calendar(partitions: list[_Partition]) -> list[_Partition]:
     """Year, month, day and hour, as far as the table has them without a gap; at least two."""
     levels = {p.derived.level: p for p in reversed(partitions) if p.derived.form in (Form.YEAR, Form.PART)}
-    found = [levels[i] for i in range(4) if all(j in levels for j in range(i + 1))]
-    return found if len(found) > 1 else []
+    unbroken = [levels[i] for i in range(4) if all(j in levels for j in range(i + 1))]
+    return unbroken if len(unbroken) > 1 else []
 
 
 def _compare_calendar(calendar: list[_Partition], op: str, literal: pa.Scalar) -> Predicate | None:

@@ -22,7 +22,7 @@ from trilake.delta.scan.read import Positions, locate, partition_constants, read
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import without_views
-from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, open_parquet
+from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
 #: Bytes a value at which a column chunk can hold little but numbers of dictionary entries.
@@ -83,13 +83,13 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
 
 def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
     candidates = list(raw.schema)
-    kept = {}
+    texts = {}
     for f in plan.fields:
         i = None if f.name in constants else plan.resolver.find(f, candidates)
         if i is not None and raw.column(i).type == _TEXTS and pa.types.is_string(f.type.arrow):
-            kept[f.name] = raw.column(i)
-    rest = conform_batch(raw, [f for f in plan.fields if f.name not in kept], plan.resolver, constants)
-    arrays = [kept[f.name] if f.name in kept else rest.column(f.name) for f in plan.fields]
+            texts[f.name] = raw.column(i)
+    rest = conform_batch(raw, [f for f in plan.fields if f.name not in texts], plan.resolver, constants)
+    arrays = [texts[f.name] if f.name in texts else rest.column(f.name) for f in plan.fields]
     return pa.RecordBatch.from_arrays(arrays, [f.name for f in plan.fields])
 
 
@@ -161,12 +161,13 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
         if starts[-1] != metadata.num_rows:
             raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {metadata.num_rows}")
         groups = range(len(counts)) if wanted is None else np.flatnonzero(np.diff(np.searchsorted(wanted, starts)))
-        for group in groups:
+        if not columns:
+            yield from ((int(starts[g]), no_columns(counts[g])) for g in groups)
+            return
+        runs = fetched_together(source, file, [int(g) for g in groups], columns)
+        for group in (g for run in runs for g in run):
             at = int(starts[group])
-            if not columns:
-                yield at, no_columns(counts[group])
-                continue
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=[int(group)], columns=columns, use_threads=False):
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
                 fields_of = [schema.field(n).with_type(c.type) for n, c in zip(batch.schema.names, batch.columns)]
                 yield at, without_views(pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields_of)))
                 at += batch.num_rows

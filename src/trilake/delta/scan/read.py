@@ -94,9 +94,9 @@ def _read_rows(
             rows = start + raw.num_rows
             places = np.arange(start, rows, dtype=np.int64) if positions else None
             if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
-                kept = mask.to_numpy(False)
-                raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(kept)))
-                places = places[kept] if places is not None else None
+                live = mask.to_numpy(False)
+                raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(live)))
+                places = places[live] if places is not None else None
             if selected is not None:
                 assert places is None  # a change feed has no use for them
                 mask = selected.keep_mask(start, raw.num_rows)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.engine import Engine
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.log import Head, Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
@@ -116,7 +116,7 @@ def read_schema(schema: StructType) -> StructType:
     return nullable
 
 
-def parse_table_filter(filter: FilterLike | Filter | None, snapshot: Snapshot) -> Filter | None:
+def parse_table_filter(filter: FilterLike | Filter | None, snapshot: Head) -> Filter | None:
     """A filter over the table's columns.  Raises ``FilterError``."""
     if filter is None or isinstance(filter, Filter):
         return filter
@@ -137,7 +137,7 @@ def plan_scan(
     return Scan(snapshot, files, plan, skipped)
 
 
-def read_plan(snapshot: Snapshot, columns: Sequence[str] | None, filter: Filter | None) -> ReadPlan:
+def read_plan(snapshot: Head, columns: Sequence[str] | None, filter: Filter | None) -> ReadPlan:
     """The plan alone, without choosing files."""
     return metadata_plan(snapshot.metadata, snapshot.engine, snapshot.uri, snapshot.version, columns, filter)
 
@@ -174,15 +174,15 @@ def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str)
     """Column names in the table's spelling; raises ``InvalidArgumentError`` for those it does not have."""
     if columns is None:
         return schema.names
-    found = [(c, schema.find(c)) for c in columns]
-    unknown = [c for c, f in found if f is None]
+    fields = [(c, schema.find(c)) for c in columns]
+    unknown = [c for c, f in fields if f is None]
     if unknown:
         raise InvalidArgumentError(
             f"the table has no column {', '.join(map(repr, unknown))}",
             help=f"it has {', '.join(schema.names)}",
             file=uri,
         )
-    return [f.name for _, f in found if f is not None]
+    return [f.name for _, f in fields if f is not None]
 
 
 def vector_count(files: pa.Table) -> int:

@@ -14,7 +14,7 @@ from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.scan.generated_partitions import derived_partition_filter
 from trilake.delta.scan.statistics import StatisticsReader
-from trilake.expr import Filter, SkipResult, can_match
+from trilake.expr import FileStats, Filter, SkipResult, can_match
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None
     """
     if filter is None:
         return Skipped(None)
-    stats = _reader(snapshot, snapshot.adds if files is None else files).file_stats()
+    stats = _statistics(snapshot, snapshot.adds if files is None else files, filter)
     result = can_match(filter, stats)
     derived = derived_partition_filter(filter, snapshot.schema, snapshot.metadata.partition_columns)
     if derived is not None:
@@ -55,9 +55,12 @@ def _both(first: SkipResult, second: SkipResult) -> SkipResult:
     return SkipResult(keep, first.every_row & keep, reason, first.reasons + second.reasons)
 
 
-def _reader(snapshot: Snapshot, adds: pa.Table, *, without_nan: bool = False) -> StatisticsReader:
+def _statistics(snapshot: Snapshot, adds: pa.Table, filter: Filter, *, without_nan: bool = False) -> FileStats:
+    """Statistics of files, whose texts are parsed once for all columns of the filter."""
     columns = tuple(snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns)
-    return StatisticsReader(adds, snapshot.schema, columns, without_nan)
+    reader = StatisticsReader(adds, snapshot.schema, columns, without_nan)
+    reader.read(filter.paths)
+    return reader.file_stats()
 
 
 def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
@@ -66,15 +69,15 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
     paths = decoded_paths(snapshot.adds["path"])
     count = len(paths)
     if filter is None or skipped.result is None:
-        kept: Any = pa.repeat(True, count)
+        keep: Any = pa.repeat(True, count)
         reasons: Any = pa.repeat("no filter", count)
     else:
-        kept = pa.array(skipped.result.keep)
-        files = snapshot.adds.filter(kept)
-        bounded = can_match(filter, _reader(snapshot, files, without_nan=True).file_stats()).keep
+        keep = pa.array(skipped.result.keep)
+        files = snapshot.adds.filter(keep)
+        bounded = can_match(filter, _statistics(snapshot, files, filter, without_nan=True)).keep
         why_kept = pc.if_else(pa.array(bounded), "may hold matching rows", "may hold a NaN, which no bound tells of")
-        reasons = pc.replace_with_mask(skipped.result.reason_texts(), kept, why_kept)
-    return pa.table({"path": paths, "kept": kept, "reason": reasons})
+        reasons = pc.replace_with_mask(skipped.result.reason_texts(), keep, why_kept)
+    return pa.table({"path": paths, "kept": keep, "reason": reasons})
 
 
 def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> pa.Array:
@@ -82,4 +85,4 @@ def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> 
     true."""
     columns: Mapping[str, pa.Array] = {"stats": pa.nulls(files.num_rows, pa.string())}
     adds = pa.table({"partitionValues": files["partitionValues"], **columns})
-    return pa.array(can_match(filter, _reader(snapshot, adds).file_stats()).every_row)
+    return pa.array(can_match(filter, _statistics(snapshot, adds, filter)).every_row)

@@ -53,15 +53,14 @@ def record_counts(adds: pa.Table) -> pa.ChunkedArray:
 def _parse(stats: pa.ChunkedArray, structure: Mapping[str, Any], select: str) -> pa.Table:
     text = orjson.dumps(structure).decode().replace("'", "''")
     return engine.query(
-        f"select {select} from (select i, json_transform(case when json_valid(s) then s end, '{text}') as j from t)"
-        " order by i",
-        t=pa.table({"s": stats, "i": pa.array(range(len(stats)), pa.int64())}),
+        f"select {select} from (select json_transform(case when json_valid(s) then s end, '{text}') as j from t)",
+        t=pa.table({"s": stats}),
     )
 
 
 @dataclass
 class StatisticsReader:
-    """Statistics of the files of a table, fetched by column and kept."""
+    """Statistics of the files of a table, fetched by column."""
 
     adds: pa.Table
     schema: StructType
@@ -81,19 +80,27 @@ class StatisticsReader:
         )
 
     def read(self, paths: Iterable[tuple[str, ...]]) -> None:
-        """Parse the texts once for all of these columns (display paths); each is asked for with :meth:`column` then."""
-        leaves = [found for p in paths if (found := self._leaf(p)) is not None and found[0] not in self._read]
-        structure: dict[str, Any] = {"numRecords": "VARCHAR"}
-        columns = [_COUNT]
+        """Parse the texts once for all of these columns (display paths); each is asked for with :meth:`column` then,
+        once."""
+        resolved = (self._leaf(p) for p in paths)
+        leaves = [r for r in resolved if r is not None and r[0] not in self._read]
+        structure: dict[str, Any] = {}
+        columns: list[str] = []
+        if self._counts is None:
+            structure["numRecords"] = "VARCHAR"
+            columns.append(_COUNT)
         for i, (path, leaf) in enumerate(leaves):
             sql = _sql_type(leaf.type)
             for kind in _KINDS[: 1 if sql is None else 3]:
                 _grow(structure.setdefault(kind, {}), path)
             columns += _selected(path, sql, str(i))
-        found = _parse(self.adds["stats"], structure, ", ".join(columns))
-        self._counts = found["v"]
+        if not columns:
+            return
+        values = _parse(self.adds["stats"], structure, ", ".join(columns))
+        if self._counts is None:
+            self._counts = values["v"]
         for i, (path, _) in enumerate(leaves):
-            named = {n: found[n + str(i)] for n in _NAMES if n + str(i) in found.column_names}
+            named = {n: values[n + str(i)] for n in _NAMES if n + str(i) in values.column_names}
             self._read[path] = pa.table(named)
 
     def record_counts(self) -> pa.ChunkedArray:
@@ -109,21 +116,22 @@ class StatisticsReader:
             return None
         if top.name in self.partition_columns:
             return self._partition(top) if len(path) == 1 else None
-        found = self._leaf(path)
-        if found is None:
+        resolved = self._leaf(path)
+        if resolved is None:
             return None
-        physical, leaf = found
+        physical, leaf = resolved
+        if physical not in self._read:
+            self.read([path])
         assert isinstance(leaf.type, PrimitiveType)
         was_float = any(c.get("fromType") == "float" for c in type_changes(leaf))
         return self._bounds(physical, leaf.type, was_float=was_float)
 
     def _leaf(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], StructField] | None:
         """Physical path and field of a column that data files have statistics of."""
-        found = _resolve(self.schema, path)
-        if found is None or not isinstance(found[1].type, PrimitiveType):
+        fields = self.schema.along(path)
+        if not fields or not isinstance(fields[-1].type, PrimitiveType) or fields[0].name in self.partition_columns:
             return None
-        top = self.schema.find(path[0])
-        return None if top is None or top.name in self.partition_columns else found
+        return tuple(f.physical_name for f in fields), fields[-1]
 
     def _partition(self, f: StructField) -> ColumnStats | None:
         if self._partitions is None:
@@ -135,18 +143,14 @@ class StatisticsReader:
         return None if value is None else ColumnStats(value=value)
 
     def _bounds(self, path: tuple[str, ...], type_: PrimitiveType, *, was_float: bool) -> ColumnStats:
-        sql = _sql_type(type_)
-        found = self._read.get(path)
-        if found is None:
-            structure = {kind: _nest(path) for kind in _KINDS}
-            found = _parse(self.adds["stats"], structure, ", ".join(_selected(path, sql)))
-        if sql is None:
-            return ColumnStats(null_count=found["nulls"])
-        low, high = _typed(found["low"], type_, up=False), _typed(found["high"], type_, up=True)
+        texts = self._read.pop(path)
+        if _sql_type(type_) is None:
+            return ColumnStats(null_count=texts["nulls"])
+        low, high = _typed(texts["low"], type_, up=False), _typed(texts["high"], type_, up=True)
         if was_float and low is not None and high is not None:  # older files say bounds of 32-bit values
             low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
         return ColumnStats(
-            min=low, max=high, null_count=found["nulls"], max_counts_nan=self._max_counts_nan(type_.name)
+            min=low, max=high, null_count=texts["nulls"], max_counts_nan=self._max_counts_nan(type_.name)
         )
 
     def _max_counts_nan(self, kind: str) -> pa.ChunkedArray | None:
@@ -166,7 +170,7 @@ def _sql_type(type_: object) -> str | None:
     return "DOUBLE" if type_.name.startswith("decimal") else _SQL_TYPES.get(type_.name)
 
 
-def _selected(path: tuple[str, ...], sql: str | None, suffix: str = "") -> list[str]:
+def _selected(path: tuple[str, ...], sql: str | None, suffix: str) -> list[str]:
     """What is read of one column: how many values are null and, where it has some, its bounds."""
     types = ("bigint",) if sql is None else ("bigint", sql, sql)
     return [
@@ -181,33 +185,9 @@ def _grow(node: dict[str, Any], path: tuple[str, ...]) -> None:
     node[path[-1]] = "VARCHAR"
 
 
-def _nest(path: tuple[str, ...]) -> Any:
-    node: Any = "VARCHAR"
-    for name in reversed(path):
-        node = {name: node}
-    return node
-
-
 def _access(kind: str, path: tuple[str, ...]) -> str:
     quoted = (n.replace('"', '""') for n in path)
     return f"j.{kind}" + "".join(f'."{n}"' for n in quoted)
-
-
-def _resolve(schema: StructType, path: tuple[str, ...]) -> tuple[tuple[str, ...], StructField] | None:
-    """The physical path of a column and its field."""
-    physical: list[str] = []
-    level: StructType = schema
-    f: StructField | None = None
-    for i, name in enumerate(path):
-        f = level.find(name)
-        if f is None:
-            return None
-        physical.append(f.physical_name)
-        if i + 1 < len(path):
-            if not isinstance(f.type, StructType):
-                return None
-            level = f.type
-    return None if f is None else (tuple(physical), f)
 
 
 def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.ChunkedArray | None:

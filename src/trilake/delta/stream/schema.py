@@ -50,13 +50,13 @@ class Reading:
 
     def _differs(self, other: Metadata) -> str | None:
         for f in self.fields():
-            found = other.schema.find(f.name)
-            if found is None:
+            now = other.schema.find(f.name)
+            if now is None:
                 return f"column {f.name} was dropped or renamed"
-            if found.name != f.name or found.physical_name != f.physical_name:
-                return f"column {f.name} was replaced by another one, {found.name}"
-            if all_nullable(found.type) != all_nullable(f.type) and not _equal(f.type, found.type):
-                return f"column {f.name} was {f.type} and is {found.type}"
+            if now.name != f.name or now.physical_name != f.physical_name:
+                return f"column {f.name} was replaced by another one, {now.name}"
+            if all_nullable(now.type) != all_nullable(f.type) and not _equal(f.type, now.type):
+                return f"column {f.name} was {f.type} and is {now.type}"
         if self.columns is None:
             new = [f.name for f in other.schema.fields if self.metadata.schema.find(f.name) is None]
             if new:

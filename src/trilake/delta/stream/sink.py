@@ -20,14 +20,8 @@ from dataclasses import dataclass, replace
 import orjson
 
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commands.write.write import (
-    WritePlan,
-    WriteRequest,
-    WriteResult,
-    finish_write,
-    plan_write,
-    resume_write,
-)
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, plan_write, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
@@ -57,8 +51,8 @@ def query_id(checkpoint: Store) -> str:
     Raises ``StreamError`` where the folder holds no checkpoint: without an id no batch could be known again.
     """
     try:
-        found = orjson.loads(bytes(checkpoint.read("metadata")))
-        return str(found["id"])
+        metadata = orjson.loads(bytes(checkpoint.read("metadata")))
+        return str(metadata["id"])
     except (ObjectNotFoundError, orjson.JSONDecodeError, KeyError, TypeError) as e:
         raise StreamError(
             "the checkpoint holds no id of a query, so a batch that is repeated could not be told from a new one",
@@ -82,8 +76,8 @@ def committed(log: DeltaLog, batch: BatchId) -> bool:
     """Whether the table has this batch already, or a later one of the same query."""
     if not log.exists():
         return False
-    found = log.head().state.txns.get(batch.query_id)
-    return found is not None and int(found.get("version") or 0) >= batch.batch
+    txn = log.head().state.txns.get(batch.query_id)
+    return txn is not None and int(txn.get("version") or 0) >= batch.batch
 
 
 def commit_batch(
@@ -134,20 +128,20 @@ def _on_new_table(log: DeltaLog, plan: WritePlan) -> WritePlan:
 
     Raises ``MetadataChangedError`` where they are not.
     """
-    mine, found = plan.files, plan_write(log, plan.request)
-    theirs = found.files
-    if (mine.schema, mine.partition_columns, mine.configuration, mine.provider) != (
-        theirs.schema,
-        theirs.partition_columns,
-        theirs.configuration,
-        theirs.provider,
+    own_files, current = plan.files, plan_write(log, plan.request)
+    current_files = current.files
+    if (own_files.schema, own_files.partition_columns, own_files.configuration, own_files.provider) != (
+        current_files.schema,
+        current_files.partition_columns,
+        current_files.configuration,
+        current_files.provider,
     ):
         raise MetadataChangedError(
             "another writer made the table while the first batch was written, and made it with other columns",
             help="start the query again: the batch is then written as the table has it",
             file=log.store.uri,
         )
-    return replace(found, files=mine)
+    return replace(current, files=own_files)
 
 
 def _does_nothing(plan: WritePlan, parts: Iterable[WrittenFiles]) -> bool:

@@ -325,16 +325,16 @@ class DeltaStream:
 
     def _next_commits(self, version: int) -> list[tuple[int, ObjectMeta]]:
         """The contiguous commits from ``version`` on."""
-        found = self.log.commits(version)
-        if found and found[0][0] > version and not self._has_commit(version):
+        commits = self.log.commits(version)
+        if commits and commits[0][0] > version and not self._has_commit(version):
             again = self.log.commits(version)
             if again and again[0][0] > version:
                 self._lost(version, f"the oldest commit is version {again[0][0]}")
-            found = again
-        if found and found[0][0] > version and self._has_commit(version):
+            commits = again
+        if commits and commits[0][0] > version and self._has_commit(version):
             return []  # it appeared just now
-        contiguous = (i for i, (v, _) in enumerate(found) if v != found[0][0] + i)
-        return found[: next(contiguous, len(found))]
+        contiguous = (i for i, (v, _) in enumerate(commits) if v != commits[0][0] + i)
+        return commits[: next(contiguous, len(commits))]
 
     def _lost(self, version: int, what: str) -> None:
         """Some commits are gone.  Raises ``StreamDataLossError`` unless the stream may go on without them."""

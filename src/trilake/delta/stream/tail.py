@@ -161,8 +161,8 @@ def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
 
 
 def _excluded(files: pa.Table, exclude: str) -> Mask:
-    found: Mask = excluded_paths(decoded_paths(files["path"]), exclude).to_numpy()
-    return found
+    mask: Mask = excluded_paths(decoded_paths(files["path"]), exclude).to_numpy()
+    return mask
 
 
 def _files(files: pa.Table) -> pa.Table:

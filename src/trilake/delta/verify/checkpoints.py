@@ -24,15 +24,15 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
         try:
             table.checkpoint(version, files)
         except TrilakeError as e:
-            found = unreadable("delta.checkpoint-unreadable", e, file=files[0].key, version=version)
+            failure = unreadable("delta.checkpoint-unreadable", e, file=files[0].key, version=version)
             yield Finding(
-                found.code,
-                found.message,
+                failure.code,
+                failure.message,
                 "let it be written again (trilake.repair); where its commits are gone, restore it from a copy",
                 file=str(e.context.get("file") or files[0].key),
                 version=version,
                 repair=REWRITE,
-                details=found.details,
+                details=failure.details,
             )
     return len(table.listing.checkpoints)
 
@@ -85,13 +85,13 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
         data = bytes(table.store.read(LAST_CHECKPOINT))
     except ObjectNotFoundError:
         return 0
-    said = last_checkpoint.read_hint(data)
+    stated = last_checkpoint.read_hint(data)
     wrong: list[str] = []
     version = None
-    if said is None:
+    if stated is None:
         wrong.append("it is no JSON object with a version, or its checksum is wrong")
     else:
-        version = said.version
+        version = stated.version
         files = dict(table.everything.checkpoints).get(version)
         if files is None:
             wrong.append(f"there is no checkpoint of version {version}")
@@ -99,7 +99,7 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
             segment = LogSegment(version, version, files, ())
             try:
                 names = [k.rpartition("/")[2] for k in sidecar_keys(table.store, segment)]
-                wrong += said.differences(files, names, table.checkpoint(version, files).adds.num_rows)
+                wrong += stated.differences(files, names, table.checkpoint(version, files).adds.num_rows)
             except TrilakeError:
                 return 1  # the checkpoint has a finding of its own
     if wrong:

@@ -70,13 +70,13 @@ def _totals(table: DeltaContext, start: State, at: int) -> dict[str, npt.NDArray
     # What an action changes is what it leaves of its file, less what the action before it left.
     change = ", ".join(f"sum(k * {c} - coalesce(pk * p{c}, 0))::bigint as {c}" for c in ("n", "b", "d", "c"))
     before = ", ".join(f"lag({c}) over w as p{c}" for c in ("k", "n", "b", "d", "c"))
-    found = engine.query(
+    changes = engine.query(
         f"select v, {change} from (select v, k, n, b, d, c, {before} from moves"
         " window w as (partition by f order by o)) group by v order by v",
         moves=moves,
     )
-    sums = {name: np.cumsum(found[c].to_numpy()) for name, c in zip(_TOTALS, ("n", "b", "d", "c"), strict=True)}
-    return {"versions": found["v"].to_numpy(), **sums}
+    sums = {name: np.cumsum(changes[c].to_numpy()) for name, c in zip(_TOTALS, ("n", "b", "d", "c"), strict=True)}
+    return {"versions": changes["v"].to_numpy(), **sums}
 
 
 def _moves(files: pa.Table, kind: int, at: int | None) -> pa.Table:

@@ -23,8 +23,8 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
         try:
             stated = apply(empty_state(), parse_commits([(last, file.key, table.store.read(file.key))]))
         except TrilakeError as e:
-            found = unreadable("delta.compaction-differs", e)
-            yield Finding(found.code, found.message, _HELP, file=file.key, version=last, repair=mendable)
+            failure = unreadable("delta.compaction-differs", e)
+            yield Finding(failure.code, failure.message, _HELP, file=file.key, version=last, repair=mendable)
             continue
         if mendable is None:
             continue

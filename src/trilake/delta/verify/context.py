@@ -45,7 +45,7 @@ class DeltaContext:
     bad_commits: dict[int, TrilakeError] = field(default_factory=dict)
     snapshot_error: TrilakeError | None = None
     #: What several checks share, gathered by the first of them.
-    outsides: Any = None
+    stored_files: Any = None
     vectors: Any = None
     facts: Any = None
 
@@ -82,12 +82,12 @@ class DeltaContext:
     @cached_property
     def listing(self) -> LogListing:
         """The files of the log up to the version."""
-        found, last = self.everything, self.version
+        log, last = self.everything, self.version
         return LogListing(
-            {v: m for v, m in found.commits.items() if v <= last},
-            tuple(c for c in found.compactions if c[1] <= last),
-            tuple(c for c in found.checkpoints if c[0] <= last),
-            {v: m for v, m in found.checksums.items() if v <= last},
+            {v: m for v, m in log.commits.items() if v <= last},
+            tuple(c for c in log.compactions if c[1] <= last),
+            tuple(c for c in log.checkpoints if c[0] <= last),
+            {v: m for v, m in log.checksums.items() if v <= last},
         )
 
     # --- the commits -------------------------------------------------------------------------------------------------

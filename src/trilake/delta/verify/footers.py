@@ -26,7 +26,7 @@ DROP_MISSING, RECOMPUTE = "delta.drop-missing-files", "delta.recompute-statistic
 
 
 @dataclass(frozen=True)
-class Outside:
+class StoredFile:
     """What a store has of one file: ``size`` and, where the footer was read, ``rows``; or what is wrong."""
 
     size: int | None = None
@@ -34,34 +34,34 @@ class Outside:
     error: Exception | None = None
 
 
-def outsides(table: DeltaContext) -> list[Outside]:
+def stored_files(table: DeltaContext) -> list[StoredFile]:
     """What the store has of each file of the version, in their order; looked at once."""
-    if table.outsides is None:
+    if table.stored_files is None:
         files: list[str] = table.adds["file"].to_pylist()
         parquet = table.snapshot.metadata.provider.lower() == "parquet"
         with ThreadPoolExecutor(min(THREADS, max(1, len(files))), "trilake-verify") as pool:
-            table.outsides = list(pool.map(_outside, repeat(table.store), files, repeat(parquet)))
-    outside: list[Outside] = table.outsides
-    return outside
+            table.stored_files = list(pool.map(_stored_file, repeat(table.store), files, repeat(parquet)))
+    stored: list[StoredFile] = table.stored_files
+    return stored
 
 
-def _outside(store: Store, file: str, parquet: bool) -> Outside:
+def _stored_file(store: Store, file: str, parquet: bool) -> StoredFile:
     try:
         place, key = locate(store, file)
         if not parquet:
-            return Outside(place.head(key).size)
+            return StoredFile(place.head(key).size)
         with place.open_input(key) as source:
             size = source.size()
             try:
                 opened = open_parquet(source)
                 checked_footer(source, opened)
-                return Outside(size, opened.metadata.num_rows)
+                return StoredFile(size, opened.metadata.num_rows)
             except (*DAMAGE, OSError) as e:
-                return Outside(size, error=e)
+                return StoredFile(size, error=e)
     except ObjectNotFoundError:
-        return Outside()
+        return StoredFile()
     except (TrilakeError, OSError) as e:
-        return Outside(-1, error=e)
+        return StoredFile(-1, error=e)
 
 
 def _column(values: Iterable[int | None]) -> pa.Array:
@@ -70,7 +70,7 @@ def _column(values: Iterable[int | None]) -> pa.Array:
 
 def present(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file that the version names is there."""
-    missing = pc.is_null(_column(o.size for o in outsides(table)))
+    missing = pc.is_null(_column(o.size for o in stored_files(table)))
     for path in table.adds["file"].filter(missing).to_pylist():
         yield Finding(
             "delta.file-missing",
@@ -86,7 +86,7 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def sized(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file has the size that the log states."""
-    stored, stated = _column(o.size for o in outsides(table)), table.adds["size"]
+    stored, stated = _column(o.size for o in stored_files(table)), table.adds["size"]
     wrong = pc.fill_null(pc.and_(pc.not_equal(stored, stated), pc.greater_equal(stored, 0)), False)
     rows = zip(
         table.adds["file"].filter(wrong).to_pylist(),
@@ -94,10 +94,10 @@ def sized(table: DeltaContext) -> Generator[Finding, None, int]:
         stored.filter(wrong.combine_chunks() if isinstance(wrong, pa.ChunkedArray) else wrong).to_pylist(),
         strict=True,
     )
-    for path, said, size in rows:
+    for path, stated_size, size in rows:
         yield Finding(
             "delta.file-size",
-            f"the file has {size:,} bytes, the log says {said:,}: it was cut off or replaced",
+            f"the file has {size:,} bytes, the log says {stated_size:,}: it was cut off or replaced",
             "restore the file from a copy",
             file=path,
             version=table.version,
@@ -107,23 +107,23 @@ def sized(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file can be opened and its footer read."""
-    wrong = [(i, o.error) for i, o in enumerate(outsides(table)) if o.error is not None]
+    wrong = [(i, o.error) for i, o in enumerate(stored_files(table)) if o.error is not None]
     for number, error in wrong:
-        found = unreadable("delta.file-unreadable", error)
+        failure = unreadable("delta.file-unreadable", error)
         yield Finding(
-            found.code,
-            found.message,
+            failure.code,
+            failure.message,
             "restore the file from a copy",
             file=table.adds["file"][number].as_py(),
             version=table.version,
-            details=found.details,
+            details=failure.details,
         )
     return table.file_count
 
 
 def counted(table: DeltaContext) -> Generator[Finding, None, int]:
     """The statistics state the number of rows that the file has."""
-    true = _column(o.rows for o in outsides(table))
+    true = _column(o.rows for o in stored_files(table))
     stated = record_counts(table.adds)
     wrong = np.flatnonzero(
         pc.fill_null(pc.not_equal(true, stated.combine_chunks()), False).to_numpy(zero_copy_only=False)

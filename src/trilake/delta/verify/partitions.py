@@ -69,13 +69,15 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
     adds, looked_at = table.adds, 0
     for f in _fields(table):
         name = re.escape(_escaped(f.physical_name))
-        found = pc.extract_regex(
+        folder_values = pc.extract_regex(
             adds["file"], pattern=rf"(?:^|/){name}=(?P<v>[^/]*)/[^/]*$|(?:^|/){name}=(?P<w>[^/]*)/"
         )
         texts = pc.coalesce(
-            _filled(pc.struct_field(found, "v")), _filled(pc.struct_field(found, "w")), pa.scalar("", pa.string())
+            _filled(pc.struct_field(folder_values, "v")),
+            _filled(pc.struct_field(folder_values, "w")),
+            pa.scalar("", pa.string()),
         )
-        named = pc.is_valid(found)
+        named = pc.is_valid(folder_values)
         looked_at += int(pc.sum(named).as_py() or 0)
         if not pc.any(named).as_py():
             continue

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Generator
 
 import pyarrow.compute as pc
 
-from trilake.delta.log.log import in_commit_timestamps_from
+from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.replay import one_spelling
 from trilake.delta.log.segment import may_name_sidecars
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID
@@ -74,7 +75,7 @@ def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
         yield _mapping(table, f"{names[name]} columns have the physical name {name!r}", name)
     text = metadata.configuration.get(MAX_COLUMN_ID, "")
     top = max(ids, default=0)
-    if not text.isdigit() or int(text) < top:
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) < top:
         yield _mapping(table, f"{MAX_COLUMN_ID} is {text or 'not set'}, and a column has the id {top}", None)
     return len(fields)
 

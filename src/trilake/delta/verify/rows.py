@@ -18,7 +18,7 @@ from trilake.delta.scan.generated import GeneratedColumn, generated_columns
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, plan_scan
 from trilake.delta.verify.context import DeltaContext
-from trilake.delta.verify.footers import outsides
+from trilake.delta.verify.footers import stored_files
 from trilake.errors import ExpressionError, MissingFileError, TrilakeError
 from trilake.expr import evaluate_all
 from trilake.findings import Finding, NotCheckedError, unreadable
@@ -170,10 +170,10 @@ def _note(facts: FileFacts, path: Path, batch: pa.RecordBatch) -> None:
     if values.null_count == len(values):
         return
     try:
-        found = pc.min_max(values)
+        bounds = pc.min_max(values)
     except pa.ArrowNotImplementedError:
         return
-    low, high = found["min"], found["max"]
+    low, high = bounds["min"], bounds["max"]
     before = facts.bounds.get(path)
     if before is not None:
         low = min(low, before[0], key=_key)
@@ -213,17 +213,17 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every row can be read: pages, their checksums, types and deleted rows."""
     facts = row_facts(table)
     for number, error in facts.errors:
-        if isinstance(error, MissingFileError) and outsides(table)[number].size is None:
+        if isinstance(error, MissingFileError) and stored_files(table)[number].size is None:
             continue  # a finding of its own
-        found = unreadable("delta.rows-unreadable", error)
+        failure = unreadable("delta.rows-unreadable", error)
         yield Finding(
-            found.code,
-            found.message,
-            found.help or "restore the file from a copy",
+            failure.code,
+            failure.message,
+            failure.help or "restore the file from a copy",
             file=table.adds["file"][number].as_py(),
             version=table.version,
-            column=found.column,
-            details=found.details,
+            column=failure.column,
+            details=failure.details,
         )
     return len(facts.files)
 

@@ -55,11 +55,13 @@ def _protocol(state: State) -> Any:
 def _named(
     stated: Mapping[str, Mapping[str, Any]], true: Mapping[str, Mapping[str, Any]], field: str, what: str, expire: bool
 ) -> list[str]:
-    ours, theirs = ({k: v.get(field) for k, v in m.items()} for m in (stated, true))
+    stated_values, true_values = ({k: v.get(field) for k, v in m.items()} for m in (stated, true))
     if expire:
-        theirs = {k: v for k, v in theirs.items() if k in ours}
+        true_values = {k: v for k, v in true_values.items() if k in stated_values}
     wrong = sorted(
-        k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k) or (k in ours) != (k in theirs)
+        k
+        for k in stated_values.keys() | true_values.keys()
+        if stated_values.get(k) != true_values.get(k) or (k in stated_values) != (k in true_values)
     )
     return [f"other {what}: {', '.join(wrong[:_SHOWN])}"] if wrong else []
 
@@ -89,14 +91,14 @@ def _files(stated: pa.Table, true: pa.Table, what: str) -> list[str]:
     # The same files side by side.
     at = pc.index_in(action_keys(stated), pc.unique(action_keys(true)))
     both = pc.is_valid(at)
-    ours, theirs = stated.filter(both), true.take(at.filter(both)) if true.num_rows else true.slice(0, 0)
+    stated_files, true_files = stated.filter(both), true.take(at.filter(both)) if true.num_rows else true.slice(0, 0)
     for name in _FIELDS:
-        out += _unequal(ours[name], theirs[name], name)
+        out += _unequal(stated_files[name], true_files[name], name)
     for name in ("sizeInBytes", "cardinality"):
-        vectors = [pc.struct_field(t["deletionVector"], name) for t in (ours, theirs)]
+        vectors = [pc.struct_field(t["deletionVector"], name) for t in (stated_files, true_files)]
         out += _unequal(vectors[0], vectors[1], f"deletionVector.{name}")
-    out += _unequal(_values(ours), _values(theirs), "partitionValues")
-    counts = record_counts(ours), record_counts(theirs)
+    out += _unequal(_values(stated_files), _values(true_files), "partitionValues")
+    counts = record_counts(stated_files), record_counts(true_files)
     known = pc.and_(pc.is_valid(counts[0]), pc.is_valid(counts[1]))
     return out + _unequal(counts[0].filter(known), counts[1].filter(known), "numRecords")
 
@@ -111,7 +113,6 @@ def _unequal(a: pa.ChunkedArray, b: pa.ChunkedArray, name: str) -> list[str]:
 def _values(files: pa.Table) -> pa.ChunkedArray:
     """Partition values as one text each: the pairs in the order of their names, an empty value as null."""
     return engine.query(
-        "select list_sort([e.key || '=' || coalesce(e.value, '') for e in map_entries(v)])::varchar as v"
-        " from t order by i",
-        t=pa.table({"v": files["partitionValues"], "i": pa.array(range(files.num_rows), pa.int64())}),
+        "select list_sort([e.key || '=' || coalesce(e.value, '') for e in map_entries(v)])::varchar as v from t",
+        t=pa.table({"v": files["partitionValues"]}),
     )["v"]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.context import DeltaContext
-from trilake.delta.verify.footers import THREADS, outsides
+from trilake.delta.verify.footers import THREADS, stored_files
 from trilake.errors import TrilakeError
 from trilake.findings import Finding, unreadable
 from trilake.storage.base import Store
@@ -40,13 +40,13 @@ def loaded(table: DeltaContext) -> list[Loaded]:
         files = adds.filter(has)
         counts: list[int | None] = record_counts(files).to_pylist()
         if table.depth != "log":
-            true = [o.rows for o, kept in zip(outsides(table), has.to_pylist(), strict=True) if kept]
+            true = [o.rows for o, has_vector in zip(stored_files(table), has.to_pylist(), strict=True) if has_vector]
             counts = [t if t is not None else c for t, c in zip(true, counts, strict=True)]
         vectors = [DeletionVectorDescriptor.from_json(v) for v in files["deletionVector"].to_pylist()]
         with ThreadPoolExecutor(min(THREADS, max(1, len(vectors))), "trilake-verify") as pool:
             table.vectors = list(pool.map(_load, repeat(table.store), files["file"].to_pylist(), vectors, counts))
-    found: list[Loaded] = table.vectors
-    return found
+    loaded_vectors: list[Loaded] = table.vectors
+    return loaded_vectors
 
 
 def _load(store: Store, file: str, vector: DeletionVectorDescriptor | None, rows: int | None) -> Loaded:
@@ -62,15 +62,15 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every deletion vector can be read: its file, magic number, size and CRC are right."""
     for vector in loaded(table):
         if vector.error is not None:
-            found = unreadable("delta.deletion-vector-unreadable", vector.error)
-            where = {} if found.file is None else {"vector": found.file}
+            failure = unreadable("delta.deletion-vector-unreadable", vector.error)
+            where = {} if failure.file is None else {"vector": failure.file}
             yield Finding(
-                found.code,
-                found.message,
+                failure.code,
+                failure.message,
                 _HELP,
                 file=vector.file,
                 version=table.version,
-                details={**found.details, **where},
+                details={**failure.details, **where},
             )
     return len(loaded(table))
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta.metadata.identity_changes import sync_identity
+from trilake.delta.metadata.column_changes import sync_identity
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.rules.identity import HIGH_WATER_MARK, identity_columns
 from trilake.delta.table import ArrowDeltaTable

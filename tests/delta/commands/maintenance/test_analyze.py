@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -63,6 +64,18 @@ def test_deleted_rows_count_and_bounds_are_said_to_be_wide(tmp_path: Path) -> No
     stats = json.loads(file["stats"])
     assert (stats["numRecords"], stats["maxValues"], stats["tightBounds"]) == (3, {"n": 3}, False)
     assert _table(tmp_path).to_arrow()["n"].to_pylist() == [1, 2]
+
+
+def test_files_of_others_are_skipped_by_doubles_once_we_have_computed_their_statistics(tmp_path: Path) -> None:
+    for x in ([1.0, 2.0], [1.0, float("nan")]):
+        deltalake.write_deltalake(str(tmp_path), pa.table({"x": x}), mode="append")
+    assert len(_table(tmp_path).explain("x > 5").kept) == 2
+    assert compute_statistics(_table(tmp_path).log, everything=True).num_files == 2
+    table = _table(tmp_path)
+    assert len(table.explain("x > 5").kept) == 1
+    assert table.count("x > 5") == 1  # NaN, which is above all numbers in Spark
+    assert set(table.explain("x < 1").files["kept"].to_pylist()) == {False}
+    assert deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().num_rows == 4
 
 
 def test_columns_without_statistics_are_refused(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from trilake.delta.commands.maintenance.clone import CloneResult, clone
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key

@@ -22,7 +22,8 @@ from trilake.delta.commands.maintenance.convert import ConvertResult, convert_to
 from trilake.delta.commands.maintenance.convert_footers import merged_schema
 from trilake.delta.commands.maintenance.convert_partitions import discover, given_columns, unescape
 from trilake.delta.commands.maintenance.vacuum import vacuum
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.partitions import hive_directory

@@ -18,7 +18,8 @@ from trilake.delta.commands.maintenance.carried_files import missing_files
 from trilake.delta.commands.maintenance.restore import restore, restored_metadata
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit.row_tracking import high_water_mark
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns

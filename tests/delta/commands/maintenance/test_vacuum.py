@@ -16,12 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trilake
 from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, VacuumResult, vacuum
 from trilake.delta.commands.maintenance.vacuum_files import hidden, references, vector_files
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
@@ -470,6 +472,17 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     assert not [p for p in done.paths if p.startswith("linked")]
     assert "a link" in done.paths
     assert not os.path.lexists(root / "a link")
+
+
+def test_a_folder_is_walked_once_for_files_and_once_for_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trilake.write(pa.table({"p": range(5), "n": range(5)}), tmp_path, partition_by="p")
+    scanned: list[str] = []
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: scanned.append(os.fspath(path).rstrip("/")) or real(path))
+    assert vacuum(DeltaLog(open_store(str(tmp_path)), standard_engine()), dry_run=True).paths == []
+    assert {p: scanned.count(p) for p in scanned if "p=" in p} == {f"{tmp_path}/p={i}": 2 for i in range(5)}
 
 
 def test_what_a_dead_job_staged_goes_when_it_is_old(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.delta.merge_tables import FEED, KINDS, SOURCE, VECTORS, info, letters
 from trilake.delta.commands.merge import match as merge_match
 from trilake.delta.commands.merge import merge
 from trilake.delta.commands.merge.source import materialized
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     AmbiguousMergeError,
@@ -223,18 +223,18 @@ def test_concurrent_commits_conflict_where_they_matter(tmp_path: Path) -> None:
     def racing(other: Any, on: str = "t.id = s.id AND t.p = 'a'") -> ArrowDeltaTable:
         t = begin()
         builder = t.merge(pa.table({"id": [1, 2]}), on, "s", "t").when_matched_update({"id": "s.id + 10"})
-        real = DeltaLog.snapshot
+        real = DeltaLog.update
         calls: list[int] = []
 
-        def late(self: DeltaLog, version: int | None = None) -> Any:
-            found = real(self, version)
+        def late(self: DeltaLog, old: Snapshot) -> Any:
+            found = real(self, old)
             if not calls:
                 calls.append(1)
                 other(t.uri)
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(DeltaLog, "snapshot", late)
+            patch.setattr(DeltaLog, "update", late)
             builder.execute()
         return t
 

@@ -13,7 +13,8 @@ import pytest
 
 import trilake
 from tests.delta.tables import log_of, metadata, protocol
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata

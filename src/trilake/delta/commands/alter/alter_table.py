@@ -30,9 +30,8 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
-from trilake.delta.metadata.column_changes import ColumnChange, change_columns
+from trilake.delta.metadata.column_changes import ColumnChange, change_columns, identity_column, sync_identity
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
-from trilake.delta.metadata.identity_changes import identity_column, sync_identity
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange, NewColumn
 from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable
@@ -291,38 +290,38 @@ class Alter:
 
     def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
         snapshot = self._snapshot()
-        row, how = feature_removal.removable(snapshot.protocol, name)
-        if how.in_past is not None:
-            snapshot, changed = self._turned_off(snapshot, row, how)
+        row, removal = feature_removal.removable(snapshot.protocol, name)
+        if removal.in_past is not None:
+            snapshot, changed = self._turned_off(snapshot, row, removal)
             if truncate_history or changed:
                 # Log cleanup can cut off the history only where a checkpoint is.
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
         trace = feature_removal.trace_in(self.log, snapshot, row)
-        older = None if trace is not None else feature_removal.history_trace(self.log, how)
+        older = None if trace is not None else feature_removal.history_trace(self.log, removal)
         if trace is not None or (older is not None and not protect_history):
             raise feature_removal.in_use(row.name, trace or older)
         change = feature_removal.removed(
-            snapshot.protocol, snapshot.metadata, row, how, truncate_history=truncate_history
+            snapshot.protocol, snapshot.metadata, row, removal, truncate_history=truncate_history
         )
         if older is not None:
             change = feature_removal.protected(change, snapshot.version + 1)
-        files = feature_removal.bare_files(snapshot, how)
+        files = feature_removal.bare_files(snapshot, removal)
         version = self._commit(snapshot, change, files=files, whole=True)
         if older is not None:
             # Readers without the feature begin here, and replay nothing before it.
             write_checkpoint(self.log, self.log.snapshot(version), self.runtime)
         return version
 
-    def _turned_off(self, snapshot: Snapshot, row: Feature, how: FeatureRemoval) -> tuple[Snapshot, bool]:
+    def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:
         """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
         commit."""
         before = snapshot.version
         for rewritten in (False, True):
             # Judged on the very version that the commit stands on: a rename in between is a conflict.
             used = feature_removal.trace_in(self.log, snapshot, row) is not None
-            off = _turn_off(snapshot, row, how, used=used)
+            off = _turn_off(snapshot, row, removal, used=used)
             if off.changes(snapshot.protocol, snapshot.metadata):
                 snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
             if not used or rewritten:
@@ -332,8 +331,8 @@ class Alter:
         changed = snapshot.version > before
         if (
             changed
-            and how.in_past is not None
-            and how.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
+            and removal.in_past is not None
+            and removal.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
             # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
@@ -438,11 +437,11 @@ class Alter:
         return self._commit(snapshot, same, files=files, whole=True)
 
 
-def _turn_off(head: Head, row: Feature, how: FeatureRemoval, *, used: bool) -> MetadataChange:
+def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:
     """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
     off = row.turned_off(head.metadata)
     if not used:
-        off = how.metadata(off)
+        off = removal.metadata(off)
     keys = sorted(set(head.metadata.configuration) - set(off.configuration))
     parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
     return MetadataChange(head.protocol, off, "UNSET TBLPROPERTIES", parameters)

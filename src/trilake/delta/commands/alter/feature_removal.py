@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from trilake.delta.commands.optimize.bins import purge_bins
 from trilake.delta.commands.optimize.footers import may_hold_dropped_columns, with_other_types
 from trilake.delta.commands.optimize.optimize import TARGET_SIZE
-from trilake.delta.commands.optimize.run import Work, rewrite
+from trilake.delta.commands.optimize.run import RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.log import clustering
 from trilake.delta.log.log import DeltaLog, Snapshot
@@ -113,17 +113,17 @@ def rewrite_files(log: DeltaLog, snapshot: Snapshot, row: Feature, *, runtime: R
 
     Raises as :func:`trilake.delta.commands.optimize.optimize.optimize` does.
     """
-    trace, how = trace_in(log, snapshot, row), row.removal
-    if how is None or how.rewritten is None or trace is None or not trace.rewrite:
+    trace, removal = trace_in(log, snapshot, row), row.removal
+    if removal is None or removal.rewritten is None or trace is None or not trace.rewrite:
         return None
-    bins = purge_bins(snapshot, how.rewritten(SnapshotInspection(log, snapshot)), limit=TARGET_SIZE)
-    if not how.renames:
-        work = Work(bins, "REORG", {"predicate": [], "applyPurge": True}, TARGET_SIZE)
+    bins = purge_bins(snapshot, removal.rewritten(SnapshotInspection(log, snapshot)), limit=TARGET_SIZE)
+    if not removal.renames:
+        work = RewriteRequest(bins, "REORG", {"predicate": [], "applyPurge": True}, TARGET_SIZE)
         return rewrite(log, snapshot, work, runtime=runtime, run=run).version
-    after = how.metadata(row.turned_off(snapshot.metadata))
+    after = removal.metadata(row.turned_off(snapshot.metadata))
     columns = clustering.clustering_columns(snapshot)
     domain = clustering.clustering_domain(after.schema, columns, partitioned=bool(after.partition_columns))
-    work = Work(
+    work = RewriteRequest(
         bins,
         "REMOVE COLUMN MAPPING",
         {"featureName": row.name},
@@ -148,12 +148,14 @@ def oldest_version(log: DeltaLog) -> int:
     return min([v for v, _ in listing.checkpoints], default=min(listing.commits, default=0))
 
 
-def history_trace(log: DeltaLog, how: FeatureRemoval) -> Trace | None:
+def history_trace(log: DeltaLog, removal: FeatureRemoval) -> Trace | None:
     """What of the log, older versions included, still uses a feature that readers must know."""
-    if how.in_past is None:
+    if removal.in_past is None:
         return None
     oldest = oldest_version(log)
-    if not how.in_past(past_of(log.snapshot(oldest).state)) and not how.in_past(past_of(log.parse(log.commits()))):
+    if not removal.in_past(past_of(log.snapshot(oldest).state)) and not removal.in_past(
+        past_of(log.parse(log.commits()))
+    ):
         return None
     return Trace(
         f"it is turned off, but versions from {oldest} on, which can still be read, need it",
@@ -163,15 +165,15 @@ def history_trace(log: DeltaLog, how: FeatureRemoval) -> Trace | None:
 
 
 def removed(
-    protocol: Protocol, metadata: Metadata, row: Feature, how: FeatureRemoval, *, truncate_history: bool
+    protocol: Protocol, metadata: Metadata, row: Feature, removal: FeatureRemoval, *, truncate_history: bool
 ) -> MetadataChange:
     """The change that takes a feature without traces from the protocol."""
     return MetadataChange(
         without_feature(protocol, row.name),
-        how.metadata(row.turned_off(metadata)),
+        removal.metadata(row.turned_off(metadata)),
         "DROP FEATURE",
         {"featureName": row.name, "truncateHistory": "true" if truncate_history else "false"},
-        domains=dict.fromkeys(how.domains),
+        domains=dict.fromkeys(removal.domains),
     )
 
 
@@ -182,15 +184,15 @@ def protected(change: MetadataChange, version: int) -> MetadataChange:
     return replace(change, protocol=protocol, metadata=replace(change.metadata, configuration=configuration))
 
 
-def bare_files(snapshot: Snapshot, how: FeatureRemoval) -> list[dict[str, Any]]:
+def bare_files(snapshot: Snapshot, removal: FeatureRemoval) -> list[dict[str, Any]]:
     """``add`` actions that take the feature's fields from files that have them; no row changes."""
-    if not how.fields:
+    if not removal.fields:
         return []
     having = pa.array([False] * snapshot.adds.num_rows)
-    for name in how.fields:
+    for name in removal.fields:
         having = pc.or_(having, snapshot.adds[name].is_valid().combine_chunks())
     return [
-        {"add": _action({k: v for k, v in add.items() if k not in how.fields})}
+        {"add": _action({k: v for k, v in add.items() if k not in removal.fields})}
         for add in snapshot.adds.filter(having).to_pylist()
     ]
 

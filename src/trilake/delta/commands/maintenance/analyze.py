@@ -65,9 +65,12 @@ def compute_statistics(
         return StatisticsResult(now.version, 0)
     tasks = {t.path: t for t in plan_scan(now).tasks()}
     names = decoded_paths(files["path"]).to_pylist()
-    texts = dict(run(_Job.of(log.store, now), [tasks[name] for name in names]))
+    job = _Job.of(log.store, now)
+    texts = dict(run(job, [tasks[name] for name in names]))
+    tags = job.which.tags(physical_schema(job.columns, job.mode))
     actions = [
-        add_action(row, dataChange=False, stats=texts[name]) for name, row in zip(names, files.to_pylist(), strict=True)
+        add_action({**row, "tags": {**dict(row["tags"] or ()), **tags} or None}, dataChange=False, stats=texts[name])
+        for name, row in zip(names, files.to_pylist(), strict=True)
     ]
     touched = frozenset(files["path"].to_pylist())
     plan = CommitPlan(
@@ -86,7 +89,7 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
 
     Raises ``InvalidArgumentError`` for a column that the table has not, or of which it keeps no statistics.
     """
-    known = {tuple(p.lower() for p in shown): has for shown, has in _kept(snapshot).items()}
+    known = {tuple(p.lower() for p in shown): has for shown, has in _statistics_columns(snapshot).items()}
     known.update({(c.lower(),): True for c in snapshot.metadata.partition_columns})
     for path in columns:
         has = known.get(tuple(p.lower() for p in path))
@@ -103,7 +106,7 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
         )
 
 
-def _kept(snapshot: Snapshot) -> dict[tuple[str, ...], bool]:
+def _statistics_columns(snapshot: Snapshot) -> dict[tuple[str, ...], bool]:
     """The columns of data files that are no structs, and whether the table's properties say statistics of them."""
     metadata, own = snapshot.metadata, _own_columns(snapshot)
     which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
@@ -116,7 +119,7 @@ def _lacking(snapshot: Snapshot) -> pa.ChunkedArray:
     """Whether a file's statistics do not state how many rows it has, or of a column how many values are null."""
     adds = snapshot.adds
     reader = StatisticsReader(adds, snapshot.schema, tuple(snapshot.metadata.partition_columns))
-    columns = [shown for shown, wanted in _kept(snapshot).items() if wanted]
+    columns = [shown for shown, wanted in _statistics_columns(snapshot).items() if wanted]
     reader.read(columns)
     lacking = reader.record_counts().is_null()
     for shown in columns:
@@ -164,12 +167,12 @@ class _Job:
     def __call__(self, task: FileTask) -> tuple[str, str]:
         """The file's path and the text of its ``stats``; deleted rows count, as they do where a file is written."""
         whole = FileTask(task.path, task.size, task.partition_values)
-        found: RowStatistics | None = None
+        statistics: RowStatistics | None = None
         for _, batch in read_positions(self.store, whole, self.plan):
             rows = to_physical(pa.Table.from_batches([batch]), self.columns, self.mode)
-            found = found or RowStatistics(rows.schema, self.which)
-            found.add(rows)
-        if found is None:
-            found = RowStatistics(physical_schema(self.columns, self.mode), self.which)
-        stats = orjson.loads(found.json())
+            statistics = statistics or RowStatistics(rows.schema, self.which)
+            statistics.add(rows)
+        if statistics is None:
+            statistics = RowStatistics(physical_schema(self.columns, self.mode), self.which)
+        stats = orjson.loads(statistics.json())
         return task.path, orjson.dumps(stats | ({"tightBounds": False} if task.vector is not None else {})).decode()

@@ -52,7 +52,7 @@ def without(files: pa.Table, others: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class _Asking:
+class _FindMissing:
     """Looks for some files, wherever it runs."""
 
     store: Store
@@ -82,8 +82,8 @@ def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK)
         doubtful = pa.array(relative, pa.string()).filter(pc.invert(there)).to_pylist()
         wanted = [*doubtful, *(p for p in wanted if is_absolute(p))]
     chunks = [wanted[i : i + _CHUNK] for i in range(0, len(wanted), _CHUNK)]
-    for found in run(_Asking(store), chunks):
-        absent += found
+    for missing in run(_FindMissing(store), chunks):
+        absent += missing
     return sorted(absent)
 
 

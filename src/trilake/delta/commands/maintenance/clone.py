@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trilake.delta.commands.maintenance.carried_files import total_size, with_marks_of
-from trilake.delta.commands.maintenance.clone_files import DeepPlan, copy_all, not_kept, plan_copies, shallow_adds
+from trilake.delta.commands.maintenance.clone_files import DeepPlan, copy_all, not_staying, plan_copies, shallow_adds
 from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
@@ -112,9 +112,9 @@ def clone(
         source_version=source.version,
         source_table_size=total_size(source.adds),
         source_num_of_files=source.adds.num_rows,
-        num_removed_files=0 if base is None else not_kept(base, deep.kept).num_rows,
+        num_removed_files=0 if base is None else not_staying(base, deep.staying).num_rows,
         num_copied_files=len(deep.sizes),
-        removed_files_size=0 if base is None else total_size(not_kept(base, deep.kept)),
+        removed_files_size=0 if base is None else total_size(not_staying(base, deep.staying)),
         copied_files_size=sum(deep.sizes),
     )
     plan = _plan(source, base, metadata, protocol, deep, result, shallow=shallow, runtime=runtime)
@@ -154,6 +154,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
             "the target is append-only (delta.appendOnly=true), so it cannot be replaced",
             help="unset the property first",
             file=base.uri,
+            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
     return base
 
@@ -179,8 +180,8 @@ def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedPrope
     if base is not None:
         metadata = replace(metadata, schema_string=with_marks_of(source.schema, base.schema).json())
         both = in_commit_timestamps.enabled(base) and in_commit_timestamps.enabled(metadata)
-        kept = {k: v for k, v in base.configuration.items() if k in own and (both or k not in times)}
-        metadata = replace(metadata, configuration={**configuration, **kept})
+        own_properties = {k: v for k, v in base.configuration.items() if k in own and (both or k not in times)}
+        metadata = replace(metadata, configuration={**configuration, **own_properties})
     for other in (source, *([base] if base is not None else [])):
         if other.column_mapping_mode != metadata.column_mapping_mode:
             raise InvalidArgumentError(
@@ -213,11 +214,11 @@ def _plan(
     runtime: Runtime,
 ) -> CommitPlan:
     now = runtime.clock_ms()
-    gone = [] if base is None else not_kept(base, deep.kept).to_pylist()
+    replaced = [] if base is None else not_staying(base, deep.staying).to_pylist()
     # Where nothing was read, nothing can have changed: another writer who makes the table wins.
     read = ReadSet()
     if base is not None:
-        removed = frozenset(row["path"] for row in gone)
+        removed = frozenset(row["path"] for row in replaced)
         read = ReadSet(whole_table=True, removed=removed, isolation="Serializable", changes_metadata=True)
     return CommitPlan(
         operation="CLONE",
@@ -226,7 +227,7 @@ def _plan(
             "sourceVersion": source.version,
             "isShallow": shallow,
         },
-        file_actions=[*(remove_action(row, now) for row in gone), *deep.adds],
+        file_actions=[*(remove_action(row, now) for row in replaced), *deep.adds],
         metadata=metadata if base is None or metadata != base.metadata else None,
         protocol=protocol if base is None or protocol != base.protocol else None,
         metrics={
@@ -244,7 +245,7 @@ def _plan(
 
 def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
     """The source's clustering columns; gone where only the target had some."""
-    found: Any = source.state.domains.get(DOMAIN)
-    if found is not None and not found.get("removed"):
-        return {DOMAIN: str(found.get("configuration") or "")}
+    clustering: Any = source.state.domains.get(DOMAIN)
+    if clustering is not None and not clustering.get("removed"):
+        return {DOMAIN: str(clustering.get("configuration") or "")}
     return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}

@@ -77,7 +77,7 @@ class DeepPlan:
 
     copies: tuple[Copy, ...]
     adds: tuple[Mapping[str, Any], ...]
-    kept: frozenset[str]
+    staying: frozenset[str]
 
     @property
     def sizes(self) -> list[int]:
@@ -106,24 +106,26 @@ class _Planner:
 
     def vector(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """The descriptor of a vector in the target; its file is copied once."""
-        found = DeletionVectorDescriptor.from_json(row["deletionVector"])
-        if found is None or found.storage_type not in ("u", "p"):
-            return None if found is None else {k: v for k, v in row["deletionVector"].items() if v is not None}
-        source = found.relative_path() if found.storage_type == "u" else _decoded(found.path_or_inline_dv)
+        descriptor = DeletionVectorDescriptor.from_json(row["deletionVector"])
+        if descriptor is None or descriptor.storage_type not in ("u", "p"):
+            return None if descriptor is None else {k: v for k, v in row["deletionVector"].items() if v is not None}
+        source = (
+            descriptor.relative_path() if descriptor.storage_type == "u" else _decoded(descriptor.path_or_inline_dv)
+        )
         if source not in self.vectors:
-            self.vectors[source] = self._vector_path(source, found)
+            self.vectors[source] = self._vector_path(source, descriptor)
         return _moved(row, "u", self.vectors[source])
 
-    def _vector_path(self, source: str, found: DeletionVectorDescriptor) -> str:
-        if found.storage_type == "u":
-            prefix, made = found.path_or_inline_dv[:-20], _vector_uuid(source)
+    def _vector_path(self, source: str, descriptor: DeletionVectorDescriptor) -> str:
+        if descriptor.storage_type == "u":
+            prefix, vector_id = descriptor.path_or_inline_dv[:-20], _vector_uuid(source)
         else:
-            prefix, made = "", uuid.uuid5(uuid.NAMESPACE_URL, source)
-        key = "/".join(p for p in (prefix, f"deletion_vector_{made}.bin") if p)
+            prefix, vector_id = "", uuid.uuid5(uuid.NAMESPACE_URL, source)
+        key = "/".join(p for p in (prefix, f"deletion_vector_{vector_id}.bin") if p)
         # Files of vectors are named by random numbers and never change: one that is there is this one.
         if key not in self.there and key not in self.copies:
             self.copies[key] = Copy(source, key, None)
-        return prefix + z85_encode(made.bytes)
+        return prefix + z85_encode(vector_id.bytes)
 
 
 def _vector_uuid(path: str) -> uuid.UUID:
@@ -141,7 +143,7 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
     there = dict(zip(listing["path"].to_pylist(), listing["size"].to_pylist(), strict=True))
     planner = _Planner(there, new_id)
     known = {} if base is None else {_identity(r, r["path"]): r for r in base.adds.to_pylist()}
-    adds, kept = [], set()
+    adds, staying = [], set()
     paths = decoded_paths(source.adds["path"]).to_pylist()
     for row, path in zip(source.adds.to_pylist(), paths, strict=True):
         wanted, vector = _below(row, path), planner.vector(row)
@@ -150,11 +152,11 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
             key = planner.place(path, wanted, row["size"])
             adds.append(add_action(row, **_FRESH, path=encode_path(key), deletionVector=vector))
         elif _mark(same["deletionVector"]) == _mark(vector) and same["stats"] == row["stats"]:
-            kept.add(same["path"])
+            staying.add(same["path"])
         else:  # the same rows, of which others are deleted now: they keep their ids
             ids = {k: same[k] for k in ("baseRowId", "defaultRowCommitVersion")}
             adds.append(add_action(row, **{**_FRESH, **ids}, path=same["path"], deletionVector=vector))
-    return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(kept))
+    return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(staying))
 
 
 def _below(row: Mapping[str, Any], path: str) -> str:
@@ -234,6 +236,6 @@ def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) 
         raise
 
 
-def not_kept(base: Snapshot, kept: frozenset[str]) -> pa.Table:
-    """The files of a version that are not among ``kept``, paths as its log spells them."""
-    return base.adds.filter(pc.invert(pc.is_in(base.adds["path"], pa.array(sorted(kept), pa.string()))))
+def not_staying(base: Snapshot, staying: frozenset[str]) -> pa.Table:
+    """The files of a version that are not among ``staying``, paths as its log spells them."""
+    return base.adds.filter(pc.invert(pc.is_in(base.adds["path"], pa.array(sorted(staying), pa.string()))))

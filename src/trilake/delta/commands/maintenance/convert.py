@@ -110,8 +110,8 @@ def convert_to_delta(
     if into is not None and into.uri == store.uri:
         into = None
     log = DeltaLog(into or store, engine, user_metadata=user_metadata)
-    if (found := _already(log)) is not None:
-        return found
+    if (converted := _already(log)) is not None:
+        return converted
     if into is not None:
         check_place(into, now_ms=runtime.clock_ms())
     files = _data_files(store)
@@ -190,12 +190,12 @@ def _data_files(store: Store) -> pa.Table:
 def _footers(reader: FooterReader, paths: pa.ChunkedArray, run: Runner) -> list[Footer]:
     """The footers of files, in the order of ``paths``."""
     chunks = [paths.slice(i, _CHUNK).to_pylist() for i in range(0, len(paths), _CHUNK)]
-    found: dict[str, Footer] = {}
+    by_path: dict[str, Footer] = {}
     with progress("convert", len(paths)) as bar:
         for footers in run(reader, chunks):
-            found.update((f.key, f) for f in footers)
+            by_path.update((f.key, f) for f in footers)
             bar.advance(len(footers))
-    return [found[p] for p in paths.to_pylist()]
+    return [by_path[p] for p in paths.to_pylist()]
 
 
 def _adds(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths
+from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, type_at
 from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
@@ -106,7 +106,7 @@ class _Shape:
         schema = _columns(file, where)
         arrow = schema.to_arrow_schema()
         paths = leaf_paths(arrow)
-        floats = frozenset(p for p in paths if p is not None and pa.types.is_floating(_type_at(arrow, p)))
+        floats = frozenset(p for p in paths if p is not None and pa.types.is_floating(type_at(arrow, p)))
         which = StatisticsPlan.of(configuration, schema)
         aligned = len(paths) == file.metadata.num_columns
         return cls(file.schema, _notes(file), schema.json(), arrow, floats, which, aligned)
@@ -128,17 +128,10 @@ def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
     return {k: notes[k] for k in (_SPARK_SCHEMA, b"ARROW:schema") if k in notes}
 
 
-def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
-    t = schema.field(path[0]).type
-    for name in path[1:]:
-        t = t.field(name).type
-    return t
-
-
 def _columns(file: pq.ParquetFile, where: str) -> StructType:
     """The columns of a file: as Spark noted them, where it wrote the file, else as the file's own types say."""
     try:
-        found = from_arrow(file.schema_arrow)
+        schema = from_arrow(file.schema_arrow)
     except SchemaMismatchError as e:
         raise SchemaMismatchError(e.message, help=e.help, **{**e.context, "file": where}) from e
     leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
@@ -151,16 +144,16 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
                 column=leaf.path,
                 file=where,
             )
-    found = _struct(_instants(found, iter([leaf.physical_type for leaf in leaves])))
+    schema = _struct(_instants(schema, iter([leaf.physical_type for leaf in leaves])))
     noted = _notes(file).get(_SPARK_SCHEMA)
     if noted is not None:
         try:
             spark = parse_schema(noted.decode())
         except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or of its user's own
-            return found
-        if _shape(spark) == _shape(found):
+            return schema
+        if _shape(spark) == _shape(schema):
             return spark
-    return found
+    return schema
 
 
 def _struct(t: DataType) -> StructType:
@@ -231,12 +224,12 @@ def _check_names(t: DataType, path: str, file: str) -> None:
 
 def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
     if isinstance(a, StructType) and isinstance(b, StructType):
-        given = {f.name.lower(): f for f in b.fields}
+        others = {f.name.lower(): f for f in b.fields}
         fields: list[StructField] = []
         for f in a.fields:
-            other = given.pop(f.name.lower(), None)
+            other = others.pop(f.name.lower(), None)
             fields.append(f if other is None else replace(f, type=_merge(f.type, other.type, f"{path}{f.name}.", file)))
-        return StructType((*fields, *given.values()))
+        return StructType((*fields, *others.values()))
     if isinstance(a, ArrayType) and isinstance(b, ArrayType):
         return replace(a, element=_merge(a.element, b.element, f"{path}element.", file))
     if isinstance(a, MapType) and isinstance(b, MapType):

@@ -50,7 +50,7 @@ def _plain(match: re.Match[str]) -> str:
 
 def discover(
     folders: Sequence[str],
-    given: Sequence[str | StructField] | None = None,
+    declared: Sequence[str | StructField] | None = None,
     *,
     timezone: str = "UTC",
     uri: str | None = None,
@@ -60,18 +60,18 @@ def discover(
     Parameters
     ----------
     folders: distinct folders.
-    given: the columns that there must be: fields, or names alone, whose types are inferred; ``None`` infers all.
+    declared: the columns that there must be: fields, or names alone, whose types are inferred; ``None`` infers all.
     timezone: the zone of timestamps in folder names that name none.
     uri: where the folders are, for errors.
 
-    Raises ``InvalidArgumentError`` for folders that contradict each other or the columns given, and for values that are
-    not of a column's type.
+    Raises ``InvalidArgumentError`` for folders that contradict each other or the columns declared, and for values that
+    are not of a column's type.
     """
     parsed = {f: _columns(f, uri) for f in folders}
     names = _one_set_of_names(parsed, uri)
-    if given is not None:
-        _check_given([g if isinstance(g, str) else g.name for g in given], names, uri)
-    types = {g.name.lower(): g for g in given or () if isinstance(g, StructField)}
+    if declared is not None:
+        _check_declared([c if isinstance(c, str) else c.name for c in declared], names, uri)
+    types = {c.name.lower(): c for c in declared or () if isinstance(c, StructField)}
     fields, texts = [], {}
     for i, name in enumerate(names):
         raw = sorted({columns[i][1] for columns in parsed.values()})
@@ -119,11 +119,11 @@ def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | No
     return names
 
 
-def _check_given(given: Sequence[str], names: Sequence[str], uri: str | None) -> None:
-    if [n.lower() for n in given] != [n.lower() for n in names]:
+def _check_declared(declared: Sequence[str], names: Sequence[str], uri: str | None) -> None:
+    if [n.lower() for n in declared] != [n.lower() for n in names]:
         raise InvalidArgumentError(
-            f"expecting {len(given)} partition column(s): {list(given)}, but found {len(names)} partition column(s):"
-            f" {list(names)} from parsing the folder names",
+            f"expecting {len(declared)} partition column(s): {list(declared)}, but found {len(names)} partition"
+            f" column(s): {list(names)} from parsing the folder names",
             help="name the columns that the folders have, in their order, or leave them out",
             file=uri,
             condition="DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME",

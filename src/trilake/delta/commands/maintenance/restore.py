@@ -94,7 +94,12 @@ def restore(
     runtime, version = runtime or log.engine.runtime, as_version(version)
     if (version is None) == (timestamp_ms is None):
         raise InvalidArgumentError("either the version or the timestamp to restore must be given")
-    wanted = version if version is not None else log.version_at(_given(timestamp_ms))
+    parameters: dict[str, Any]
+    if version is not None:
+        wanted, parameters = version, {"version": version}
+    else:
+        assert timestamp_ms is not None
+        wanted, parameters = log.version_at(timestamp_ms), {"timestamp": timestamp_text(timestamp_ms)}
     base = log.snapshot() if known is None else log.update(known)
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if wanted == base.version:
@@ -110,6 +115,7 @@ def restore(
             "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
             help="unset the property first",
             file=base.uri,
+            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
     if not ignore_missing:
         _check_present(log, added, wanted, run)
@@ -126,9 +132,6 @@ def restore(
     now = runtime.clock_ms()
     metadata = restored_metadata(base.metadata, old.metadata)
     protocol = with_features(base.protocol, features_of(old.protocol) - features_of(base.protocol))
-    parameters: dict[str, Any] = (
-        {"version": wanted} if version is not None else {"timestamp": timestamp_text(_given(timestamp_ms))}
-    )
     plan = CommitPlan(
         operation="RESTORE",
         parameters=parameters,
@@ -158,11 +161,6 @@ def restore(
     return replace(result, version=commit(log, base, plan, runtime).version)
 
 
-def _given(timestamp_ms: int | None) -> int:
-    assert timestamp_ms is not None
-    return timestamp_ms
-
-
 def _check_present(log: DeltaLog, added: Any, version: int, run: Runner) -> None:
     absent = missing_files(log.store, added, run)
     if not absent:
@@ -183,10 +181,10 @@ def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
     schema = with_marks_of(old.schema, now.schema)
     metadata = replace(old, id=now.id, schema_string=schema.json() if schema is not old.schema else old.schema_string)
     configuration = dict(old.configuration)
-    kept = [PROTECTED_BEFORE]
+    lasting = [PROTECTED_BEFORE]
     if in_commit_timestamps.enabled(now) and in_commit_timestamps.enabled(old):
-        kept += [in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME]
-    for key in kept:
+        lasting += [in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME]
+    for key in lasting:
         configuration.pop(key, None)
         if key in now.configuration:
             configuration[key] = now.configuration[key]

@@ -183,10 +183,10 @@ def vacuum(
     head = log.snapshot() if known is None else log.update(known)
     check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
     default = head.properties.duration_ms(RETENTION)
-    given = retention_hours_ms(retention_hours)
-    if enforce_retention and given is not None and given < default:
-        raise _too_short(given, default)
-    retention = default if given is None else given
+    specified = retention_hours_ms(retention_hours)
+    if enforce_retention and specified is not None and specified < default:
+        raise _too_short(specified, default)
+    retention = default if specified is None else specified
     cutoff = _now(log.store, runtime, dry_run=dry_run) - retention
     boundary = _last_commit_before(log, head, cutoff)
     names = partition_names(head.schema, head.metadata.partition_columns)
@@ -204,9 +204,9 @@ def vacuum(
         folders = list_folders(log.store, listing, cutoff, names, territory)
     snapshot = log.update(head)
     files = garbage(listing, cutoff, _needed(log, snapshot, cutoff), names)
-    files = own_files(log.store, files, territory, cutoff)
+    files = own_files(log.store, files, territory, cutoff, links=folders.links)
     files, foreign = (files, LISTING.empty_table()) if lite else _accounted_for(log, snapshot, files)
-    if inventory is None:
+    if inventory is None and folders.unfinished:
         files = pa.concat_tables([files, list_unfinished(log.store, LOG if lite else "", cutoff, names)])
     if foreign.num_rows:
         _log.warning(
@@ -220,15 +220,15 @@ def vacuum(
         return VacuumResult(files, True, cutoff, foreign=foreign)
     if record:
         parameters: dict[str, Any] = {"retentionCheckEnabled": enforce_retention, "defaultRetentionMillis": default}
-        if given is not None:
-            parameters["specifiedRetentionMillis"] = given
+        if specified is not None:
+            parameters["specifiedRetentionMillis"] = specified
         size = int(pc.sum(files["size"]).as_py() or 0)
         metrics = {"numFilesToDelete": files.num_rows, "sizeOfDataToDelete": size}
         _record(log, snapshot, "VACUUM START", parameters, metrics, runtime)
     files = _still_garbage(log, snapshot, files)
     try:
         _delete(log.store, files, run)
-        gone = remove_empty(log.store, folders)
+        removed_folders = remove_empty(log.store, folders)
         if boundary is not None:
             _note_boundary(log.store, boundary)
     except BaseException:
@@ -240,7 +240,7 @@ def vacuum(
     if record:
         metrics = {"numDeletedFiles": files.num_rows, "numVacuumedDirectories": folders.count + 1}
         version = _record_end(log, {"status": "COMPLETED"}, metrics, runtime)
-    return VacuumResult(files, False, cutoff, gone, version, foreign)
+    return VacuumResult(files, False, cutoff, removed_folders, version, foreign)
 
 
 def _now(store: Store, runtime: Runtime, *, dry_run: bool) -> int:
@@ -261,10 +261,10 @@ def _note_boundary(store: Store, boundary: int) -> None:
         _log.warning("up to which version vacuum has removed files is not noted: %s", e)
 
 
-def _too_short(given: int, default: int) -> InvalidArgumentError:
+def _too_short(specified: int, default: int) -> InvalidArgumentError:
     least = -(-default // _HOUR_MS)
     return InvalidArgumentError(
-        f"a retention of {given / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
+        f"a retention of {specified / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
         " writers that are at work, and readers of older versions, may lose their files",
         help=f"keep at least {least} hours; or, where nobody else writes, pass enforce_retention=False (on Spark set"
         " spark.databricks.delta.retentionDurationCheck.enabled to false)",
@@ -277,14 +277,14 @@ def _too_short(given: int, default: int) -> InvalidArgumentError:
 def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int) -> References:
     """The files of the newest version, and of every version that was current at the cut-off time or later."""
     tombstones = log.tombstones(snapshot)
-    kept = tombstones.filter(pc.greater_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+    recent_tombstones = tombstones.filter(pc.greater_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     # A writer states a tombstone's time before it commits, and checkpoints forget tombstones: the commits are asked
     # too.
     commits = log.commits(end=snapshot.version)
     times = _latest_times(log, commits, snapshot)
     recent = [c for c, t in zip(commits, times, strict=True) if t >= cutoff]
     batch = log.parse(recent)
-    return references(snapshot.adds, kept, batch.add, batch.remove, batch.cdc)
+    return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc)
 
 
 def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head: Head) -> list[int]:

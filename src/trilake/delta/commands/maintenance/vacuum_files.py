@@ -71,10 +71,10 @@ def references(*actions: pa.Table) -> References:
             vectors, absolute, damaged = vector_files(table["deletionVector"])
             both += [*vectors.chunks, *absolute.chunks, *decoded_paths(absolute).chunks]
             every = every or damaged
-        found = pc.unique(pa.chunked_array(both, pa.string()))
-        odd = pc.match_substring_regex(found, _ODD)
-        plain.append(found.filter(pc.invert(odd)))
-        names.append(_base_names(found.filter(odd)))
+        distinct = pc.unique(pa.chunked_array(both, pa.string()))
+        odd = pc.match_substring_regex(distinct, _ODD)
+        plain.append(distinct.filter(pc.invert(odd)))
+        names.append(_base_names(distinct.filter(odd)))
     return References(pa.chunked_array(plain, pa.string()), pa.chunked_array(names, pa.string()), every)
 
 
@@ -147,8 +147,8 @@ def partition_names(schema: StructType, columns: Sequence[str]) -> list[str]:
 def nested_tables(paths: pa.ChunkedArray) -> list[str]:
     """The folders below the table that are tables of their own, of whatever format."""
     marks = paths.filter(pc.match_substring_regex(paths, TABLE_OF))
-    found = pc.struct_field(pc.extract_regex(marks, TABLE_OF), "folder") if len(marks) else marks
-    return sorted(set(found.to_pylist()))
+    folders = pc.struct_field(pc.extract_regex(marks, TABLE_OF), "folder") if len(marks) else marks
+    return sorted(set(folders.to_pylist()))
 
 
 def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
@@ -160,19 +160,19 @@ def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
     older = pc.less(files["modified_ms"], born_ms)
     # Names of this library, and change files, which no other format has.
     ours = pc.match_substring_regex(files["path"], rf"(^|/){OWN_NAME}$|^_change_data/(.*/)?cdc-[^/]*$")
-    found = pc.and_(older, pc.invert(ours))
+    doubtful_files = pc.and_(older, pc.invert(ours))
     for name, pattern in _FORMATS.items():
         if name != provider:
-            found = pc.or_(found, pc.match_substring_regex(files["path"], pattern))
-    return found
+            doubtful_files = pc.or_(doubtful_files, pc.match_substring_regex(files["path"], pattern))
+    return doubtful_files
 
 
 def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_columns: Iterable[str]) -> pa.Table:
     """The files of a listing that may be deleted; those of a table inside of this one are that table's."""
-    found = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
+    old = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
     for folder in nested_tables(listing["path"]):
-        found = found.filter(pc.invert(pc.starts_with(found["path"], f"{folder}/")))
-    seen = found.filter(pc.invert(hidden(found["path"], partition_columns)))
+        old = old.filter(pc.invert(pc.starts_with(old["path"], f"{folder}/")))
+    seen = old.filter(pc.invert(hidden(old["path"], partition_columns)))
     return seen.filter(pa.array(~stay.name(seen["path"])))
 
 

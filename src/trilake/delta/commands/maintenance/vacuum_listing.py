@@ -9,15 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commands.maintenance.vacuum_files import LISTING, hidden
+from trilake.delta.log.segment import LOG
 from trilake.errors import InvalidArgumentError
 from trilake.progress import progress
 from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.local import TEMP_PREFIX
 from trilake.storage.ownership import TEMPORARY, Territory, old_temporaries
 
 #: Objects of a listing that become columns at a time.
@@ -37,21 +38,24 @@ def list_files(store: Store) -> pa.Table:
 def list_unfinished(store: Store, prefix: str, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:
     """What writers of ours left that died before the cut-off time, wherever a file of the table could have come to be:
     a data file, one of the log, or a manifest."""
-    found = old_temporaries(store, prefix, cutoff_ms)
-    table = pa.Table.from_batches(_columns(iter(found), lambda _: None), schema=LISTING)
+    temporaries = old_temporaries(store, prefix, cutoff_ms)
+    table = pa.Table.from_batches(_columns(iter(temporaries), lambda _: None), schema=LISTING)
     # Their own names are hidden ones; what counts is the folder that they, or the folder they were staged in, lie in.
     places = pc.replace_substring_regex(table["path"], _STAGED, r"\1x")
     places = pc.replace_substring_regex(places, r"^(_delta_log/(_sidecars/)?|_symlink_format_manifest/)", "")
     return table.filter(pc.invert(hidden(places, partition_columns)))
 
 
-def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: int) -> pa.Table:
-    """The files of a listing that lie in the table's own folders; of links to files, those that are old themselves."""
+def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: int, *, links: bool) -> pa.Table:
+    """The files of a listing that lie in the table's own folders; of links to files, those that are old themselves.
+
+    ``links`` says that there may be some.
+    """
     places = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     foreign = territory.foreign(pc.unique(places).to_pylist())
     files = files.filter(pc.invert(pc.is_in(places, pa.array(foreign, pa.string()))))
     root = _local_root(store)
-    if root is None:
+    if root is None or not links:
         return files
     young = [_is_young_link(f"{root}/{path}", cutoff_ms) for path in files["path"].to_pylist()]
     return files.filter(pc.invert(pa.array(young, pa.bool_())))
@@ -72,8 +76,8 @@ def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> I
         try:
             paths = pa.array(keys, pa.string())
         except UnicodeEncodeError:  # names that are no text: none of a log's, and not to be judged here
-            kept = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
-            keys, sizes, times = zip(*kept, strict=True) if kept else ((), (), ())
+            texts = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
+            keys, sizes, times = zip(*texts, strict=True) if texts else ((), (), ())
             paths = pa.array(keys, pa.string())
         arrays = [paths, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())]
         yield pa.RecordBatch.from_arrays(arrays, schema=LISTING)
@@ -117,8 +121,8 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
     for root in roots:
         inside = pc.starts_with(paths, f"{root}/")
         below = pc.coalesce(below, pc.if_else(inside, pc.utf8_slice_codeunits(paths, len(root) + 1), None))
-    found = pa.table({"path": below, "size": files["length"], "modified_ms": files["modificationTime"]}).drop_null()
-    grouped = found.group_by("path", use_threads=False).aggregate([("size", "max"), ("modified_ms", "max")])
+    listed = pa.table({"path": below, "size": files["length"], "modified_ms": files["modificationTime"]}).drop_null()
+    grouped = listed.group_by("path", use_threads=False).aggregate([("size", "max"), ("modified_ms", "max")])
     newest = grouped.select(["path", "size_max", "modified_ms_max"]).rename_columns(LISTING.names)
     return newest.filter(pc.invert(pc.starts_with(newest["path"], "_delta_log/"))).cast(LISTING)
 
@@ -130,11 +134,14 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
 class Folders:
     """The folders below a table that existed when it was listed.
 
-    ``old`` are those that may go when they are empty, the innermost first.
+    ``old`` are those that may go when they are empty, the innermost first; ``unfinished`` and ``links`` whether there
+    was, or may have been, a temporary file of ours and a link to a file anywhere.
     """
 
     count: int
     old: tuple[str, ...] = ()
+    unfinished: bool = True
+    links: bool = True
 
 
 def _local_root(store: Store) -> str | None:
@@ -150,26 +157,39 @@ def list_folders(
     if root is None:
         parents = pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")
         return Folders(len(pc.unique(parents.filter(pc.not_equal(parents, "")))))
-    found, old = [], []
-    for path, names, _ in os.walk(root):
-        if Path(path) == Path(root):
-            names[:] = [n for n in names if n != "_delta_log"]
-        found += [os.path.relpath(os.path.join(path, n), root) for n in names]
-    texts = pa.array([f for f in found if _is_text(f)], pa.string())
+    all_folders, old, waiting, unfinished, links = [], [], [""], False, False
+    while waiting:
+        above = waiting.pop()
+        try:
+            scan = os.scandir(f"{root}/{above}")
+        except OSError:  # gone meanwhile, or closed to us: it stays
+            continue
+        with scan:
+            for entry in scan:
+                unfinished = unfinished or entry.name.startswith(TEMP_PREFIX)
+                if not entry.is_dir():
+                    links = links or entry.is_symlink()
+                    continue
+                folder = above + entry.name
+                if folder != LOG and not folder.startswith(f"{LOG}/"):
+                    all_folders.append(folder)
+                if not entry.is_symlink():
+                    waiting.append(f"{folder}/")
+    texts = pa.array([f for f in all_folders if _is_text(f)], pa.string())
     places = pc.binary_join_element_wise(pc.replace_substring_regex(texts, _STAGED, r"\1x"), "x", "/")
     seen = texts.filter(pc.invert(hidden(places, partition_columns)))
     folders = seen.to_pylist()
     foreign = set(territory.foreign(folders))
     for folder in folders:
-        with suppress(FileNotFoundError):  # gone meanwhile
+        with suppress(OSError):  # gone meanwhile, or nothing that could be removed
             if folder not in foreign and os.stat(os.path.join(root, folder)).st_mtime_ns // 1_000_000 < cutoff_ms:
                 old.append(folder)
-    return Folders(len(found), tuple(sorted(old, key=len, reverse=True)))
+    return Folders(len(all_folders), tuple(sorted(old, key=len, reverse=True)), unfinished, links)
 
 
 def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
     """Remove the old folders that hold nothing any more, the innermost first; those that are gone."""
-    root, gone = _local_root(store), []
+    root, removed = _local_root(store), []
     if root is None:
         return ()
     for folder in folders.old:
@@ -177,5 +197,5 @@ def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
             os.rmdir(os.path.join(root, folder))  # refuses a folder that holds anything
         except OSError:
             continue
-        gone.append(folder)
-    return tuple(gone)
+        removed.append(folder)
+    return tuple(removed)

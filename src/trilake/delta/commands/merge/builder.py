@@ -9,7 +9,7 @@ from typing import Any
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.merge import merge
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.errors import InvalidArgumentError
 
 
@@ -41,6 +41,8 @@ class MergeBuilder:
     log: DeltaLog
     source: Any
     request: MergeRequest
+    #: A version of the table that was read already.
+    known: Snapshot | None = None
 
     def when_matched_update(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
         """Update matched rows of the table.
@@ -103,7 +105,7 @@ class MergeBuilder:
         ``AmbiguousMergeError`` where several source rows would change one row, ``ConstraintViolatedError`` for a new
         row that breaks a rule of the table, and a ``ConflictError`` where another commit got in the way.
         """
-        return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata))
+        return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata), known=self.known)
 
     def _with(
         self,

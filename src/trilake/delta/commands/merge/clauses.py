@@ -268,6 +268,7 @@ def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value
             f"cannot resolve {field.name} in {clause.action.upper()} * clause given columns {', '.join(source.names)}",
             help="name the columns to assign, or use schema evolution, which leaves out what the source lacks",
             column=field.name,
+            condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
         )
     _unique(source, field.name)
     value: Value[E] = _by_field(field, column, (column.name,), evolve and clause.action == "update")
@@ -314,9 +315,11 @@ def _check_whole(target: StructField, source: StructField, path: str) -> None:
         _check_whole(f, g, f"{path}.{f.name}")
 
 
-def _explicit(clause: Clause[E], given: Mapping[str, E], table: StructType, alias: str | None) -> dict[str, Value[E]]:
+def _explicit(
+    clause: Clause[E], assignments: Mapping[str, E], table: StructType, alias: str | None
+) -> dict[str, Value[E]]:
     assigned: dict[Path, E] = {}
-    for key, expression in given.items():
+    for key, expression in assignments.items():
         path = _spelled(_without_alias(parse_path(key), table, alias), table, clause)
         if clause.action == "insert" and len(path) > 1:
             raise InvalidArgumentError(
@@ -361,6 +364,7 @@ def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
                 help="assign columns of the target table; with schema evolution, also those that the source has under"
                 " the same name",
                 column=path_text(path),
+                condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
         out.append(field.name)
         here = field.type if isinstance(field.type, StructType) else None

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-import pyarrow as pa
 
 from trilake.delta.commands.merge.clauses import Clause, predicates
 from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.row_change_writer import RowCounts
-from trilake.delta.commands.rows.row_changes import TakenRows, row_columns
+from trilake.delta.commands.rows.row_changes import TakenRows
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.runtime import Runtime
@@ -88,20 +87,6 @@ class MergePlan:
     user_metadata: str | None = None
     #: An application id and the version of it that the merge stands for.
     txn: tuple[str, int] | None = None
-
-
-def merge_files(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan:
-    """How new rows of a merge are written: images of updated rows keep their row ids in columns at the end."""
-    schema = metadata.schema
-    return FilePlan(
-        schema,
-        tuple(schema.field(c).name for c in metadata.partition_columns),
-        job_id,
-        snapshot.engine.for_tasks(),
-        metadata.configuration,
-        provider=metadata.provider.lower(),
-        extra=tuple(pa.field(f.name, pa.int64()) for f in row_columns(snapshot)),
-    )
 
 
 def finish_merge(

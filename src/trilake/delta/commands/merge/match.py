@@ -151,9 +151,9 @@ class Matcher:
             number, touched = item
             return [(number, at, batch) for at, batch in read_positions(self.store, touched.file, self.plan)]
 
-        for found in ordered_map(read, list(enumerate(group)), self.workers):
-            waiting += found
-            count += sum(len(at) for _, at, _ in found)
+        for batches in ordered_map(read, list(enumerate(group)), self.workers):
+            waiting += batches
+            count += sum(len(at) for _, at, _ in batches)
             if count >= self.chunk:
                 parts.append(self._joined(waiting))
                 waiting, count = [], 0
@@ -170,10 +170,10 @@ class Matcher:
         target = self._numbered(rows, self.paths, numbers)
         sql = f"SELECT t.f, t.r, s.n FROM target t JOIN source s ON {self.join.sql}"
         try:
-            found = engine.query(sql, target=target, source=self.source)
+            joined = engine.query(sql, target=target, source=self.source)
         except engine.QueryError as error:
             raise ExpressionError(
                 f"the merge condition {self.join.text} fails on a row: {error.message}",
                 help="correct the row, or guard the condition with CASE or a try_ function",
             ) from error
-        return Pairs(*(found[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))
+        return Pairs(*(joined[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))

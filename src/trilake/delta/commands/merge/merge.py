@@ -38,7 +38,6 @@ from trilake.delta.commands.merge.commit import (
     MergeResult,
     Times,
     finish_merge,
-    merge_files,
 )
 from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, ordered_map, read_fields
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
@@ -49,6 +48,7 @@ from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCo
 from trilake.delta.commands.rows.row_changes import (
     TakenRows,
     TouchedFile,
+    changed_rows_plan,
     check_changeable,
     records_changes,
     row_columns,
@@ -72,9 +72,17 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _INSERT_ROWS = 1 << 17
 
 
-def merge(log: DeltaLog, source: Any, request: MergeRequest, runtime: Runtime | None = None) -> MergeResult:
+def merge(
+    log: DeltaLog,
+    source: Any,
+    request: MergeRequest,
+    runtime: Runtime | None = None,
+    *,
+    known: Snapshot | None = None,
+) -> MergeResult:
     """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
 
+    ``known`` is a version that somebody has read: only what is newer is read then.
     Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
     ``AmbiguousMergeError`` where several source rows would change one row, what the table's rules raise for new rows
     that break them, and a ``ConflictError`` where another commit got in the way.
@@ -82,7 +90,7 @@ def merge(log: DeltaLog, source: Any, request: MergeRequest, runtime: Runtime | 
     runtime = runtime or log.engine.runtime
     started = runtime.clock_ms()
     check_clauses(request.clauses)
-    snapshot = log.snapshot()
+    snapshot = log.snapshot() if known is None else log.update(known)
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
     with materialized(source, round_times=request.round_times) as rows:
         materialized_at = runtime.clock_ms()
@@ -124,13 +132,13 @@ class _ArrowMerge:
         cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime
     ) -> _ArrowMerge:
         """Settle what the clauses mean."""
-        given, uri = from_arrow(source.schema), snapshot.uri
+        source_schema, uri = from_arrow(source.schema), snapshot.uri
         protocol, metadata = snapshot.protocol, snapshot.metadata
         if request.evolve:
             protocol, metadata = evolved(
                 protocol,
                 metadata,
-                given,
+                source_schema,
                 request.clauses,
                 alias=request.target_alias,
                 version=snapshot.version + 1,
@@ -142,10 +150,10 @@ class _ArrowMerge:
         scope = Scope.of(target_schema(snapshot), source.schema, aliases, now)  # type: ignore[arg-type]
         clauses = [
             RowClause.of(
-                resolve(c, metadata.schema, given, alias=request.target_alias, evolve=request.evolve),
+                resolve(c, metadata.schema, source_schema, alias=request.target_alias, evolve=request.evolve),
                 scope,
                 metadata,
-                given,
+                source_schema,
                 uri=uri,
                 now=now,
             )
@@ -177,7 +185,7 @@ class _ArrowMerge:
     def run(self, pruned: Pruned, times: tuple[int, int, int]) -> MergeResult:
         """Move the rows and commit."""
         files = touched_files(self.snapshot, pruned.numbers)
-        plan = merge_files(self.snapshot, self.metadata, self.job_id)
+        plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
         touched: dict[int, BitMap64] = {}
         seen = np.zeros(self.source.num_rows, bool)
         started, materialized_at, scanned_at = times
@@ -301,9 +309,9 @@ class _ArrowMerge:
             which = np.flatnonzero(chosen == number)
             if not len(which):
                 continue
-            mine, at = rows.take(which), positions[which]
-            new = clause.make(mine, clause.start()) if clause.rules is not None else None
-            old = mine.sides.get("target")
+            rows_of_clause, at = rows.take(which), positions[which]
+            new = clause.make(rows_of_clause, clause.start()) if clause.rules is not None else None
+            old = rows_of_clause.sides.get("target")
             yield _ChangedRows(clause, file, at, new, old)
 
     def _ambiguous(self, group: Sequence[TouchedFile], pairs: Pairs) -> AmbiguousMergeError:
@@ -352,9 +360,9 @@ class _ArrowMerge:
             rows = Rows(len(part), {"source": self._source(part)})
             chosen = choose(self.inserts, rows)
             for number, (clause, pipeline) in enumerate(zip(self.inserts, pipelines, strict=True)):
-                mine = rows.take(np.flatnonzero(chosen == number))
-                if mine.count:
-                    writer.insert(clause.make(mine, pipeline), feed=feed)
+                rows_of_clause = rows.take(np.flatnonzero(chosen == number))
+                if rows_of_clause.count:
+                    writer.insert(clause.make(rows_of_clause, pipeline), feed=feed)
         return pipelines
 
 

@@ -22,7 +22,7 @@ from trilake.delta.scan.skipping import skip_files
 from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter
 from trilake.expr.terms import datatypes as types
-from trilake.expr.terms.bind import quote_name, resolve
+from trilake.expr.terms.bind import path_text, resolve
 from trilake.expr.terms.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
 
 #: So many distinct keys are looked up in the statistics one by one; of more, only the least and the greatest.
@@ -43,19 +43,19 @@ class KeyValues:
     null: bool = False
 
 
-def key_values(column: tuple[str, ...], found: pa.Array | pa.ChunkedArray, null_safe: bool) -> KeyValues:
-    """What ``found``, the keys of all rows of the source, say of the target's column that must equal them."""
-    null = null_safe and found.null_count > 0
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
-    kind = types.normal_type(found.type)
+def key_values(column: tuple[str, ...], keys: pa.Array | pa.ChunkedArray, null_safe: bool) -> KeyValues:
+    """What ``keys``, the keys of all rows of the source, say of the target's column that must equal them."""
+    null = null_safe and keys.null_count > 0
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    kind = types.normal_type(keys.type)
     if not types.is_ordered(kind):
         return KeyValues(column, pa.nulls(0), null=null)
-    found = types.normalise(pa.chunked_array([found])).combine_chunks()
-    if len(found) > MOST_KEYS and not types.is_float(kind):
-        ends = pc.min_max(found)
+    keys = types.normalise(pa.chunked_array([keys])).combine_chunks()
+    if len(keys) > MOST_KEYS and not types.is_float(kind):
+        ends = pc.min_max(keys)
         return KeyValues(column, pa.array([ends["min"].as_py(), ends["max"].as_py()], kind), bounds=True, null=null)
-    return KeyValues(column, pc.drop_null(pc.unique(found)), null=null)
+    return KeyValues(column, pc.drop_null(pc.unique(keys)), null=null)
 
 
 def key_filter(keys: Sequence[KeyValues], others: Sequence[Filter], schema: pa.Schema) -> Filter | None:
@@ -67,8 +67,7 @@ def key_filter(keys: Sequence[KeyValues], others: Sequence[Filter], schema: pa.S
     for key in keys:
         predicate = _predicate(key, schema)
         if predicate is not None:
-            name = ".".join(map(quote_name, key.column))
-            conjuncts.append(Conjunct(f"{name} among the source's keys", predicate))
+            conjuncts.append(Conjunct(f"{path_text(key.column)} among the source's keys", predicate))
     if not conjuncts:
         return None
     return Filter(" AND ".join(c.text for c in conjuncts), schema, tuple(conjuncts))
@@ -85,12 +84,12 @@ def _predicate(key: KeyValues, schema: pa.Schema) -> Predicate | None:
     if values is None:
         return None
     if not len(values):
-        found: Predicate = Constant(False)
+        equal: Predicate = Constant(False)
     elif key.bounds:
-        found = all_of([Compare(column.path, ">=", values[0]), Compare(column.path, "<=", values[-1])])
+        equal = all_of([Compare(column.path, ">=", values[0]), Compare(column.path, "<=", values[-1])])
     else:
-        found = In(column.path, values)
-    return any_of([found, IsNull(column.path)]) if key.null else found
+        equal = In(column.path, values)
+    return any_of([equal, IsNull(column.path)]) if key.null else equal
 
 
 def _as_type(values: pa.Array, wanted: pa.DataType, bounds: bool) -> pa.Array | None:
@@ -135,9 +134,9 @@ def prune(snapshot: Snapshot, match: Filter | None, unmatched: Sequence[Filter |
         return Pruned(numbers, ReadSet(whole_table=True, files=_paths(snapshot, numbers)))
     keep = np.zeros(snapshot.adds.num_rows, bool)
     for f in wanted:
-        kept = skip_files(snapshot, f).keep
-        assert kept is not None
-        keep |= kept
+        possible = skip_files(snapshot, f).keep
+        assert possible is not None
+        keep |= possible
     numbers = np.flatnonzero(keep).astype(np.int64)
     predicates = tuple(PartitionPredicate.of(snapshot, f) for f in wanted if f is not None)
     return Pruned(numbers, ReadSet(predicates=predicates, files=_paths(snapshot, numbers)))

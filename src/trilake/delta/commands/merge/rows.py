@@ -121,10 +121,11 @@ class RowClause:
         if "target" not in self.scope.schemas:
             return frozenset()
         alias, schema = self.scope.aliases["target"], self.scope.schemas["target"]
-        asked = [*self.expressions.values(), *([self.condition] if self.condition is not None else [])]
-        found = {p[1] for e in asked for p in e.paths if p[0] == alias}
-        found |= {f.name for f in self.fields if _keeps(self.clause.values[f.name]) and f.name in schema.names}
-        return frozenset(found)
+        expressions = [*self.expressions.values(), *([self.condition] if self.condition is not None else [])]
+        columns = {p[1] for e in expressions for p in e.paths if p[0] == alias}
+        partly = (f.name for f in self.fields if isinstance(self.clause.values[f.name], FromTarget | Parts))
+        columns |= {name for name in partly if name in schema.names}
+        return frozenset(columns)
 
     def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
         """The rules for one task."""
@@ -135,33 +136,33 @@ class RowClause:
         """Which rows the clause takes; ``None`` for all."""
         if self.condition is None:
             return None
-        found = self.condition.evaluate(rows.view(self.scope, [self.condition]))
-        mask: Mask = pc.fill_null(found.cast(pa.bool_()), False).to_numpy()
+        truth = self.condition.evaluate(rows.view(self.scope, [self.condition]))
+        mask: Mask = pc.fill_null(truth.cast(pa.bool_()), False).to_numpy()
         return mask
 
     def make(self, rows: Rows, pipeline: RowPipeline) -> pa.RecordBatch:
         """The rows that the clause makes of ``rows``, as rows of the table, checked by its rules."""
         names = list(self.expressions)
-        asked = [self.expressions[n] for n in names]
-        found = evaluate_all(asked, rows.view(self.scope, asked)) if asked else []
-        values = dict(zip(names, found, strict=True))
+        expressions = [self.expressions[n] for n in names]
+        results = evaluate_all(expressions, rows.view(self.scope, expressions)) if expressions else []
+        values = dict(zip(names, results, strict=True))
         arrays = [self._column(self.clause.values[f.name], f, (f.name,), rows, values) for f in self.fields]
         if not arrays:  # an insert of nothing but defaults
             return pipeline.apply(pa.RecordBatch.from_arrays([pa.nulls(rows.count)], names=["__trilake_rows"]))
         return pipeline.apply(pa.RecordBatch.from_arrays(arrays, names=[f.name for f in self.fields]))
 
     def _column(
-        self, value: Any, field: StructField, path: Path, rows: Rows, found: Mapping[Path, pa.ChunkedArray]
+        self, value: Any, field: StructField, path: Path, rows: Rows, values: Mapping[Path, pa.ChunkedArray]
     ) -> pa.Array:
         match value:
             case FromExpression():
-                return _flat(found[path])
+                return _flat(values[path])
             case FromSource(at):
                 return _flat(rows.column("source", at))
             case FromTarget():
-                return self._kept(field.type, path, rows)
+                return self._from_target(field.type, path, rows)
             case Parts(fields, null_with):
-                return self._struct(fields, null_with, field, path, rows, found)
+                return self._struct(fields, null_with, field, path, rows, values)
         return pa.nulls(rows.count, field.type.arrow)
 
     def _struct(
@@ -171,17 +172,17 @@ class RowClause:
         field: StructField,
         path: Path,
         rows: Rows,
-        found: Mapping[Path, pa.ChunkedArray],
+        values: Mapping[Path, pa.ChunkedArray],
     ) -> pa.Array:
         assert isinstance(field.type, StructType)
         children = []
         for f in field.type.fields:
-            child = self._column(parts.get(f.name, FromTarget()), f, (*path, f.name), rows, found)
+            child = self._column(parts.get(f.name, FromTarget()), f, (*path, f.name), rows, values)
             children.append(assign_array(child, f.type, path_text((*path, f.name))))
         mask = None if null_with is None else _flat(rows.column("source", null_with)).is_null()
         return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
 
-    def _kept(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:
+    def _from_target(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:
         """What the target has at a path; null where only the evolved table has it."""
         here: Any = self.scope.schemas["target"]
         for name in path:
@@ -214,12 +215,14 @@ def _bind(
             simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
             out[path] = _stored(expression, text, type_, scope) if simple else expression
         case FromSource(at):
-            found: DataType = source
+            source_type: DataType = source
             for name in at:
-                assert isinstance(found, StructType)
-                found = found.field(name).type
+                assert isinstance(source_type, StructType)
+                source_type = source_type.field(name).type
             name = path_text(path)
-            check_assignable(StructType((StructField(name, found),)), StructType((StructField(name, type_),)), uri=uri)
+            check_assignable(
+                StructType((StructField(name, source_type),)), StructType((StructField(name, type_),)), uri=uri
+            )
         case Parts(fields):
             assert isinstance(type_, StructType)
             for name, part in fields.items():
@@ -242,15 +245,11 @@ def _carried(clause: ResolvedClause[str], field: StructField) -> bool:
     return isinstance(clause.values[field.name], FromTarget) and generation_text(field) is None
 
 
-def _keeps(value: Any) -> bool:
-    return isinstance(value, FromTarget | Parts)
-
-
 def _flat(values: pa.ChunkedArray) -> pa.Array:
-    found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if isinstance(found, pa.ChunkedArray):
-        found = found.chunk(0) if found.num_chunks else pa.array([], found.type)
-    return found
+    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(flat, pa.ChunkedArray):
+        flat = flat.chunk(0) if flat.num_chunks else pa.array([], flat.type)
+    return flat
 
 
 def choose(clauses: Sequence[RowClause], rows: Rows) -> Indexes:

@@ -19,8 +19,8 @@ from trilake.delta.commands.merge.names import Side, VisibleColumns
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
-from trilake.expr.sql.parse import parse_text
-from trilake.expr.sql.translate import Translator, operands, plain
+from trilake.expr.sql.parse import conjuncts, parse_text
+from trilake.expr.sql.translate import Translator, plain
 from trilake.text import quote_name
 
 
@@ -72,10 +72,10 @@ class Scope:
 
     def condition(self, text: str, what: str = "a condition") -> Expression:
         """An expression that must be boolean."""
-        found = self.parse(text, what)
-        if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
-            raise ExpressionError(f"{what} must be true or false, and {text} is of type {found.type}")
-        return found
+        expression = self.parse(text, what)
+        if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):
+            raise ExpressionError(f"{what} must be true or false, and {text} is of type {expression.type}")
+        return expression
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,8 @@ class Scope:
         if len(parts) < 2:
             return None
         for side, schema in self.schemas.items():
-            if parts[0].lower() == self.aliases[side].lower() and _has(schema, parts[1]):
+            alias, name = self.aliases[side].lower(), parts[1].lower()
+            if parts[0].lower() == alias and any(n.lower() == name for n in schema.names):
                 return side
         return None
 
@@ -118,7 +119,7 @@ class Scope:
         Raises as :meth:`parse` does, and ``ExpressionError`` for a condition that is not boolean.
         """
         self.condition(text, "the merge condition")
-        nodes = _conjuncts(_parsed(self.qualified(text)))
+        nodes = conjuncts(_parsed(self.qualified(text)))
         keys = [n for n in nodes if self._equals(n) is not None]
         rest = [n for n in nodes if self._equals(n) is None]
         translator = Translator(self.schema, case_sensitive=False, now=self.now)
@@ -134,7 +135,7 @@ class Scope:
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
-        nodes = _conjuncts(_parsed(self.qualified(text)))
+        nodes = conjuncts(_parsed(self.qualified(text)))
         keys = [k for n in nodes if (k := self._key(n)) is not None]
         return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_text(n)) is not None))
 
@@ -170,9 +171,9 @@ class Scope:
     def target_filter(self, text: str) -> Filter | None:
         """A condition on the target alone as a filter over its columns, for finding the files it may be true in;
         ``None`` where nothing can be said."""
-        found = self._target_text(_parsed(self.qualified(text)))
+        target_text = self._target_text(_parsed(self.qualified(text)))
         try:
-            return None if found is None else parse_filter(found, self.schemas["target"], now=self.now)
+            return None if target_text is None else parse_filter(target_text, self.schemas["target"], now=self.now)
         except FilterError:
             return None  # the join will judge by itself
 
@@ -238,18 +239,7 @@ def _names(root: exp.Expression) -> Iterator[exp.Column]:
         yield cast(exp.Column, node)
 
 
-def _conjuncts(node: exp.Expression) -> list[exp.Expression]:
-    node = plain(node)
-    if isinstance(node, exp.And):
-        return [leaf for part in operands(node) for leaf in _conjuncts(part)]
-    return [node]
-
-
 def _spliced(text: str, insert: Mapping[int, str]) -> str:
     for start in sorted(insert, reverse=True):
         text = text[:start] + insert[start] + text[start:]
     return text
-
-
-def _has(schema: pa.Schema, name: str) -> bool:
-    return any(n.lower() == name.lower() for n in schema.names)

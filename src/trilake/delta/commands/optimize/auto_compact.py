@@ -107,28 +107,28 @@ def _key(values: Mapping[str, Any]) -> str:
 
 
 def _compact(
-    log: DeltaLog, metadata: Metadata, partitions: set[str], how: AutoCompaction, runtime: Runtime
+    log: DeltaLog, metadata: Metadata, partitions: set[str], settings: AutoCompaction, runtime: Runtime
 ) -> OptimizeResult | None:
     snapshot = log.snapshot()
-    if not len(due(snapshot, partitions, how)):
+    if not len(due(snapshot, partitions, settings)):
         return None
-    request = OptimizeRequest(target_size=how.max_size, min_file_size=how.small, auto=True)
+    request = OptimizeRequest(target_size=settings.max_size, min_file_size=settings.small, auto=True)
     return optimize(
-        log, request, runtime=runtime, run=how.run, snapshot=snapshot, only=lambda s: due(s, partitions, how)
+        log, request, runtime=runtime, run=settings.run, snapshot=snapshot, only=lambda s: due(s, partitions, settings)
     )
 
 
-def due(snapshot: Snapshot, partitions: set[str], how: AutoCompaction) -> Numbers:
+def due(snapshot: Snapshot, partitions: set[str], settings: AutoCompaction) -> Numbers:
     """The small files of those of ``partitions`` that have enough of them, by position."""
     adds = snapshot.adds
     # Files of a cube lie as they should; mixed with others they would not.
     loose = np.asarray(pc.is_null(adds["clusteringProvider"]))
-    small = np.flatnonzero(loose & (sizes_of(adds) < how.small))
-    if len(small) < how.min_files:
+    small = np.flatnonzero(loose & (sizes_of(adds) < settings.small))
+    if len(small) < settings.min_files:
         return small[:0]
     codes = partition_codes(snapshot, adds)[small]
     distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    enough = counts >= how.min_files
+    enough = counts >= settings.min_files
     texts = adds["partitionValues"].take(pa.array(small[first[enough]])).to_pylist()
     wanted = [code for code, v in zip(distinct[enough], texts, strict=True) if _key(dict(v or ())) in partitions]
     return small[np.isin(codes, wanted)]

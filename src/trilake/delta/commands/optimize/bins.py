@@ -23,8 +23,8 @@ Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 def sizes_of(adds: pa.Table) -> Numbers:
     """Bytes of each file."""
-    found: Numbers = pc.fill_null(adds["size"], 0).to_numpy().astype(np.int64)
-    return found
+    sizes: Numbers = pc.fill_null(adds["size"], 0).to_numpy().astype(np.int64)
+    return sizes
 
 
 def has_vector(adds: pa.Table) -> Mask:
@@ -104,7 +104,7 @@ def compaction_bins(
     adds = snapshot.adds
     sizes, wasteful = sizes_of(adds), mostly_deleted(adds, share)
     chosen = considered[(sizes[considered] < smaller_than) | wasteful[considered]]
-    return _binned(snapshot, chosen, limit, lambda found: len(found) > 1 or bool(wasteful[found[0]]))
+    return _binned(snapshot, chosen, limit, lambda files: len(files) > 1 or bool(wasteful[files[0]]))
 
 
 def purge_bins(snapshot: Snapshot, chosen: Numbers, *, limit: int) -> list[Numbers]:

@@ -10,7 +10,6 @@ curve hold about equally many; rows go into a temporary file for their stretch, 
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.optimize.hilbert import hilbert_index
+from trilake.delta.commands.optimize.curves import Coordinates, hilbert_index, interleave_bits
 from trilake.delta.commands.optimize.range_ids import Ranges, id_bits, sampled
-from trilake.delta.commands.optimize.zorder import Coordinates, interleave_bits
+from trilake.storage.spill import spilling, temporary_folder
 
 #: Rows that are brought into order at once.
 _SLICE_ROWS = 1 << 18
@@ -98,8 +97,8 @@ def in_curve_order(
     so_far = sum(b.num_rows for b in buffered)
     factor = max(2.0, (count or 16 * so_far) / so_far)
     stretches = int(min(_MOST_STRETCHES, np.ceil(2 * factor * size / memory)))
-    with tempfile.TemporaryDirectory(prefix="trilake-sort-") as folder:
-        yield from _by_stretches(chain(buffered, source), curve, sample(), stretches, Path(folder), memory)
+    with temporary_folder("trilake-sort-") as folder:
+        yield from _by_stretches(chain(buffered, source), curve, sample(), stretches, folder, memory)
 
 
 def _sorted(table: pa.Table, index: Coordinates) -> Iterator[pa.Table]:
@@ -170,12 +169,13 @@ class _Parts:
 
     def add(self, number: int, table: pa.Table) -> None:
         """Take rows of one stretch."""
-        writer = self.writers[number]
-        if writer is None:
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            writer = pa.ipc.new_stream(str(self._file(number)), table.schema, options=options)
-            self.writers[number] = writer
-        writer.write_table(table)
+        with spilling():
+            writer = self.writers[number]
+            if writer is None:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                writer = pa.ipc.new_stream(str(self._file(number)), table.schema, options=options)
+                self.writers[number] = writer
+            writer.write_table(table)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:05d}.arrow"
@@ -187,14 +187,15 @@ class _Parts:
 
     def close(self) -> None:
         """Finish all files."""
-        for writer in self.writers:
-            if writer is not None:
-                writer.close()
+        with spilling():
+            for writer in self.writers:
+                if writer is not None:
+                    writer.close()
 
 
 def _pieces(file: Path, memory: int) -> Iterator[pa.Table]:
     buffered, size = list[pa.RecordBatch](), 0
-    with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+    with spilling(), pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
         for batch in reader:
             buffered.append(batch)
             size += batch.nbytes

@@ -56,23 +56,23 @@ def may_hold_dropped_columns(snapshot: Snapshot) -> bool:
 
 def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
     """Positions of the files that hold something which no reader shows: deleted rows, or columns that were dropped."""
-    found = np.flatnonzero(has_vector(snapshot.adds))
+    with_vectors = np.flatnonzero(has_vector(snapshot.adds))
     if not may_hold_dropped_columns(snapshot) or snapshot.metadata.provider.lower() != "parquet":
-        return found
+        return with_vectors
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
     # Columns that keep the ids of rows are none of the table's, and stay.
     known = StructType((*snapshot.schema.fields, *row_columns(snapshot)))
     extra = files_where(store, snapshot, lambda s: _has_more(pa.struct(list(s)), known, resolver))
-    return np.union1d(found, extra)
+    return np.union1d(with_vectors, extra)
 
 
 def _has_more(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
     """Whether a file's type has fields that the table's has not."""
     if isinstance(wanted, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
-        found = [resolver.find(f, children) for f in wanted.fields]
-        inside = zip(wanted.fields, found, strict=True)
-        known = len({i for i in found if i is not None})
+        places = [resolver.find(f, children) for f in wanted.fields]
+        inside = zip(wanted.fields, places, strict=True)
+        known = len({i for i in places if i is not None})
         return known < len(children) or any(
             i is not None and _has_more(children[i].type, f.type, resolver) for f, i in inside
         )
@@ -96,8 +96,8 @@ def _holds(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool
     """Whether every column that a file holds has the table's type there."""
     if isinstance(wanted, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
-        found = ((f, resolver.find(f, children)) for f in wanted.fields)
-        return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in found)
+        pairs = ((f, resolver.find(f, children)) for f in wanted.fields)
+        return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in pairs)
     if isinstance(wanted, ArrayType):
         return not pa.types.is_list(file_type) or _holds(file_type.value_type, wanted.element, resolver)
     if isinstance(wanted, MapType):

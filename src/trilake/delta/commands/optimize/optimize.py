@@ -14,15 +14,15 @@ others are committed on top of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from trilake.delta.commands.optimize import zcubes
 from trilake.delta.commands.optimize.bins import Numbers, compaction_bins, purge_bins, whole_partitions
-from trilake.delta.commands.optimize.checks import partition_filter, zorder_paths
 from trilake.delta.commands.optimize.curve_order import Curve
 from trilake.delta.commands.optimize.metrics import (
     DeletionVectorStats,
@@ -31,24 +31,30 @@ from trilake.delta.commands.optimize.metrics import (
     ZOrderFileStats,
     ZOrderStats,
 )
+from trilake.delta.commands.optimize.range_ids import is_orderable
 from trilake.delta.commands.optimize.rewrite import MEMORY
-from trilake.delta.commands.optimize.run import Done, Work, rewrite
+from trilake.delta.commands.optimize.run import RewriteOutcome, RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import (
     Runner,
     check_changeable,
     run_here,
 )
+from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.log.clustering import FEATURE, clustering_columns
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import path_text, split_names
+from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.scan.skipping import matching_partitions
 from trilake.display import Displayed
 from trilake.errors import (
     InvalidArgumentError,
 )
+from trilake.expr import Filter
 from trilake.runtime import Runtime
 from trilake.table import FilterLike
 
@@ -190,7 +196,7 @@ def purge(
     considered = _considered(snapshot, request)
     numbers = np.intersect1d(considered, chosen(snapshot))
     limit = request.limit(snapshot.metadata)
-    work = Work(
+    work = RewriteRequest(
         purge_bins(snapshot, numbers, limit=limit),
         "REORG",
         {"predicate": _predicates(request), "applyPurge": True},
@@ -238,14 +244,14 @@ def _predicates(request: OptimizeRequest) -> list[str]:
     return [] if request.where is None else [str(request.where)]
 
 
-Finish = Callable[[OptimizeMetrics, Done], OptimizeMetrics]
+Finish = Callable[[OptimizeMetrics, RewriteOutcome], OptimizeMetrics]
 
 
 def _work(
     snapshot: Snapshot, request: OptimizeRequest, considered: Numbers, parameters: dict[str, Any], runtime: Runtime
-) -> tuple[Work, Finish]:
+) -> tuple[RewriteRequest, Finish]:
     limit = request.limit(snapshot.metadata)
-    work = Work((), "OPTIMIZE", parameters, limit, memory=request.memory, user_metadata=request.user_metadata)
+    work = RewriteRequest((), "OPTIMIZE", parameters, limit, memory=request.memory, user_metadata=request.user_metadata)
     if request.zorder_by:
         paths = zorder_paths(snapshot, request.zorder_by, check_statistics=request.check_statistics)
         parameters |= {"zOrderBy": list(request.zorder_by), "clusterBy": []}
@@ -264,9 +270,9 @@ def _work(
         curve = Curve("hilbert", tuple(tuple(c) for c in columns))
         tags = [zcubes.cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
 
-        def finish(metrics: OptimizeMetrics, done: Done) -> OptimizeMetrics:
-            taken = np.concatenate([bins[n] for n in done.kept]) if done.kept else np.array([], dtype=np.int64)
-            stats = cubes.stats(taken, len(done.kept), full=request.full)
+        def finish(metrics: OptimizeMetrics, done: RewriteOutcome) -> OptimizeMetrics:
+            taken = np.concatenate([bins[n] for n in done.bins]) if done.bins else np.array([], dtype=np.int64)
+            stats = cubes.stats(taken, len(done.bins), full=request.full)
             return replace(metrics, clustering_stats=stats)
 
         return replace(work, bins=bins, curve=curve, tags=tags), finish
@@ -281,13 +287,13 @@ def _work(
     return replace(work, bins=bins), lambda metrics, _: metrics
 
 
-def _with_zorder_stats(metrics: OptimizeMetrics, _: Done) -> OptimizeMetrics:
+def _with_zorder_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeMetrics:
     merged = ZOrderFileStats(metrics.num_files_removed, metrics.files_removed.total_size)
     stats = ZOrderStats("all", ZOrderFileStats(), merged, 0, merged, metrics.partitions_optimized)
     return replace(metrics, z_order_stats=stats)
 
 
-def _metrics(snapshot: Snapshot, done: Done, considered: int) -> OptimizeMetrics:
+def _metrics(snapshot: Snapshot, done: RewriteOutcome, considered: int) -> OptimizeMetrics:
     added, removed = [a["size"] for a in done.added], [r["size"] or 0 for r in done.removed]
     vectors = [r["deletionVector"] for r in done.removed if r.get("deletionVector")]
     columns = len(snapshot.schema.fields)
@@ -298,15 +304,93 @@ def _metrics(snapshot: Snapshot, done: Done, considered: int) -> OptimizeMetrics
         files_added=FileSizes.of(added),
         files_removed=FileSizes.of(removed),
         partitions_optimized=done.partitions,
-        num_bins=len(done.kept),
-        num_batches=len(done.kept),
+        num_bins=len(done.bins),
+        num_batches=len(done.bins),
         total_considered_files=considered,
         total_files_skipped=considered - len(removed),
         total_cluster_parallelism=os.cpu_count() or 1,
-        total_scheduled_tasks=len(done.kept),
+        total_scheduled_tasks=len(done.bins),
         deletion_vector_stats=DeletionVectorStats(len(vectors), sum(v["cardinality"] or 0 for v in vectors))
         if vectors
         else None,
         num_table_columns=columns,
         num_table_columns_with_stats=columns if indexed < 0 else min(indexed, columns),
     )
+
+
+# --- what may be asked for: conditions over partition columns, and columns to order rows by ---
+
+
+def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
+    """A condition over partition columns alone.
+
+    Raises ``FilterError`` where it cannot be understood, ``InvalidArgumentError`` where it asks for other columns.
+    """
+    filter = parse_table_filter(where, snapshot)
+    assert filter is not None
+    partition = [snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns]
+    other = sorted(set(filter.columns) - set(partition))
+    if other:
+        raise InvalidArgumentError(
+            f"Predicate references non-partition column '{other[0]}'. Only the partition columns may be referenced: "
+            f"[{', '.join(partition)}]",
+            help="a file is optimized as a whole, so only conditions on its partition can choose it",
+            file=snapshot.uri,
+            condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
+        )
+    return filter
+
+
+def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics: bool) -> tuple[tuple[str, ...], ...]:
+    """The columns to Z-order by, as paths in the table's spelling.
+
+    Raises ``InvalidArgumentError`` for partition columns, columns that are not there or have no order, and, with
+    ``check_statistics``, columns without statistics, by which no reader could skip files.
+    """
+    partition = {c.lower() for c in snapshot.metadata.partition_columns}
+    paths, without = list[tuple[str, ...]](), list[str]()
+    indexed = _indexed(snapshot)
+    for column in columns:
+        names = (split_names(column) or [()])[0]
+        if len(names) == 1 and names[0].lower() in partition:
+            raise InvalidArgumentError(
+                f"{column} is a partition column. Z-Ordering can only be performed on data columns",
+                help="rows of a file all have one value of it",
+                column=column,
+                condition="DELTA_ZORDERING_ON_PARTITION_COLUMN",
+            )
+        fields = snapshot.schema.along(names)
+        if not fields:
+            raise InvalidArgumentError(
+                f"Z-Ordering column {column} does not exist in data schema",
+                help=f"the table has {', '.join(f.name for f in snapshot.schema.fields)}",
+                column=column,
+                condition="DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
+            )
+        path, type_ = tuple(f.name for f in fields), fields[-1].type
+        if not is_orderable(type_.arrow):
+            raise InvalidArgumentError(f"Z-Ordering column {column} has no order: it is {type_}", column=column)
+        if path in paths:
+            raise InvalidArgumentError(f"Z-Ordering column {column} is given twice", column=column)
+        paths.append(path)
+        if tuple(f.physical_name for f in fields) not in indexed:
+            without.append(column)
+    if without and check_statistics:
+        raise InvalidArgumentError(
+            f"Z-Ordering on [{', '.join(without)}] would be ineffective: no statistics are collected for these columns",
+            help="raise delta.dataSkippingNumIndexedCols or name the columns in delta.dataSkippingStatsColumns; or"
+            " switch this check off: check_statistics=False, on Spark"
+            " spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled=false",
+            columns=", ".join(without),
+        )
+    return tuple(paths)
+
+
+def _indexed(snapshot: Snapshot) -> set[tuple[str, ...]]:
+    """The columns that new files get statistics of, as physical paths."""
+    metadata = snapshot.metadata
+    names = {snapshot.schema.field(c).name for c in metadata.partition_columns}
+    inside = StructType(tuple(f for f in snapshot.schema.fields if f.name not in names))
+    files: pa.Schema = physical_schema(inside, metadata.column_mapping_mode)
+    wanted = StatisticsPlan.of(metadata.configuration, snapshot.schema).wanted(files)
+    return {path for path in wanted if path is not None}

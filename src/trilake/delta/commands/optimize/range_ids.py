@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.optimize.zorder import INDEX_BITS, Coordinates
+from trilake.delta.commands.optimize.curves import INDEX_BITS, Coordinates
 
 #: Rows of a sample at most.
 SAMPLE_ROWS = 1 << 17
@@ -63,8 +63,8 @@ class Ranges:
         if not len(self.bounds):
             return np.asarray(comparable.is_valid()).astype(np.uint64) * np.uint64(self.step)
         places = _bounds_passed(self.bounds, comparable)
-        found: Coordinates = pc.fill_null(pc.add(places, 1), 0).to_numpy(zero_copy_only=False)
-        return found.astype(np.uint64, copy=False) * np.uint64(self.step)
+        ranges: Coordinates = pc.fill_null(pc.add(places, 1), 0).to_numpy(zero_copy_only=False)
+        return ranges.astype(np.uint64, copy=False) * np.uint64(self.step)
 
 
 def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:

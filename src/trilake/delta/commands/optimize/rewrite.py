@@ -178,9 +178,9 @@ def in_turn(
                 if not begun:
                     return
                 place, _ = begun.popleft()
-                while (found := place.get()) is not _End:
-                    if isinstance(found, BaseException):
-                        raise found
-                    yield found
+                while (result := place.get()) is not _End:
+                    if isinstance(result, BaseException):
+                        raise result
+                    yield result
         finally:
             stop.set()

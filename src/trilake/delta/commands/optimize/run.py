@@ -37,11 +37,12 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.files.file_statistics import type_at
 from trilake.delta.log.log import DeltaLog, Snapshot
 from trilake.delta.log.replay import file_keys
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MODE
-from trilake.delta.rules.identity_marks import only_marks_moved
+from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.scan.scan import metadata_plan
 from trilake.errors import (
     ConcurrentDeleteDeleteError,
@@ -61,7 +62,7 @@ _DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VE
 
 
 @dataclass(frozen=True)
-class Work:
+class RewriteRequest:
     """Bins of files to be written again, and how the commit is to speak of it."""
 
     bins: Sequence[Numbers]
@@ -80,23 +81,25 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What was committed: the numbers of the bins (``kept``), and the actions."""
+class RewriteOutcome:
+    """What was committed: the numbers of the ``bins``, and the actions."""
 
     version: int
-    kept: tuple[int, ...] = ()
+    bins: tuple[int, ...] = ()
     added: tuple[Mapping[str, Any], ...] = ()
     removed: tuple[Mapping[str, Any], ...] = ()
     partitions: int = 0
 
 
-def rewrite(log: DeltaLog, snapshot: Snapshot, work: Work, *, runtime: Runtime, run: Runner = run_here) -> Done:
+def rewrite(
+    log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, runtime: Runtime, run: Runner = run_here
+) -> RewriteOutcome:
     """Write the files of all bins again, and commit that as one version; where there are none, nothing happens.
 
     Raises as :func:`optimize` does.  The new files of bins that are not committed are deleted.
     """
     if not work.bins:
-        return Done(snapshot.version)
+        return RewriteOutcome(snapshot.version)
     plan = _plan(snapshot, work, len(work.bins), runtime)
     bins = _as_tasks(snapshot, work, plan.files)
     total = sum(len(b.files) for b in bins)
@@ -121,7 +124,7 @@ def rewrite(log: DeltaLog, snapshot: Snapshot, work: Work, *, runtime: Runtime, 
     return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number), runtime)
 
 
-def _plan(snapshot: Snapshot, work: Work, bins: int, runtime: Runtime) -> RewritePlan:
+def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int, runtime: Runtime) -> RewritePlan:
     read = whole_rows(snapshot)
     partition = set(read.partition_columns)
     read = replace(
@@ -140,7 +143,7 @@ def _plan(snapshot: Snapshot, work: Work, bins: int, runtime: Runtime) -> Rewrit
     return RewritePlan(read, files, work.curve, work.memory, readers=max(1, cores // bins))
 
 
-def _as_tasks(snapshot: Snapshot, work: Work, files_plan: FilePlan) -> list[Bin]:
+def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) -> list[Bin]:
     sizes = sizes_of(snapshot.adds)
     physical = [snapshot.schema.field(c).physical_name for c in snapshot.metadata.partition_columns]
     numbers = np.concatenate(list(work.bins))
@@ -162,15 +165,9 @@ def _as_tasks(snapshot: Snapshot, work: Work, files_plan: FilePlan) -> list[Bin]
 
 def _floats(files: FilePlan) -> list[tuple[str, ...]]:
     """The columns of floating point numbers that new files get bounds of, as physical paths."""
-    schema, found = files.file_schema(), list[tuple[str, ...]]()
-    for path in files.statistics.wanted(schema):
-        if path is not None:
-            t = schema.field(path[0]).type
-            for name in path[1:]:
-                t = t.field(name).type
-            if pa.types.is_floating(t):
-                found.append(path)
-    return found
+    schema = files.file_schema()
+    wanted = (path for path in files.statistics.wanted(schema) if path is not None)
+    return [path for path in wanted if pa.types.is_floating(type_at(schema, path))]
 
 
 def _lacks_bound(text: str | None, path: tuple[str, ...]) -> bool:
@@ -192,11 +189,11 @@ def _discard(log: DeltaLog, rewritten: Iterable[Rewritten]) -> None:
 def _commit(
     log: DeltaLog,
     base: Snapshot,
-    work: Work,
+    work: RewriteRequest,
     bins: Sequence[Bin],
     rewritten: Sequence[Rewritten],
     runtime: Runtime,
-) -> Done:
+) -> RewriteOutcome:
     origin, left = base, list(rewritten)
     for _ in range(_ATTEMPTS):
         done = _actions(origin, work, bins, left, runtime)
@@ -231,11 +228,11 @@ def _commit(
             ProtocolChangedError,
         ) as e:
             now = log.snapshot()
-            kept = _still_there(origin, now, bins, left) if _goes_on(origin, now, work) else []
-            _discard(log, [r for r in left if r not in kept])
-            if not kept:
+            still_there = _still_there(origin, now, bins, left) if _goes_on(origin, now, work) else []
+            _discard(log, [r for r in left if r not in still_there])
+            if not still_there:
                 raise
-            reason, base, left = e, now, kept
+            reason, base, left = e, now, still_there
         except ConflictError:
             _discard(log, left)
             raise
@@ -243,7 +240,7 @@ def _commit(
     raise reason
 
 
-def _goes_on(before: Snapshot, now: Snapshot, work: Work) -> bool:
+def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
     """Whether files written for one version of the table are right for another."""
     old, new = before.metadata, now.metadata
     # Properties are compared below, and marks of identity columns move with every append.
@@ -272,8 +269,8 @@ def _still_there(
 
 
 def _actions(
-    origin: Snapshot, work: Work, bins: Sequence[Bin], rewritten: Sequence[Rewritten], runtime: Runtime
-) -> Done:
+    origin: Snapshot, work: RewriteRequest, bins: Sequence[Bin], rewritten: Sequence[Rewritten], runtime: Runtime
+) -> RewriteOutcome:
     now = runtime.clock_ms()
     numbers = [f.number for r in rewritten for f in bins[r.number].files]
     old = origin.adds.take(pa.array(numbers, pa.int64())).to_pylist()
@@ -283,5 +280,7 @@ def _actions(
         for add in r.adds:
             new = {**add, "dataChange": False}
             added.append(zcubes.tagged(new, work.tags[r.number]) if work.tags else new)
-    kept = tuple(r.number for r in rewritten)
-    return Done(origin.version, kept, tuple(added), tuple(removed), len({bins[n].partition for n in kept}))
+    committed = tuple(r.number for r in rewritten)
+    return RewriteOutcome(
+        origin.version, committed, tuple(added), tuple(removed), len({bins[n].partition for n in committed})
+    )

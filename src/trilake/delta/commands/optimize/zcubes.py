@@ -69,8 +69,8 @@ class Cubes:
             take = small | loose
             if not loose.any() and len(np.unique(self.cube[small])) < 2:
                 take = np.zeros(self.count, dtype=bool)  # one cube and nothing to add to it
-        found = np.flatnonzero(take)
-        return found[np.argsort(self.cube[found], kind="stable")]
+        chosen = np.flatnonzero(take)
+        return chosen[np.argsort(self.cube[chosen], kind="stable")]
 
     def bins(self, chosen: Numbers, *, target_size: int) -> list[Numbers]:
         """The chosen files as new cubes of about ``target_size`` bytes."""

@@ -59,5 +59,5 @@ def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> 
 
     Vectors stay for vacuum: an action does not tell whether its vector is new.
     """
-    found = [a.get("cdc") or a.get("add") for a in actions]
-    ownership.discard(store, [unquote(str(f["path"])) for f in found if f is not None and job_id in f["path"]])
+    files = [a.get("cdc") or a.get("add") for a in actions]
+    ownership.discard(store, [unquote(str(f["path"])) for f in files if f is not None and job_id in f["path"]])

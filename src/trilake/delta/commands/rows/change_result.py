@@ -47,8 +47,8 @@ class ChangeResult(Displayed):
         """Rows of the table that were changed or made; ``None`` where files went without saying how many they had."""
         names = ("numDeletedRows", "numUpdatedRows", "numTargetRowsInserted")
         more = ("numTargetRowsUpdated", "numTargetRowsDeleted")
-        found = [self.metrics[n] for n in (*names, *more) if n in self.metrics]
-        return sum(found) if found else None
+        counts = [self.metrics[n] for n in (*names, *more) if n in self.metrics]
+        return sum(counts) if counts else None
 
     def _title(self) -> str:
         return self.operation

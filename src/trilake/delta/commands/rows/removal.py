@@ -74,14 +74,14 @@ def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner 
     """Find the live rows for which ``filter`` is true, one task a file that must be looked into."""
     maybe, whole = candidates(snapshot, filter)
     plan = read_plan(snapshot, sorted(filter.columns), filter)
-    found = run(_Find(log.store, plan, filter), touched_files(snapshot, maybe))
-    tracked = track(found, "looking for rows", len(maybe))
+    results = run(_FindMatching(log.store, plan, filter), touched_files(snapshot, maybe))
+    tracked = track(results, "looking for rows", len(maybe))
     rows = {number: BitMap64.deserialize(data) for number, data in tracked if data is not None}
     return FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
 
 
 @dataclass(frozen=True)
-class _Find:
+class _FindMatching:
     """What a task that looks into files needs, as it travels."""
 
     store: Store
@@ -89,8 +89,8 @@ class _Find:
     filter: Filter
 
     def __call__(self, source: TouchedFile) -> tuple[int, bytes | None]:
-        found = matching_rows(self.store, source, self.plan, self.filter)
-        return source.number, None if found is None else BitMap64(found.astype(np.uint64)).serialize()
+        positions = matching_rows(self.store, source, self.plan, self.filter)
+        return source.number, None if positions is None else BitMap64(positions.astype(np.uint64)).serialize()
 
 
 def matching_rows(store: Store, source: TouchedFile, plan: ReadPlan, filter: Filter) -> Positions | None:
@@ -98,12 +98,12 @@ def matching_rows(store: Store, source: TouchedFile, plan: ReadPlan, filter: Fil
 
     ``plan`` reads the filter's columns.
     """
-    found = []
+    matching = []
     for positions, batch in read_positions(store, source.file, plan):
         mask = filter.mask(batch)
         if mask.true_count:
-            found.append(positions[mask.to_numpy(zero_copy_only=False)])
-    return np.concatenate(found) if found else None
+            matching.append(positions[mask.to_numpy(zero_copy_only=False)])
+    return np.concatenate(matching) if matching else None
 
 
 def remove_rows(
@@ -119,11 +119,18 @@ def remove_rows(
 
     New files, vectors and change files are written; nothing is committed.
     """
-    found = find_rows(log, snapshot, filter, run=run)
+    to_remove = find_rows(log, snapshot, filter, run=run)
     taken = take_rows(
-        log, snapshot, found.rows, whole=found.whole, job_id=job_id, change_type="delete", runtime=runtime, run=run
+        log,
+        snapshot,
+        to_remove.rows,
+        whole=to_remove.whole,
+        job_id=job_id,
+        change_type="delete",
+        runtime=runtime,
+        run=run,
     )
-    return RemovedRows(taken, found.paths(snapshot))
+    return RemovedRows(taken, to_remove.paths(snapshot))
 
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:

@@ -29,6 +29,7 @@ from trilake.delta.commit.transaction import remove_action
 from trilake.delta.files.file_plan import FilePlan, not_written
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import is_on
@@ -95,6 +96,7 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
             f"the table is configured to only allow appends (delta.appendOnly=true), which {operation} is not",
             help="set delta.appendOnly=false to change or remove rows",
             file=uri,
+            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
     provider = metadata.provider.lower()
     if provider not in snapshot.engine.written:
@@ -118,10 +120,16 @@ def whole_rows(snapshot: Snapshot) -> ReadPlan:
 
 def rewrite_plan(snapshot: Snapshot, job_id: str) -> FilePlan:
     """How to write rows of the table again: as they are, with the columns of :func:`row_columns` behind them."""
-    metadata = snapshot.metadata
+    plan = changed_rows_plan(snapshot, snapshot.metadata, job_id)
+    return replace(plan, schema=read_schema(plan.schema))  # a file may lack a column that must not be null
+
+
+def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan:
+    """How to write rows that change under ``metadata``: as :func:`rewrite_plan`, for rows that have all columns."""
+    schema = metadata.schema
     return FilePlan(
-        read_schema(snapshot.schema),  # as rows are read: a file may lack a column that must not be null
-        tuple(snapshot.schema.field(c).name for c in metadata.partition_columns),
+        schema,
+        tuple(schema.field(c).name for c in metadata.partition_columns),
         job_id,
         snapshot.engine.for_tasks(),
         metadata.configuration,
@@ -317,7 +325,7 @@ def _actions(
 ) -> TakenRows:
     now = runtime.clock_ms()
     actions: list[Mapping[str, Any]] = []
-    gone = [a for n, a in zip(numbers, adds, strict=True) if n not in outcome.vectors]
+    removed = [a for n, a in zip(numbers, adds, strict=True) if n not in outcome.vectors]
     for number, add in zip(numbers, adds, strict=True):
         actions.append(remove_action(add, now))
         if number in outcome.vectors:
@@ -332,9 +340,9 @@ def _actions(
         outcome.rows,
         outcome.copied,
         files_added=len(new),
-        files_removed=len(gone),
+        files_removed=len(removed),
         bytes_added=sum(a["size"] for a in new),
-        bytes_removed=sum(a["size"] or 0 for a in gone),
+        bytes_removed=sum(a["size"] or 0 for a in removed),
         vectors_added=len(outcome.vectors),
         vectors_updated=sum(n in outcome.vectors for n in with_vector),
         vectors_removed=len(with_vector),
@@ -360,8 +368,8 @@ def _by_vectors(
         return rows, physical_rows(store, source.file) if source.number in unknown else None
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(joined, files))
-    left = [(f.number, rows, n) for f, (rows, n) in zip(files, found, strict=True) if n is None or len(rows) < n]
+        vectors = list(pool.map(joined, files))
+    left = [(f.number, rows, n) for f, (rows, n) in zip(files, vectors, strict=True) if n is None or len(rows) < n]
     fields = store_vectors(store, [rows for _, rows, _ in left], runtime.new_id)
     return replace(
         base,
@@ -416,7 +424,7 @@ class _Copy:
 @dataclass(frozen=True)
 class _Copied:
     number: int
-    kept: int = 0
+    copied: int = 0
     adds: tuple[Mapping[str, Any], ...] = ()
     cdc: tuple[Mapping[str, Any], ...] = ()
     #: Why the file was not copied.  Told and not raised, so that the files of other tasks can be deleted too.
@@ -439,22 +447,22 @@ class _CopyJob:
             return _Copied(task.source.number, error=e)
 
     def _copy(self, task: _Copy) -> _Copied:
-        runtime, source, kept = self.files.engine.runtime, task.source, 0
-        gone = None if task.taken is None else row_indexes(BitMap64.deserialize(task.taken))
+        runtime, source, copied = self.files.engine.runtime, task.source, 0
+        taken = None if task.taken is None else row_indexes(BitMap64.deserialize(task.taken))
         with (
             TaskWriter(self.store, self.files, source.number, runtime) as rest,
             TaskWriter(self.store, change_file_plan(self.files), source.number, runtime) as changes,
         ):
             for positions, batch in rows_as_stored(self.store, source.file, self.read):
-                out = np.ones(len(positions), bool) if gone is None else places_mask(positions, gone)
-                kept += int((~out).sum())
-                if gone is not None:
+                out = np.ones(len(positions), bool) if taken is None else places_mask(positions, taken)
+                copied += int((~out).sum())
+                if taken is not None:
                     rows = with_row_ids(batch, positions, self.read, self.files, source)
                     rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
                 if self.feed is not None and out.any():
                     rows = batch.select(list(self.read.output)).filter(pa.array(out))
                     changes.write(with_change_type(as_texts(rows), self.feed))
-            return _Copied(source.number, kept, tuple(rest.close()), tuple(changes.close()))
+            return _Copied(source.number, copied, tuple(rest.close()), tuple(changes.close()))
 
 
 def _by_copies(
@@ -476,4 +484,4 @@ def _by_copies(
         discard(store, [{"add": a} for c in done for a in (*c.adds, *c.cdc)], job_id)
         raise failed
     copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in done}
-    return replace(base, copies=copies, copied=sum(c.kept for c in done), change_files=feed is not None)
+    return replace(base, copies=copies, copied=sum(c.copied for c in done), change_files=feed is not None)

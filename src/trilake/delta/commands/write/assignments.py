@@ -84,8 +84,8 @@ def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructT
     """The columns of rows on their way back into the table: without generated columns that get no value, which are
     computed anew."""
     names = {t.path[0] for t in assigned.values()}
-    kept = tuple(f for f in read_schema(schema).fields if f.name in names or generation_text(f) is None)
-    return StructType(kept)
+    fields = tuple(f for f in read_schema(schema).fields if f.name in names or generation_text(f) is None)
+    return StructType(fields)
 
 
 # --- without Spark ---------------------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ class Assignments:
         column, ``UnsupportedExpressionError`` for one that only Spark knows, ``SchemaMismatchError`` for a literal that
         does not fit.
         """
-        found = targets(set, schema, uri=uri)
+        by_name = targets(set, schema, uri=uri)
         arrow = read_schema(schema).to_arrow_schema()
-        values = [_bound(set[name], target, arrow, now) for name, target in found.items()]
-        return cls(schema, tuple(found.values()), tuple(values))
+        values = [_bound(set[name], target, arrow, now) for name, target in by_name.items()]
+        return cls(schema, tuple(by_name.values()), tuple(values))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the new values in the place of the old ones; other columns are as they were."""
@@ -141,16 +141,13 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
     children = [
         _with(child, (*path, f.name), f, new) for f, child in zip(field.type.fields, _fields(column), strict=True)
     ]
-    return pa.StructArray.from_arrays(children, fields=[pa.field(f.name, c.type) for f, c in _named(field, children)])
+    fields = [pa.field(f.name, child.type) for f, child in zip(field.type.fields, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields)
 
 
 def _fields(column: pa.StructArray) -> Iterator[pa.Array]:
     for i in range(column.type.num_fields):
         yield pc.struct_field(column, i)  # null where the struct is
-
-
-def _named(field: Any, children: list[pa.Array]) -> Iterator[tuple[Any, pa.Array]]:
-    return zip(field.type.fields, children, strict=True)
 
 
 def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Expression | pa.Scalar:

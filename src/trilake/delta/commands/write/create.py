@@ -89,28 +89,28 @@ def with_rules(
         {n: identity_metadata(start, step, explicit=explicit) for n, (start, step) in steps.items()},
         {n: {CURRENT_DEFAULT: text} for n, text in defaults.items()},
     )
-    given = new_columns(columns)
-    nested = [c for c in given if c.parent]
+    new = new_columns(columns)
+    nested = [c for c in new if c.parent]
     if nested:
         raise InvalidArgumentError(
             f"column {nested[0].field.name!r} goes into a column that is not there",
             help="give the type of the whole column, such as struct<a: int>",
         )
-    schema = StructType(tuple(c.field for c in given))
+    schema = StructType(tuple(c.field for c in new))
     for kind in kinds:
         for name, metadata in kind.items():
-            found = schema.find(name)
-            if found is None:
+            column = schema.find(name)
+            if column is None:
                 raise InvalidArgumentError(
                     f"there is no column {name!r}", help=f"the columns are {', '.join(schema.names)}", column=name
                 )
-            if found.name in rules:
+            if column.name in rules:
                 raise InvalidArgumentError(
-                    f"column {found.name!r} has two rules",
+                    f"column {column.name!r} has two rules",
                     help="it is generated, an identity or has a default",
-                    column=found.name,
+                    column=column.name,
                 )
-            rules[found.name] = metadata
+            rules[column.name] = metadata
     return StructType(tuple(replace(f, metadata={**f.metadata, **rules.get(f.name, {})}) for f in schema.fields))
 
 
@@ -191,14 +191,10 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
         file_actions=removes,
         metadata=metadata,
         protocol=protocol if base is None or protocol != base.protocol else None,
-        read=ReadSet() if base is None else ReadSet(whole_table=True, removed=_paths(base.adds)),
+        read=ReadSet() if base is None else ReadSet(whole_table=True, removed=frozenset(base.adds["path"].to_pylist())),
         domains=domains,
     )
     return commit(log, base, plan, runtime).version
-
-
-def _paths(adds: pa.Table) -> frozenset[str]:
-    return frozenset(adds["path"].to_pylist())
 
 
 def described(
@@ -254,12 +250,13 @@ def _in_place_of(
             "the table is append-only (delta.appendOnly=true), so it cannot be replaced",
             help="unset the property first",
             file=base.uri,
+            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
     metadata = replace(metadata, id=base.metadata.id)
     if metadata.column_mapping_mode != "none":
         top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}
-        kept = reuse(schema, base.schema) if base.metadata.column_mapping_mode != "none" else schema
-        metadata = replace(metadata, schema_string=kept.json(), configuration={**metadata.configuration, **top})
+        with_ids = reuse(schema, base.schema) if base.metadata.column_mapping_mode != "none" else schema
+        metadata = replace(metadata, schema_string=with_ids.json(), configuration={**metadata.configuration, **top})
         metadata = mapped(metadata, new_id=runtime.new_id)
     return upgraded(base.protocol, metadata, features_of(protocol)), metadata
 

@@ -69,15 +69,17 @@ class Deletion:
         """Raise where the table's rows may not be deleted."""
         check_changeable(self.snapshot, "DELETE")
 
-    def finish(self, found: FoundRows, run: Runner = run_here, user_metadata: str | None = None) -> ChangeResult:
+    def finish(
+        self, rows_to_delete: FoundRows, run: Runner = run_here, user_metadata: str | None = None
+    ) -> ChangeResult:
         """Take the rows away and commit.  Raises a ``ConflictError`` where another commit excludes this one."""
         snapshot, scanned = self.snapshot, self.watch.lap()
         job_id = self.runtime.new_id()
         taken = take_rows(
             self.log,
             snapshot,
-            found.rows,
-            whole=found.whole,
+            rows_to_delete.rows,
+            whole=rows_to_delete.whole,
             job_id=job_id,
             change_type="delete",
             runtime=self.runtime,
@@ -94,7 +96,7 @@ class Deletion:
             "DELETE",
             {"predicate": orjson.dumps([self.predicate]).decode()},
             taken.actions,
-            read_set(snapshot, self.filter, found, taken.removed),
+            read_set(snapshot, self.filter, rows_to_delete, taken.removed),
             metrics,
             job_id=job_id,
             runtime=self.runtime,
@@ -103,12 +105,12 @@ class Deletion:
         return ChangeResult("DELETE", done.version, {**metrics, "executionTimeMs": self.watch.total})
 
 
-def read_set(snapshot: Snapshot, filter: Filter | None, found: FoundRows, removed: frozenset[str]) -> ReadSet:
+def read_set(snapshot: Snapshot, filter: Filter | None, matching: FoundRows, removed: frozenset[str]) -> ReadSet:
     """What a command read that looked for the rows of ``filter``: the whole table, without one."""
     if filter is None:
         return ReadSet(whole_table=True, removed=removed)
     predicates = (PartitionPredicate.of(snapshot, filter),)
-    return ReadSet(predicates=predicates, files=found.paths(snapshot) | removed, removed=removed)
+    return ReadSet(predicates=predicates, files=matching.paths(snapshot) | removed, removed=removed)
 
 
 def every_row(snapshot: Snapshot) -> FoundRows:
@@ -134,5 +136,5 @@ def delete_rows(
     predicate = "true" if filter is None else filter.text
     command = Deletion(log, snapshot, predicate, filter, runtime or log.engine.runtime)
     command.check()
-    found = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter, run=run)
-    return command.finish(found, run, user_metadata)
+    rows = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter, run=run)
+    return command.finish(rows, run, user_metadata)

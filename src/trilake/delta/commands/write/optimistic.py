@@ -97,8 +97,8 @@ class OptimisticTransaction:
     def read_transaction(self, app_id: str) -> int | None:
         """The version of an application that the table has, or ``None``; others may not move it on meanwhile."""
         self._reads = replace(self._reads, app_ids=self._reads.app_ids | {app_id})
-        found = self.snapshot.state.txns.get(app_id)
-        return None if found is None else int(found["version"])
+        txn = self.snapshot.state.txns.get(app_id)
+        return None if txn is None else int(txn["version"])
 
     # --- changes -----------------------------------------------------------------------------------------------------
 

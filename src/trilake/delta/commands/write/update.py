@@ -166,9 +166,11 @@ class Update:
 # --- new rows --------------------------------------------------------------------------------------------------------
 
 
-def update_rules(metadata: Metadata, given: StructType, *, uri: str, runtime: Runtime, spark: bool = False) -> RowRules:
-    """The rules for rows that are written again with new values; ``given`` are the columns that they bring."""
-    return RowRules.of(metadata, given, uri=uri, now_ms=runtime.clock_ms(), spark=spark, rewrite=True)
+def update_rules(
+    metadata: Metadata, columns: StructType, *, uri: str, runtime: Runtime, spark: bool = False
+) -> RowRules:
+    """The rules for rows that are written again with new values; ``columns`` are those that they bring."""
+    return RowRules.of(metadata, columns, uri=uri, now_ms=runtime.clock_ms(), spark=spark, rewrite=True)
 
 
 def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
@@ -299,7 +301,7 @@ def update_rows(
     command.check()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())
     assignments = Assignments.of(set, snapshot.schema, now=now, uri=snapshot.uri)
-    given = given_columns(snapshot.schema, {t.name: t for t in assignments.targets})
+    returned = given_columns(snapshot.schema, {t.name: t for t in assignments.targets})
     vectors, feed = uses_vectors(snapshot), records_changes(snapshot)
     every = list(range(snapshot.adds.num_rows))
     maybe, whole = (list[int](), every) if filter is None else candidates(snapshot, filter)
@@ -311,7 +313,7 @@ def update_rows(
         whole_rows(snapshot),
         rewrite_plan(snapshot, command.job_id),
         assignments,
-        update_rules(snapshot.metadata, given, uri=snapshot.uri, runtime=runtime),
+        update_rules(snapshot.metadata, returned, uri=snapshot.uri, runtime=runtime),
         vectors,
         feed,
     )

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
 
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commands.write.create import TableDescription, clustering_of, described
+from trilake.delta.commands.write.create import clustering_of, described
 from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
+from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
-from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider, parse_compression
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
 from trilake.delta.files.place import check_place
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
@@ -36,8 +37,6 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import parse_table_filter
@@ -52,105 +51,6 @@ from trilake.errors import (
 from trilake.expr import Filter, parse_filter
 from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
-
-#: Properties of tables whose writes are optimized, each of them for itself.
-OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
-
-Mode = Literal["error", "append", "overwrite", "ignore"]
-MODES: dict[str, Mode] = {
-    "error": "error",
-    "errorifexists": "error",
-    "default": "error",
-    "append": "append",
-    "overwrite": "overwrite",
-    "ignore": "ignore",
-}
-
-
-@dataclass(frozen=True)
-class WriteRequest:
-    """What the caller asks for; see :func:`trilake.write`.
-
-    ``txn`` is an application id and the version of it that this write stands for: a table that has that version, or a
-    newer one, is left as it is.
-    """
-
-    mode: Mode
-    schema: StructType
-    partition_by: tuple[str, ...] | None = None
-    properties: Mapping[str, str] | None = None
-    replace_where: str | None = None
-    partition_overwrite: Literal["static", "dynamic"] = "static"
-    schema_mode: Literal["merge", "overwrite"] | None = None
-    txn: tuple[str, int] | None = None
-    isolation: IsolationLevel | None = None
-    user_metadata: str | None = None
-    operation: str = "WRITE"
-    #: What the commit says of the operation; ``None`` for mode, partitioning and predicate.
-    parameters: Mapping[str, Any] | None = None
-    #: What the table is to be that the rows make, or take the place of, but for its columns: CREATE TABLE AS SELECT.
-    description: TableDescription | None = None
-    #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
-    data_format: str | None = None
-    #: Columns that rows of a new table are kept near each other by; an existing table must have the same.
-    cluster_by: tuple[str, ...] | None = None
-    #: Properties of a new table that the ones asked for decide over.
-    default_properties: Mapping[str, str] | None = None
-    #: Whether an overwrite of a partitioned table is dynamic where nothing else says what it replaces.
-    prefer_dynamic: bool = False
-    #: Whether rows are brought together by partition first, for fewer and larger files; ``None``: as the table says.
-    optimize_write: bool | None = None
-    #: Most rows of a data file; ``None`` for no limit but the size.
-    max_records_per_file: int | None = None
-    #: How Parquet files are compressed, see :func:`~trilake.delta.files.file_plan.parse_compression`; ``None``: snappy.
-    compression: str | None = None
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("partition_overwrite", self.partition_overwrite, ("static", "dynamic")),
-            ("schema_mode", self.schema_mode, (None, "merge", "overwrite")),
-        ):
-            if value not in allowed:
-                shown = " or ".join(map(str, allowed))
-                raise InvalidArgumentError(f"{name} is {value!r}", help=f"it is {shown}")
-        dynamic = self.partition_overwrite == "dynamic"
-        if self.replace_where is not None and (self.mode != "overwrite" or dynamic):
-            raise InvalidArgumentError(
-                "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'"
-            )
-        if self.schema_mode == "overwrite" and (self.mode != "overwrite" or dynamic or self.replace_where is not None):
-            raise InvalidArgumentError(
-                "a schema is overwritten together with all rows: mode='overwrite' without replace_where and without"
-                " partition_overwrite='dynamic'",
-                help="use schema_mode='merge' to add columns",
-            )
-
-    def files_limits(self, provider: str) -> dict[str, Any]:
-        """What the request says of single files, as fields of their plan.  Raises ``InvalidArgumentError``."""
-        if self.max_records_per_file is not None and self.max_records_per_file < 1:
-            raise InvalidArgumentError(
-                f"maxRecordsPerFile is {self.max_records_per_file}", help="it must be a number of rows above 0"
-            )
-        found: dict[str, Any] = {"max_records": self.max_records_per_file}
-        if self.compression is not None:
-            if provider != "parquet":
-                raise InvalidArgumentError(
-                    f"compression is said for Parquet files, and the table's files are {provider}",
-                    help="leave compression out",
-                )
-            found["compression"] = parse_compression(self.compression)
-        return found
-
-    def optimizes(self, configuration: Mapping[str, str]) -> bool:
-        """Whether rows are brought together by partition before they are written to a table with these properties."""
-        if self.optimize_write is not None:
-            return self.optimize_write
-        return any(is_on(configuration, k) for k in OPTIMIZED_WRITES)
-
-    @property
-    def replaces(self) -> bool:
-        """Whether the write may remove files that are there."""
-        return self.mode == "overwrite"
 
 
 @dataclass(frozen=True)
@@ -199,16 +99,6 @@ class WriteResult(Displayed):
 _OPEN, _MANY_OPEN = 64, 512
 
 _NO_FILES: dict[str, Any] = {"adds": empty_state().adds, "removes": empty_state().removes}
-
-
-def parse_mode(mode: str) -> Mode:
-    """A save mode by its name in trilake or Spark.  Raises ``InvalidArgumentError``."""
-    found = MODES.get(mode.lower())
-    if found is None:
-        raise InvalidArgumentError(
-            f"mode {mode!r} is unknown", help=f"modes are {', '.join(sorted(set(MODES.values())))}"
-        )
-    return found
 
 
 def plan_write(
@@ -317,8 +207,8 @@ def _seen(base: Head, request: WriteRequest) -> bool:
     if request.txn is None:
         return False
     app_id, version = request.txn
-    found = base.state.txns.get(app_id)
-    return found is not None and int(found.get("version") or 0) >= version
+    txn = base.state.txns.get(app_id)
+    return txn is not None and int(txn.get("version") or 0) >= version
 
 
 def _required(request: WriteRequest, metadata: Metadata) -> Filter | None:
@@ -340,6 +230,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
             "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
             help='use mode="append"',
             file=uri,
+            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
     if request.schema_mode != "overwrite":
         check_partitioning(request.partition_by, metadata, uri)
@@ -384,8 +275,8 @@ def finish_write(
 
 def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
     """Keys of the files that a write made: not those it only gave a vector, which are the table's."""
-    found = [a.get("cdc") or a.get("add") for a in actions]
-    return [unquote(str(f["path"])) for f in found if f is not None and not f.get("deletionVector")]
+    files = [a.get("cdc") or a.get("add") for a in actions]
+    return [unquote(str(f["path"])) for f in files if f is not None and not f.get("deletionVector")]
 
 
 def _replaced(

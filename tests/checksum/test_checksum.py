@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trilake import checksum as module
-from trilake.checksum import Checksum, checksum, row_hashes
+from trilake.checksum import Checksum, checksum, kernels, row_hashes
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "i8": (pa.int8(), st.integers(-128, 127)),
@@ -89,15 +88,15 @@ def test_any_change_shows(table: pa.Table, data: st.DataObject) -> None:
 @given(tables())
 @settings(max_examples=40, deadline=None)
 def test_numpy_computes_what_the_compiled_loops_do(table: pa.Table) -> None:
-    if not module.COMPILED:
+    if not kernels.COMPILED:
         pytest.skip("nothing is compiled here")
     hashes = [row_hashes(b) for b in table.to_batches()]
-    module.COMPILED = False
+    kernels.COMPILED = False
     try:
         for batch, mine in zip(table.to_batches(), hashes, strict=True):
             assert np.array_equal(row_hashes(batch), mine)
     finally:
-        module.COMPILED = True
+        kernels.COMPILED = True
 
 
 SAME = [

@@ -1,37 +1,9 @@
-"""A checksum of rows that does not depend on their order, on batches, or on the format and engine they come from.
-
-Each row has a hash of 64 bits; the checksum of rows is the number of them, the sum of their hashes, and the sum of the
-hashes mixed once more, both modulo 2^64.  So the checksums of parts add up to that of the whole, and 128 bits tell
-different rows apart.  It finds accidents; it is no signature.
-
-What is hashed are values, not how Arrow holds them, so that a value is the same in every type that can hold it:
-
-==========================  ===========================================================================================
-null                        one and the same, of whatever type
-integers, decimals          by their value; a decimal with digits behind the point, by unscaled value and scale
-floats                      as double; all NaN are one, and -0.0 is 0.0
-booleans
-texts, binaries             their bytes; a text is never a binary
-dates                       days
-times, durations            in nanoseconds
-timestamps                  seconds and nanoseconds; an instant (with a zone) is never a local time, whatever the zone
-lists, vectors              their elements in order
-structs                     their fields by name, in any order
-maps                        their entries in any order
-dictionaries, run-ends      their values
-extension types             their storage
-unions                      the name of the branch and its value
-==========================  ===========================================================================================
-
-Columns count by name, in any order.
-"""
+"""Rows and values hashed by what they are, and the sums of their hashes; :mod:`trilake.checksum` says what counts."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -39,25 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.checksum.kernels import Hashes, bytes_hashes, mixed, null_hash, salt, salted, sums, sums_in_order
 from trilake.errors import InvalidArgumentError
 
-Hashes = npt.NDArray[np.uint64]
 ty = pa.types
-
-COMPILED = False
-if os.environ.get("TRILAKE_NUMBA", "1") != "0":
-    try:
-        import numba
-
-        COMPILED = True
-    except ImportError:  # numba lags behind new Python and numpy releases
-        pass
 
 _MASK = (1 << 64) - 1
 #: Bytes of rows that are hashed at once.
 _PART = 1 << 20
-#: Odd numbers without a pattern.
-_K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+#: Odd numbers without a pattern, for rows and for order.
 _ROW, _ORDER = 0xD1B54A32D192ED03, 0xA0761D6478BD642F
 
 
@@ -93,7 +55,7 @@ def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Chec
     for batch in data:
         for part in _parts(batch):
             hashes = row_hashes(part)
-            total += Checksum(len(hashes), _total(hashes), _total(_mixed(hashes ^ np.uint64(_ROW))))
+            total += Checksum(len(hashes), _total(hashes), _total(mixed(hashes ^ np.uint64(_ROW))))
     return total
 
 
@@ -114,131 +76,12 @@ def _total(hashes: Hashes) -> int:
 
 def row_hashes(batch: pa.RecordBatch) -> Hashes:
     """A hash of each row."""
-    found = np.full(batch.num_rows, _ROW, np.uint64)
+    hashes_of_rows = np.full(batch.num_rows, _ROW, np.uint64)
     for one, column in zip(batch.schema, batch.columns, strict=True):
         hashes = value_hashes(column, one.name)
-        hashes ^= np.uint64(_salt(one.name))
-        found += _mixed(hashes)
-    return _mixed(found)
-
-
-# --- mixing ----------------------------------------------------------------------------------------------------------
-
-
-def _mixed(x: Hashes) -> Hashes:
-    """Spread each number over 64 bits; in place."""
-    if COMPILED and len(x) and x.flags.c_contiguous:
-        _mix_loop(x)
-        return x
-    x ^= x >> np.uint64(30)
-    x *= np.uint64(_K2)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(_K3)
-    x ^= x >> np.uint64(31)
-    return x
-
-
-@lru_cache(maxsize=4096)
-def _salt(text: str) -> int:
-    """A number for a name or a kind of value."""
-    data = np.frombuffer(text.encode(), np.uint8)
-    return int(_bytes_hashes(data, np.array([0, len(data)], np.int64))[0])
-
-
-@lru_cache(maxsize=64)
-def _null() -> np.uint64:
-    return np.uint64(_salt("null value"))
-
-
-def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    if not COMPILED:
-        return function
-    try:
-        return cast(Callable[..., Any], numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
-        return cast(Callable[..., Any], numba.njit(nogil=True)(function))
-
-
-@_jit
-def _mix_loop(x: Any) -> None:
-    for i in range(len(x)):
-        h = x[i]
-        h ^= h >> np.uint64(30)
-        h *= np.uint64(0xBF58476D1CE4E5B9)
-        h ^= h >> np.uint64(27)
-        h *= np.uint64(0x94D049BB133111EB)
-        x[i] = h ^ (h >> np.uint64(31))
-
-
-@_jit
-def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
-    """A hash of each stretch of bytes, by words of 8 bytes, the last one filled up with zeros."""
-    for i in range(len(out)):
-        at, end = offsets[i], offsets[i + 1]
-        h = np.uint64(end - at) * np.uint64(0x9E3779B97F4A7C15)
-        while at < end:
-            word = np.uint64(0)
-            stop = min(at + 8, end)
-            shift = np.uint64(0)
-            while at < stop:
-                word |= np.uint64(data[at]) << shift
-                shift += np.uint64(8)
-                at += 1
-            h = (h ^ word) * np.uint64(0xBF58476D1CE4E5B9)
-            h ^= h >> np.uint64(29)
-        out[i] = h
-
-
-@_jit
-def _list_loop(hashes: Any, bounds: Any, out: Any) -> None:
-    """The sum of the hashes of each list's elements, each mixed with its place."""
-    for i in range(len(out)):
-        total = np.uint64(0)
-        for at in range(bounds[i], bounds[i + 1]):
-            h = hashes[at] + np.uint64(at - bounds[i]) * np.uint64(0x9E3779B97F4A7C15)
-            h ^= h >> np.uint64(30)
-            h *= np.uint64(0xBF58476D1CE4E5B9)
-            h ^= h >> np.uint64(27)
-            h *= np.uint64(0x94D049BB133111EB)
-            total += h ^ (h >> np.uint64(31))
-        out[i] = total
-
-
-@_jit
-def _salt_loop(words: Any, salt: Any) -> None:
-    for i in range(len(words)):
-        h = words[i] ^ salt
-        h ^= h >> np.uint64(30)
-        h *= np.uint64(0xBF58476D1CE4E5B9)
-        h ^= h >> np.uint64(27)
-        h *= np.uint64(0x94D049BB133111EB)
-        words[i] = h ^ (h >> np.uint64(31))
-
-
-def _bytes_steps(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], out: Hashes) -> None:
-    """The same with numpy: word by word, for the stretches that are long enough to have it."""
-    padded = np.concatenate([data, np.zeros(8, np.uint8)])
-    at, left = offsets[:-1].copy(), np.diff(offsets)
-    out[:] = left.astype(np.uint64) * np.uint64(_K1)
-    rows = np.flatnonzero(left > 0)
-    while len(rows):
-        words = padded[at[rows, None] + np.arange(8)].view("<u8").ravel().astype(np.uint64)
-        missing = np.uint64(8) * (8 - np.minimum(left[rows], 8)).astype(np.uint64)
-        words = (words << missing) >> missing
-        h = (out[rows] ^ words) * np.uint64(_K2)
-        out[rows] = h ^ (h >> np.uint64(29))
-        at[rows] += 8
-        left[rows] -= 8
-        rows = rows[left[rows] > 0]
-
-
-def _bytes_hashes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
-    out = np.empty(len(offsets) - 1, np.uint64)
-    if COMPILED:
-        _bytes_loop(data, offsets, out)
-    else:
-        _bytes_steps(data, offsets, out)
-    return _mixed(out)
+        hashes ^= np.uint64(salt(one.name))
+        hashes_of_rows += mixed(hashes)
+    return mixed(hashes_of_rows)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -249,10 +92,10 @@ def value_hashes(array: pa.Array, path: str = "") -> Hashes:
 
     ``path`` is the column that an error names.
     """
-    found = _hashes(array, path)
+    hashes = _hashes(array, path)
     if array.null_count and not ty.is_null(array.type):
-        found[np.asarray(pc.is_null(array))] = _null()
-    return found
+        hashes[np.asarray(pc.is_null(array))] = null_hash()
+    return hashes
 
 
 def _hashes(array: pa.Array, path: str) -> Hashes:
@@ -260,7 +103,7 @@ def _hashes(array: pa.Array, path: str) -> Hashes:
     if isinstance(array, pa.ExtensionArray):
         return value_hashes(array.storage, path)
     if ty.is_null(kind):
-        return np.full(len(array), _null(), np.uint64)
+        return np.full(len(array), null_hash(), np.uint64)
     if ty.is_dictionary(kind):
         return _of_dictionary(array, path)
     if ty.is_run_end_encoded(kind):
@@ -297,14 +140,6 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(binary or _is_text(kind))
 
 
-def _salted(words: Hashes, kind: str) -> Hashes:
-    if COMPILED and words.flags.c_contiguous:
-        _salt_loop(words, np.uint64(_salt(kind)))
-        return words
-    words ^= np.uint64(_salt(kind))
-    return _mixed(words)
-
-
 def _filled(array: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
     """The numbers of an array of fixed width, as another type of that width; of nulls, whatever is there."""
     data = array.buffers()[1]
@@ -318,11 +153,11 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
     kind = array.type
     if ty.is_boolean(kind):
         plain = array.cast(pa.uint8()).fill_null(0)
-        return _salted(np.asarray(plain).astype(np.uint64), "boolean")
+        return salted(np.asarray(plain).astype(np.uint64), "boolean")
     if ty.is_integer(kind):
         raw = _filled(array, kind)
         if not ty.is_uint64(kind):
-            return _salted(raw.astype(np.int64).view(np.uint64), "number")
+            return salted(raw.astype(np.int64).view(np.uint64), "number")
         return _wide([raw.copy(), np.zeros(len(raw), np.uint64)])
     if ty.is_floating(kind):
         values = _filled(array, kind).astype(np.float64)
@@ -330,13 +165,13 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
         nan = values != values
         if nan.any():
             values[nan] = np.nan
-        return _salted(values.view(np.uint64), "float")
+        return salted(values.view(np.uint64), "float")
     if ty.is_decimal(kind):
         return _of_decimal(array)
     if ty.is_date32(kind):
-        return _salted(_filled(array, pa.int32()).astype(np.int64).view(np.uint64), "date")
+        return salted(_filled(array, pa.int32()).astype(np.int64).view(np.uint64), "date")
     if ty.is_date64(kind):
-        return _salted((_filled(array, pa.int64()) // 86_400_000).view(np.uint64), "date")
+        return salted((_filled(array, pa.int64()) // 86_400_000).view(np.uint64), "date")
     if ty.is_time(kind) or ty.is_duration(kind):
         stored = pa.int32() if ty.is_time32(kind) else pa.int64()
         return _of_time(array, stored, "time" if ty.is_time(kind) else "duration")
@@ -354,9 +189,9 @@ def _of_time(array: pa.Array, stored: pa.DataType, kind: str) -> Hashes:
     values = _filled(array, stored).astype(np.int64)
     seconds = np.floor_divide(values, steps)
     rest = (values - seconds * steps) * (10**9 // steps)
-    found = _salted(seconds.view(np.uint64), kind)
-    found += rest.view(np.uint64)
-    return _mixed(found)
+    hashes = salted(seconds.view(np.uint64), kind)
+    hashes += rest.view(np.uint64)
+    return mixed(hashes)
 
 
 def _filled_words(array: pa.Array, count: int) -> list[Hashes]:
@@ -372,35 +207,35 @@ def _of_decimal(array: pa.Array) -> Hashes:
     scale, bits = array.type.scale, array.type.bit_width
     if bits < 128:
         array = array.cast(pa.decimal128(array.type.precision, scale))
-    found = _wide(_filled_words(array, max(bits, 128) // 64))
-    return found if not scale else _salted(found, f"scale {scale}")
+    hashes = _wide(_filled_words(array, max(bits, 128) // 64))
+    return hashes if not scale else salted(hashes, f"scale {scale}")
 
 
 def _wide(words: list[Hashes]) -> Hashes:
     """Numbers of several words: those that fit into one as any integer that does."""
     sign = (words[0].view(np.int64) >> 63).view(np.uint64)
-    found = _salted(words[0].copy(), "number")
-    above = np.zeros(len(found), bool)
+    hashes = salted(words[0].copy(), "number")
+    above = np.zeros(len(hashes), bool)
     for word in words[1:]:
         above |= word != sign
     if above.any():
         # Sign-extended to the widest decimal: the number of words must not show.
         top = (words[-1].view(np.int64) >> 63).view(np.uint64)
         more = [*words[1:], *[top] * (4 - len(words))]
-        long = found[above]
+        long = hashes[above]
         for word in more:
             long += word[above]
-            long = _mixed(long)
-        found[above] = long
-    return found
+            long = mixed(long)
+        hashes[above] = long
+    return hashes
 
 
 def _chained(words: list[Hashes], kind: str) -> Hashes:
-    found = _salted(words[0].copy(), kind)
+    hashes = salted(words[0].copy(), kind)
     for word in words[1:]:
-        found += word
-        found = _mixed(found)
-    return found
+        hashes += word
+        hashes = mixed(hashes)
+    return hashes
 
 
 def _of_bytes(array: pa.Array) -> Hashes:
@@ -410,7 +245,7 @@ def _of_bytes(array: pa.Array) -> Hashes:
         start = array.offset * kind.byte_width
         data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
         offsets = start + np.arange(len(array) + 1, dtype=np.int64) * kind.byte_width
-        return _salted(_bytes_hashes(data, offsets), "binary")
+        return salted(bytes_hashes(data, offsets), "binary")
     if ty.is_string_view(kind) or ty.is_binary_view(kind):
         array = array.cast(pa.large_string() if text else pa.large_binary())
         kind = array.type
@@ -420,7 +255,7 @@ def _of_bytes(array: pa.Array) -> Hashes:
         return np.zeros(len(array), np.uint64)
     raw = np.frombuffer(where, np.int64 if wide else np.int32, array.offset + len(array) + 1)[array.offset :]
     data = np.frombuffer(values or b"", np.uint8)
-    return _salted(_bytes_hashes(data, raw.astype(np.int64, copy=False)), "text" if text else "binary")
+    return salted(bytes_hashes(data, raw.astype(np.int64, copy=False)), "text" if text else "binary")
 
 
 # --- nested values ---------------------------------------------------------------------------------------------------
@@ -429,18 +264,18 @@ def _of_bytes(array: pa.Array) -> Hashes:
 def _of_dictionary(array: pa.DictionaryArray, path: str) -> Hashes:
     if len(array.dictionary) > len(array):
         return value_hashes(array.dictionary_decode(), path)
-    values = np.append(value_hashes(array.dictionary, path), _null())
+    values = np.append(value_hashes(array.dictionary, path), null_hash())
     last = len(values) - 1
     return cast(Hashes, values[np.asarray(pc.fill_null(array.indices.cast(pa.int64()), last))])
 
 
 def _of_struct(array: pa.StructArray, path: str) -> Hashes:
-    found = np.full(len(array), _ORDER, np.uint64)
+    hashes_of_structs = np.full(len(array), _ORDER, np.uint64)
     for i, one in enumerate(array.type):
         hashes = value_hashes(array.field(i), f"{path}.{one.name}")
-        hashes ^= np.uint64(_salt(one.name))
-        found += _mixed(hashes)
-    return _salted(found, "struct")
+        hashes ^= np.uint64(salt(one.name))
+        hashes_of_structs += mixed(hashes)
+    return salted(hashes_of_structs, "struct")
 
 
 def _elements(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
@@ -458,47 +293,35 @@ def _elements(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     return array.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0])), bounds - bounds[0]
 
 
-def _summed(hashes: Hashes, bounds: npt.NDArray[np.int64]) -> Hashes:
-    """The sum of the hashes of each list."""
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
-    return cast(Hashes, sums[bounds[1:]] - sums[bounds[:-1]])
-
-
 def _of_list(array: pa.Array, path: str) -> Hashes:
     values, bounds = _elements(array)
     hashes = value_hashes(values, f"{path}.element")
     lengths = np.diff(bounds)
-    if COMPILED:
-        found = np.empty(len(lengths), np.uint64)
-        _list_loop(hashes, bounds, found)
-    else:
-        place = np.arange(len(hashes), dtype=np.int64) - np.repeat(bounds[:-1], lengths)
-        hashes += place.view(np.uint64) * np.uint64(_K1)
-        found = _summed(_mixed(hashes), bounds)
-    found += lengths.view(np.uint64) * np.uint64(_ORDER)
-    return _salted(found, "list")
+    hashes_of_lists = sums_in_order(hashes, bounds)
+    hashes_of_lists += lengths.view(np.uint64) * np.uint64(_ORDER)
+    return salted(hashes_of_lists, "list")
 
 
 def _of_map(array: pa.MapArray, path: str) -> Hashes:
     entries, bounds = _elements(array)
     hashes = value_hashes(entries.field(0), f"{path}.key")
     hashes ^= np.uint64(_ROW)
-    hashes = _mixed(hashes)
+    hashes = mixed(hashes)
     hashes += value_hashes(entries.field(1), f"{path}.value")
-    return _salted(_summed(_mixed(hashes), bounds), "map")
+    return salted(sums(mixed(hashes), bounds), "map")
 
 
 def _of_union(array: pa.UnionArray, path: str) -> Hashes:
     kind = array.type
     if array.offset:  # of which pyarrow's parts of a union know nothing
         array = array.take(pa.array(np.arange(len(array))))
-    found = np.zeros(len(array), np.uint64)
+    hashes_of_unions = np.zeros(len(array), np.uint64)
     codes = np.asarray(array.type_codes)
     for i, code in enumerate(kind.type_codes):
         rows = np.flatnonzero(codes == code)
         places = np.asarray(array.offsets)[rows] if kind.mode == "dense" else rows
         name = kind.field(i).name
         hashes = value_hashes(array.field(i).take(pa.array(places)), f"{path}.{name}")
-        hashes ^= np.uint64(_salt(name))
-        found[rows] = _mixed(hashes)
-    return _salted(found, "union")
+        hashes ^= np.uint64(salt(name))
+        hashes_of_unions[rows] = mixed(hashes)
+    return salted(hashes_of_unions, "union")

@@ -1,21 +1,49 @@
-"""The Hilbert curve: an order of the points of a cube in which every step goes to a neighbour.
+"""Curves through the points of a cube: one number from several, so that rows near each other stay near each other.
 
-Unlike Z-order it never jumps, so that any run of rows in this order is one connected piece of the cube.  After
-J. Skilling, *Programming the Hilbert curve* (2004): coordinates are turned into the transposed index by exchanging and
-inverting low bits from the top down, followed by a Gray code.
+A file of rows in such an order has narrow bounds in all of the columns and not only in the first.  Z-order takes the
+bits of the numbers in turn, and jumps.  The Hilbert curve goes to a neighbour with every step, so that any run of rows
+is one connected piece of the cube: after J. Skilling, *Programming the Hilbert curve* (2004), coordinates are turned
+into the transposed index by exchanging and inverting low bits from the top down, followed by a Gray code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from trilake.delta.commands.optimize.zorder import Coordinates, interleave_bits
-
+#: Numbers from 0 to ``2 ** bits - 1``, one a row.
+Coordinates = np.ndarray[Any, np.dtype[np.uint64]]
+#: Bits that an index has.
+INDEX_BITS = 63
 #: Rows that are worked on at once: their coordinates stay in the processor's cache.
 _BLOCK = 1 << 14
+
+
+def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
+    """The Z-order index of each point: the highest bit of every coordinate, then the next one of every coordinate.
+
+    Parameters
+    ----------
+    coordinates: one array a dimension, all of one length.
+    bits: how many bits of each coordinate count; ``bits`` times the number of dimensions is at most 63.
+
+    Raises ``ValueError`` where the index has no room.
+
+    >>> interleave_bits([np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 0, 1], "u8")], 1).tolist()
+    [0, 1, 2, 3]
+    """
+    dimensions = len(coordinates)
+    if not 0 < dimensions * bits <= INDEX_BITS:
+        raise ValueError(f"{dimensions} dimensions of {bits} bits are no index of {INDEX_BITS} bits")
+    out = np.zeros(len(coordinates[0]), dtype=np.uint64)
+    for bit in range(bits):
+        for place, values in enumerate(coordinates):
+            target = bit * dimensions + dimensions - 1 - place
+            out |= ((values >> np.uint64(bit)) & np.uint64(1)) << np.uint64(target)
+    return out
 
 
 def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:

@@ -1,0 +1,172 @@
+"""Hashes of 64 bits: numbers mixed, salted and summed, bytes hashed; by numba where it is there, else by numpy.
+
+Both ways compute the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+
+COMPILED = False
+if os.environ.get("TRILAKE_NUMBA", "1") != "0":
+    try:
+        import numba
+
+        COMPILED = True
+    except ImportError:  # numba lags behind new Python and numpy releases
+        pass
+
+#: Odd numbers without a pattern.
+_K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def mixed(x: Hashes) -> Hashes:
+    """Spread each number over 64 bits; in place."""
+    if COMPILED and len(x) and x.flags.c_contiguous:
+        _mix_loop(x)
+        return x
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(_K2)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(_K3)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+@lru_cache(maxsize=4096)
+def salt(text: str) -> int:
+    """A number for a name or a kind of value."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    return int(bytes_hashes(data, np.array([0, len(data)], np.int64))[0])
+
+
+@lru_cache(maxsize=64)
+def null_hash() -> np.uint64:
+    """The hash of a null of any type."""
+    return np.uint64(salt("null value"))
+
+
+def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    if not COMPILED:
+        return function
+    try:
+        return cast(Callable[..., Any], numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
+        return cast(Callable[..., Any], numba.njit(nogil=True)(function))
+
+
+@_jit
+def _mix_loop(x: Any) -> None:
+    for i in range(len(x)):
+        h = x[i]
+        h ^= h >> np.uint64(30)
+        h *= np.uint64(0xBF58476D1CE4E5B9)
+        h ^= h >> np.uint64(27)
+        h *= np.uint64(0x94D049BB133111EB)
+        x[i] = h ^ (h >> np.uint64(31))
+
+
+@_jit
+def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
+    """A hash of each stretch of bytes, by words of 8 bytes, the last one filled up with zeros."""
+    for i in range(len(out)):
+        at, end = offsets[i], offsets[i + 1]
+        h = np.uint64(end - at) * np.uint64(0x9E3779B97F4A7C15)
+        while at < end:
+            word = np.uint64(0)
+            stop = min(at + 8, end)
+            shift = np.uint64(0)
+            while at < stop:
+                word |= np.uint64(data[at]) << shift
+                shift += np.uint64(8)
+                at += 1
+            h = (h ^ word) * np.uint64(0xBF58476D1CE4E5B9)
+            h ^= h >> np.uint64(29)
+        out[i] = h
+
+
+@_jit
+def _list_loop(hashes: Any, bounds: Any, out: Any) -> None:
+    """The sum of the hashes of each list's elements, each mixed with its place."""
+    for i in range(len(out)):
+        total = np.uint64(0)
+        for at in range(bounds[i], bounds[i + 1]):
+            h = hashes[at] + np.uint64(at - bounds[i]) * np.uint64(0x9E3779B97F4A7C15)
+            h ^= h >> np.uint64(30)
+            h *= np.uint64(0xBF58476D1CE4E5B9)
+            h ^= h >> np.uint64(27)
+            h *= np.uint64(0x94D049BB133111EB)
+            total += h ^ (h >> np.uint64(31))
+        out[i] = total
+
+
+@_jit
+def _salt_loop(words: Any, salt: Any) -> None:
+    for i in range(len(words)):
+        h = words[i] ^ salt
+        h ^= h >> np.uint64(30)
+        h *= np.uint64(0xBF58476D1CE4E5B9)
+        h ^= h >> np.uint64(27)
+        h *= np.uint64(0x94D049BB133111EB)
+        words[i] = h ^ (h >> np.uint64(31))
+
+
+def _bytes_steps(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], out: Hashes) -> None:
+    """The same with numpy: word by word, for the stretches that are long enough to have it."""
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    at, left = offsets[:-1].copy(), np.diff(offsets)
+    out[:] = left.astype(np.uint64) * np.uint64(_K1)
+    rows = np.flatnonzero(left > 0)
+    while len(rows):
+        words = padded[at[rows, None] + np.arange(8)].view("<u8").ravel().astype(np.uint64)
+        missing = np.uint64(8) * (8 - np.minimum(left[rows], 8)).astype(np.uint64)
+        words = (words << missing) >> missing
+        h = (out[rows] ^ words) * np.uint64(_K2)
+        out[rows] = h ^ (h >> np.uint64(29))
+        at[rows] += 8
+        left[rows] -= 8
+        rows = rows[left[rows] > 0]
+
+
+def bytes_hashes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
+    """A hash of each stretch of bytes between two offsets."""
+    out = np.empty(len(offsets) - 1, np.uint64)
+    if COMPILED:
+        _bytes_loop(data, offsets, out)
+    else:
+        _bytes_steps(data, offsets, out)
+    return mixed(out)
+
+
+def salted(words: Hashes, kind: str) -> Hashes:
+    """Numbers mixed with what kind of value they stand for; in place."""
+    if COMPILED and words.flags.c_contiguous:
+        _salt_loop(words, np.uint64(salt(kind)))
+        return words
+    words ^= np.uint64(salt(kind))
+    return mixed(words)
+
+
+def sums(hashes: Hashes, bounds: npt.NDArray[np.int64]) -> Hashes:
+    """The sum of the hashes of each list."""
+    running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
+    return cast(Hashes, running[bounds[1:]] - running[bounds[:-1]])
+
+
+def sums_in_order(hashes: Hashes, bounds: npt.NDArray[np.int64]) -> Hashes:
+    """The sum of the hashes of each list, each mixed with its place in it; ``hashes`` may be changed."""
+    if COMPILED:
+        sums_of_lists = np.empty(len(bounds) - 1, np.uint64)
+        _list_loop(hashes, bounds, sums_of_lists)
+        return sums_of_lists
+    place = np.arange(len(hashes), dtype=np.int64) - np.repeat(bounds[:-1], np.diff(bounds))
+    hashes += place.view(np.uint64) * np.uint64(_K1)
+    return sums(mixed(hashes), bounds)

@@ -1,0 +1,104 @@
+"""When the commits of a log happened, without reading each of them.
+
+Protocol: *Commit Provenance Information*, *In-Commit Timestamps*.  Files have times in a listing, which may go back;
+in-commit timestamps are in the commits and only ever grow, so a time is found among them by halves: seventeen commits
+are read of a hundred thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.property_values import is_on
+from trilake.errors import CorruptLogError
+from trilake.storage.base import ObjectMeta
+
+
+class CommitTimes(Sequence[int]):
+    """The time of each of some commits, in ms since the epoch, never decreasing; an in-commit one is read when asked
+    for.
+
+    Parameters
+    ----------
+    commits: versions and their files, ascending.
+    metadata: the newest there is: it says since when commits carry their times.
+    info: reads the ``commitInfo`` of a version.
+    every: reads all times, for a log in which a commit lacks its own.
+    """
+
+    def __init__(
+        self,
+        commits: Sequence[tuple[int, ObjectMeta]],
+        metadata: Metadata,
+        info: Callable[[int], Mapping[str, Any]],
+        every: Callable[[], Sequence[int]],
+    ) -> None:
+        self._commits, self._info, self._every = commits, info, every
+        since = in_commit_timestamps_from(metadata)
+        self._from_files = monotonic([c.modified_ms for v, c in commits if since is None or v < since])
+        self._read: dict[int, int] = {}
+        self._all: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._commits)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        if self._all is not None:
+            return self._all[i]
+        if i < len(self._from_files):
+            return self._from_files[i]
+        if i not in self._read:
+            version = self._commits[i][0]
+            info = self._info(version)
+            if info.get("inCommitTimestamp") is None:  # against the protocol: then only all of them tell
+                self._all = self._every()
+                return self._all[i]
+            self._read[i] = in_commit_ms(info, version)
+        return self._read[i]
+
+
+def monotonic(times: Sequence[int]) -> list[int]:
+    """File times as times of commits: each at least a millisecond after the one before.
+
+    >>> monotonic([5, 3, 9])
+    [5, 6, 9]
+    """
+    out: list[int] = []
+    for t in times:
+        out.append(t if not out or t > out[-1] else out[-1] + 1)
+    return out
+
+
+def in_commit_timestamps_from(metadata: Metadata) -> int | None:
+    """The version from which commits carry ``inCommitTimestamp``, or ``None`` where the feature is off."""
+    conf = metadata.configuration
+    if not is_on(conf, "delta.enableInCommitTimestamps"):
+        return None
+    text = conf.get("delta.inCommitTimestampEnablementVersion", "0")
+    try:
+        return int(text)
+    except ValueError as e:
+        raise CorruptLogError(
+            f"the table property delta.inCommitTimestampEnablementVersion is {text!r}, which is no version",
+            help="open the table by version",
+        ) from e
+
+
+def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
+    """The in-commit timestamp in a ``commitInfo`` that has one.  Raises ``CorruptLogError`` where it is no number."""
+    value = info["inCommitTimestamp"]
+    if not isinstance(value, int):
+        raise CorruptLogError(
+            f"inCommitTimestamp is {value!r}, which is no time", file=commit_key(version), version=version
+        )
+    return value

@@ -1,0 +1,79 @@
+"""Filters over a table of millions of files, applied while its checkpoint is read.
+
+The checkpoint comes in pieces of some 100,000 files.  Of each piece, files that later commits touched go, then those
+that the filter does not need; what is left of all pieces is the version as far as the filter is concerned.  Of the
+others a hash of 8 bytes stays, which tells at the end whether a file was there twice.  Where one may have been, only
+the whole list decides, and the caller reads that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.checkpoint import checkpoint_pieces
+from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
+from trilake.delta.log.replay import any_twice, apply, empty_state, hashes, one_spelling, without_touched
+from trilake.delta.scan.scan import vector_count
+from trilake.delta.scan.skipping import skip_files
+from trilake.delta.scan.statistics import record_counts
+from trilake.expr import Filter
+
+T = TypeVar("T")
+
+
+def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapshot | None:
+    """The version with those files alone that may hold a row for which ``filter`` is true; ``None`` where the whole
+    list must decide.
+
+    Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    """
+
+    def possible(piece: Snapshot) -> pa.Table:
+        keep = skip_files(piece, filter).keep
+        return piece.adds if keep is None else piece.adds.filter(pa.array(keep))
+
+    parts = _of_each_piece(log, pending, possible)
+    return None if parts is None else _with_files(pending, pa.concat_tables(parts))
+
+
+def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
+    """The rows of the version by its statistics; ``None`` where a file has no count, or the whole list must decide.
+
+    Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    """
+
+    def rows(piece: Snapshot) -> int | None:
+        counts = record_counts(piece.adds)
+        return None if counts.null_count else int(pc.sum(counts).as_py() or 0) - vector_count(piece.adds)
+
+    parts = _of_each_piece(log, pending, rows) or [None]
+    return None if None in parts else sum(n for n in parts if n is not None)
+
+
+def _of_each_piece(log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T]) -> list[T] | None:
+    """What ``use`` makes of each piece of the version; ``None`` where a file may be there twice."""
+    results: list[T] = []
+    seen = []
+    for files in _pieces(log, pending):
+        results.append(use(_with_files(pending, files)))
+        seen.append(hashes(one_spelling(files, pending.uri)))
+    return None if any_twice(np.concatenate(seen)) else results
+
+
+def _pieces(log: DeltaLog, pending: PendingSnapshot) -> Iterator[pa.Table]:
+    """The files of the version: those of the checkpoint that later commits left alone, then those of the commits."""
+    actions = pending.actions
+    for piece in checkpoint_pieces(log.store, pending.segment):
+        yield without_touched(piece, actions.add, actions.remove)
+    yield apply(empty_state(), actions).adds
+
+
+def _with_files(pending: PendingSnapshot, adds: pa.Table) -> Snapshot:
+    state = replace(pending.state, adds=adds)
+    return Snapshot(pending.uri, pending.version, state, pending.segment, pending.engine)

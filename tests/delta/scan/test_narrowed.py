@@ -1,0 +1,183 @@
+"""A filter over a large table is applied while the checkpoint is read, and gives what the whole list gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from tests.delta.tables import add, log_of, metadata, protocol, remove
+from trilake.delta.log import checkpoint, replay
+from trilake.delta.log import log as log_module
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key
+from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
+from trilake.errors import CorruptLogError, FilterError, InvalidArgumentError
+from trilake.runtime import SYSTEM_RUNTIME
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.memory import MemoryStore
+
+FILTERS = ["id = 23", "id < 15 or id > 60", "p = 'b'", "p = 'a' and id >= 40", "x is null", "id = -1", "id in (5, 71)"]
+
+
+@pytest.fixture
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every checkpoint is a large one, and comes in pieces of three rows."""
+    monkeypatch.setattr(log_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr(checkpoint, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(replay, "_MANY", 0)
+
+
+def _table(name: str) -> str:
+    """Eight appends, a checkpoint amid them, and deletions and changes before and after it."""
+    uri = f"memory://narrowed-{name}"
+    store = open_store(uri)
+    store.delete([m.key for m in store.list()])
+    properties = {"delta.checkpointInterval": "6", "delta.enableDeletionVectors": "true"}
+    for i in range(8):
+        ids = range(i * 10, i * 10 + 10)
+        rows = pa.table({"id": ids, "x": [None if n % 7 else n / 2 for n in ids], "p": ["ab"[n % 2] for n in ids]})
+        trilake.write(rows, uri, mode="append", partition_by="p", properties=properties if i == 0 else None)
+        if i in (3, 7):
+            opened = trilake.open(uri)
+            opened.delete(f"id in (23, {i})")
+            opened.refresh().update({"x": "1.5"}, "id = 31")
+    return uri
+
+
+def _rows(table: ArrowDeltaTable, filter: str | None = None) -> list[dict[str, Any]]:
+    return sorted(table.to_arrow(filter=filter).to_pylist(), key=lambda r: int(r["id"]))
+
+
+def _whole(table: ArrowDeltaTable) -> bool:
+    return not isinstance(table._opened, PendingSnapshot)
+
+
+def test_a_filter_gives_what_the_whole_list_gives_and_never_loads_it(
+    all_are_large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = _table("same")
+    table = trilake.open(uri)
+    assert table.snapshot.segment.checkpoint_version is not None
+    for filter in FILTERS:
+        lazy = trilake.open(uri)
+        assert _rows(lazy, filter) == _rows(table, filter)
+        assert lazy.count(filter) == table.count(filter)
+        assert lazy.files(filter).sort_by("path").equals(table.files(filter).sort_by("path"))
+        assert not _whole(lazy), filter
+    lazy = trilake.open(uri)
+    assert lazy.count() == table.count() == 77
+    assert (lazy.version, lazy.schema, lazy.properties) == (table.version, table.schema, table.properties)
+    assert lazy.refresh()._opened is lazy._opened
+    assert "very many files" in repr(lazy)
+    assert lazy.history(3).equals(table.history(3))
+    assert not _whole(lazy)
+    assert _rows(lazy) == _rows(table)
+    assert _whole(lazy)
+
+
+def test_no_piece_is_more_than_some_rows(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = _table("pieces")
+    sizes = []
+    read = checkpoint.checkpoint_pieces
+
+    def watched(*args: Any, **how: Any) -> Iterator[pa.Table]:
+        for piece in read(*args, **how):
+            sizes.append(piece.num_rows)
+            yield piece
+
+    monkeypatch.setattr("trilake.delta.scan.narrowed.checkpoint_pieces", watched)
+    assert trilake.open(uri).count("id = 23") == 0
+    assert sum(sizes) > 8
+    assert max(sizes) <= 3
+
+
+def test_what_is_new_shows_after_a_refresh(all_are_large: None) -> None:
+    uri = _table("refresh")
+    table = trilake.open(uri)
+    trilake.write(pa.table({"id": [1000], "x": [1.0], "p": ["z"]}), uri, mode="append")
+    assert table.count("id = 1000") == 0
+    assert table.refresh().count("id = 1000") == 1
+
+
+def test_wrong_filters_and_columns_are_refused_before_files_are_read(
+    all_are_large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = trilake.open(_table("wrong"))
+    monkeypatch.setattr("trilake.delta.scan.narrowed.checkpoint_pieces", None)
+    with pytest.raises(FilterError):
+        table.to_arrow(filter="nobody = 1")
+    with pytest.raises(InvalidArgumentError, match="no column 'nobody'"):
+        table.to_arrow(["nobody"], "id = 1")
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def _checkpoint(*actions: dict[str, Any]) -> Store:
+    """A table whose checkpoint holds files under other names than were logged: ``twice`` for each that ends so."""
+    log = log_of([protocol(), metadata(), *actions], store=MemoryStore())
+    write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
+    return log.store
+
+
+def _changed(store: Store, change: Any) -> None:
+    key = checkpoint_key(0)
+    rows = pq.read_table(pa.BufferReader(store.read(key))).to_pylist()
+    schema = pq.read_schema(pa.BufferReader(store.read(key)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(change(rows), schema), sink)
+    store.put(key, sink.getvalue())
+
+
+def _open(store: Store) -> ArrowDeltaTable:
+    return ArrowDeltaTable(store, standard_engine())
+
+
+STATS = [json.dumps({"numRecords": 1, "minValues": {"a": i}, "maxValues": {"a": i}}) for i in range(9)]
+
+
+def test_a_file_that_is_there_twice_is_refused_whatever_the_filter_keeps(all_are_large: None) -> None:
+    store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
+
+    def named_twice(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for row in rows:
+            if row["add"] and row["add"]["path"] == "f8":
+                row["add"]["path"] = "f2"
+        return rows
+
+    _changed(store, named_twice)
+    store.delete([LAST_CHECKPOINT, *(m.key for m in store.list("_delta_log") if m.key.endswith(".crc"))])
+    for filter in ("a = 2", "a = 8", "a = 4", None):
+        with pytest.raises(CorruptLogError, match="twice"):
+            _open(store).count(filter)
+
+
+def test_a_checkpoint_that_lost_a_file_is_refused(all_are_large: None) -> None:
+    store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
+    _changed(store, lambda rows: rows[:-1])
+    for filter in ("a = 2", None):
+        with pytest.raises(CorruptLogError, match="numOfAddFiles 9, not 8"):
+            _open(store).files(filter)
+
+
+def test_files_that_later_commits_take_away_or_describe_anew_are_not_in_the_checkpoint(all_are_large: None) -> None:
+    store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
+    for version, actions in enumerate(([remove("f2")], [add("f3", stats=STATS[8])], [remove("f4"), add("f5")]), 1):
+        log_of(actions, store=store, start=version)
+    found = {f"a = {i}": _open(store).files(f"a = {i}")["path"].to_pylist() for i in (2, 3, 4, 8)}
+    assert found == {"a = 2": ["f5"], "a = 3": ["f5"], "a = 4": ["f5"], "a = 8": ["f8", "f3", "f5"]}
+    assert _open(store).snapshot.adds.num_rows == 7
+
+
+def test_a_small_table_is_read_when_it_is_opened() -> None:
+    store = _checkpoint(add("f0"))
+    assert not isinstance(DeltaLog(store, standard_engine()).opened(), PendingSnapshot)

@@ -1,0 +1,285 @@
+"""How many requests the operations on a table in an object store take, and of what: counted at the server.
+
+Each number is what was seen when it was last made smaller.  One that grows is a regression; one that shrinks is to be
+written down here, and in docs/internals/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from bench.delta_logs import long_table
+from tests.s3_server import Request, S3Server
+from trilake import lance
+from trilake.delta.table import ArrowDeltaTable
+from trilake.storage import open_store
+
+_UNIQUE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{24,}")
+
+
+def rows(count: int, first: int = 0) -> pa.Table:
+    """``id`` ascending, ``x`` that does not compress, a text, and a number below 100."""
+    random = np.random.default_rng(first)
+    ids = np.arange(first, first + count)
+    x = random.random(count)
+    return pa.table({"id": ids, "x": x, "s": x.astype("U12"), "k": ids % 100})
+
+
+class Trace:
+    """What a server was asked since the last :meth:`of`."""
+
+    def __init__(self, server: S3Server) -> None:
+        self.server = server
+        self.options = dict(server.options)
+        self.requests: list[Request] = []
+
+    def of(self, call: Callable[[], Any]) -> Any:
+        """The result of a call, whose requests are then known."""
+        self.server.requests.clear()
+        result = call()
+        self.requests = list(self.server.requests)
+        return result
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests by kind."""
+        return dict(Counter(r.kind for r in self.requests))
+
+    @property
+    def text(self) -> list[str]:
+        """Each request as text, without the parts of names that nobody can know, in an order that does not depend on
+        which of parallel ones was faster."""
+        return sorted(f"{r.kind} {_UNIQUE.sub('*', r.key.partition('/')[2])}" for r in self.requests)
+
+    @property
+    def fetched(self) -> int:
+        """Bytes of objects that were read."""
+        return sum(r.size for r in self.requests if r.kind == "GET")
+
+
+@pytest.fixture
+def trace(s3: S3Server) -> Trace:
+    return Trace(s3)
+
+
+@pytest.fixture(scope="module")
+def table(s3: S3Server) -> str:
+    """A Delta table of thirteen commits, with a checkpoint at the eleventh."""
+    uri = "s3://lake/requests-delta"
+    for i in range(13):
+        trilake.write(rows(1000, i * 1000), uri, mode="append", storage_options=dict(s3.options))
+    return uri
+
+
+def _open(uri: str, trace: Trace, **how: Any) -> ArrowDeltaTable:
+    return trace.of(lambda: trilake.open(uri, storage_options=trace.options, **how))
+
+
+OPEN = [
+    "GET _delta_log/00000000000000000010.checkpoint.parquet",
+    "GET _delta_log/00000000000000000011.json",
+    "GET _delta_log/00000000000000000012.json",
+    "GET _delta_log/_last_checkpoint",
+    "LIST _delta_log/",
+]
+
+
+@pytest.mark.parametrize("format", ["delta", None])
+def test_opening_a_delta_table_fetches_each_file_of_the_log_once(table: str, trace: Trace, format: str | None) -> None:
+    _open(table, trace, format=format)
+    assert trace.text == OPEN
+    ours = len(trace.requests)
+    trace.of(lambda: deltalake.DeltaTable(table, storage_options=trace.options))
+    assert ours <= len(trace.requests)
+
+
+def test_an_old_version_is_listed_and_read_without_the_rest(table: str, trace: Trace) -> None:
+    _open(table, trace, format="delta", version=3)
+    assert trace.counts == {"GET": 5, "LIST": 1}  # the hint, and four commits
+
+
+def test_a_refresh_is_one_listing_and_what_is_new(table: str, trace: Trace) -> None:
+    opened = _open(table, trace)
+    trace.of(opened.refresh)
+    assert trace.text == ["LIST _delta_log/"]
+
+
+def test_counts_and_plans_need_no_request_and_a_lookup_one(table: str, trace: Trace) -> None:
+    opened = _open(table, trace)
+    trace.of(opened.count)
+    trace.of(lambda: opened.files("id = 5005"))
+    assert trace.requests == []
+    assert trace.of(lambda: opened.to_arrow(["x"], "id = 5005")).num_rows == 1
+    assert trace.counts == {"GET": 1}
+
+
+def test_history_reads_the_commits_that_it_shows(table: str, trace: Trace) -> None:
+    opened = _open(table, trace)
+    trace.of(lambda: opened.history(2))
+    assert trace.text == [
+        "GET _delta_log/00000000000000000011.json",
+        "GET _delta_log/00000000000000000012.json",
+        "LIST _delta_log/",
+    ]
+
+
+def test_an_append_reads_what_the_table_is_and_writes_two_objects(s3: S3Server, trace: Trace) -> None:
+    uri = "s3://lake/requests-append"
+    for i in range(11):
+        trilake.write(rows(10, i), uri, mode="append", storage_options=trace.options)
+    trace.of(lambda: trilake.write(rows(10), uri, mode="append", storage_options=trace.options))
+    assert trace.text == [
+        "GET _delta_log/00000000000000000010.checkpoint.parquet",
+        "GET _delta_log/_last_checkpoint",
+        "LIST _delta_log/",
+        next(t for t in trace.text if t.startswith("PUT _delta_log/00000000000000000011.json")),
+        next(t for t in trace.text if t.startswith("PUT part-")),
+    ]
+    commits = [r for r in trace.requests if r.key.endswith("11.json")]
+    assert [r.asked for r in commits] == ["if absent"]
+    ours = len(trace.requests)
+    trace.of(lambda: deltalake.write_deltalake(uri, rows(10), mode="append", storage_options=trace.options))
+    assert ours <= len(trace.requests)
+
+
+def test_an_append_to_many_files_fetches_no_file_action(s3: S3Server, trace: Trace, tmp_path: Path) -> None:
+    uri = "s3://lake/requests-many"
+    long_table(tmp_path, files=100_000, commits=1, added=3)
+    store = open_store(uri, trace.options)
+    for file in (tmp_path / "_delta_log").iterdir():
+        store.put(f"_delta_log/{file.name}", file.read_bytes())
+    size = (tmp_path / "_delta_log" / f"{0:020d}.checkpoint.parquet").stat().st_size
+    row = pa.table({"a": pa.array([1], pa.int64()), "s": ["x"], "month": pa.array([1], pa.int32())})
+    trace.of(lambda: trilake.write(row, uri, mode="append", storage_options=trace.options))
+    of_checkpoint = [r for r in trace.requests if r.key.endswith(".checkpoint.parquet")]
+    assert len(of_checkpoint) <= 2
+    assert sum(r.size for r in of_checkpoint) < 300_000 < size / 5
+    opened = _open(uri, trace)
+    ours = len(trace.requests)
+    assert opened.files("a = 50000").num_rows == 1001
+    trace.of(lambda: deltalake.DeltaTable(uri, storage_options=trace.options))
+    assert ours <= len(trace.requests)
+
+
+# --- a large file ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large(s3: S3Server) -> str:
+    """A table of one file of 200,000 rows in five row groups, and with deletion vectors."""
+    uri, options = "s3://lake/requests-large", dict(s3.options)
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows(200_000), sink, row_group_size=40_000)
+    open_store(uri, options).put("part-0.parquet", sink.getvalue())
+    properties = {"delta.enableDeletionVectors": "true"}
+    trilake.convert_to_delta(uri, properties=properties, storage_options=options)
+    return uri
+
+
+def test_a_scan_fetches_the_footer_and_the_columns_asked_for(large: str, trace: Trace) -> None:
+    opened = _open(large, trace)
+    size = opened.files()["size"][0].as_py()
+    assert size > 4_000_000
+    assert trace.of(lambda: opened.to_arrow(["k"])).num_rows == 200_000
+    first, *others = trace.requests
+    assert first.asked == "bytes=-262144"
+    assert len(others) <= 5
+    assert trace.fetched < 262_144 + size // 8
+    assert trace.of(lambda: opened.to_arrow(["x"], "id = 70000")).num_rows == 1
+    assert trace.counts == {"GET": 2}  # two columns of the one row group that can have it lie side by side
+    assert trace.fetched < 262_144 + size // 5
+
+
+def test_a_delete_by_vectors_reads_one_column_and_writes_no_rows(large: str, trace: Trace) -> None:
+    opened = _open(large, trace)
+    assert trace.of(lambda: opened.delete("id % 1000 = 7")).rows == 200
+    assert Counter(r.kind for r in trace.requests if r.kind != "GET") == {"LIST": 1, "PUT": 2}
+    assert len([r for r in trace.requests if r.kind == "GET"]) <= 6
+    assert sum(r.size for r in trace.requests if r.kind == "PUT") < 10_000
+    opened = opened.refresh()
+    trace.of(lambda: opened.count("k = 1"))
+    vectors = [r for r in trace.requests if "deletion_vector" in r.key]
+    assert [r.kind for r in vectors] == ["GET"]
+
+
+def test_a_merge_lists_the_log_once_and_reads_what_it_joins(large: str, trace: Trace) -> None:
+    opened = _open(large, trace).refresh()
+    source = pa.table({"id": [1, 2, 10**9], "x": [0.0, 0.0, 0.0], "s": ["", "", ""], "k": [0, 0, 0]})
+    merge = opened.merge(source, "source.id = target.id").when_matched_update_all().when_not_matched_insert_all()
+    assert trace.of(merge.execute).num_inserted_rows == 1
+    assert trace.counts["LIST"] == 1
+    assert trace.counts["PUT"] == 3
+    assert "HEAD" not in trace.counts
+    assert not any(r.key.endswith("_last_checkpoint") for r in trace.requests)
+
+
+# --- Lance -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dataset(s3: S3Server) -> str:
+    uri = "s3://lake/requests-lance"
+    lance.write_dataset(rows(20_000), uri, storage_options=dict(s3.options))
+    return uri
+
+
+def test_a_dataset_is_opened_by_a_listing_and_a_manifest(dataset: str, trace: Trace) -> None:
+    trace.of(lambda: lance.dataset(dataset, storage_options=trace.options))
+    assert trace.text == ["GET _versions/1.manifest", "LIST _versions/"]
+    trace.of(lambda: trilake.open(dataset, storage_options=trace.options))
+    assert trace.text == [
+        "GET _delta_log/_last_checkpoint",
+        "GET _versions/1.manifest",
+        "LIST _delta_log/",
+        "LIST _versions/",
+    ]
+
+
+def test_rows_are_taken_by_two_rounds_after_the_end_of_the_file(dataset: str, trace: Trace) -> None:
+    opened = lance.dataset(dataset, storage_options=trace.options)
+    trace.of(lambda: opened.take([1, 5000, 19_999]))
+    assert trace.counts["GET"] <= 7
+    assert set(trace.counts) == {"GET"}
+    assert trace.of(lambda: opened.take([2, 6000], ["x"])).num_rows == 2
+    assert trace.counts == {"GET": 1}
+
+
+def test_a_column_of_a_dataset_is_fetched_many_batches_at_once(dataset: str, trace: Trace) -> None:
+    opened = lance.dataset(dataset, storage_options=trace.options)
+    assert trace.of(lambda: opened.to_table(["x"])).num_rows == 20_000
+    assert trace.counts["GET"] <= 4
+    assert set(trace.counts) == {"GET"}
+
+
+def test_an_append_to_a_dataset(s3: S3Server, trace: Trace) -> None:
+    uri = "s3://lake/requests-lance-append"
+    lance.write_dataset(rows(10), uri, storage_options=trace.options)
+    trace.of(lambda: lance.write_dataset(rows(10), uri, mode="append", storage_options=trace.options))
+    assert trace.counts == {"LIST": 2, "GET": 2, "PUT": 4}
+
+
+# --- Trevni ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trevni_file_is_opened_by_one_request(s3: S3Server, trace: Trace) -> None:
+    uri = "s3://lake/requests-trevni"
+    trilake.write(rows(20_000), uri, format="trevni", storage_options=trace.options)
+    opened = trace.of(lambda: trilake.open(uri, format="trevni", storage_options=trace.options))
+    assert trace.counts == {"LIST": 2}  # that no write is under way shows when two listings are the same
+    trace.of(lambda: opened.schema)
+    assert trace.counts == {"GET": 1}
+    assert trace.of(lambda: opened.to_arrow(["x"])).num_rows == 20_000
+    assert set(trace.counts) == {"GET"}
+    assert trace.counts["GET"] <= 3
+    assert trace.fetched < 500_000
