@@ -1,9 +1,13 @@
-"""SQL scripts answer as delta-spark's do: the shared corpus, a sixth of it in CI, all of it when soaking."""
+"""SQL scripts answer as delta-spark's do: the shared corpus, a sixth of it in CI, all of it when soaking.
+
+Over Spark Connect too, when soaking: its server takes longer to start than the sixth of the cases.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,6 +17,7 @@ import pytest
 
 import trilake
 from tests.conftest import SOAK
+from tests.connect_session import connect_session, run_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,17 +45,48 @@ def _chosen(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_cases_of_the_corpus_are_answered_as_delta_spark_answers_them(sql: SparkSession, shared: Path) -> None:
-    folder = shared / "corpus" / "sql"
+    tried, wrong, other = _answered(sql, shared / "corpus" / "sql")
+    assert tried
+    assert not wrong, wrong
+    assert not other, other
+
+
+def _answered(spark: SparkSession, folder: Path) -> tuple[list[str], dict[str, str], dict[str, int]]:
+    """The cases that were tried, what is wrong with the answers of some, by the case and the number of its step, and
+    how many refusals have another condition, by the case."""
     runner = _runner(folder)
     cases = _chosen(json.loads((folder / "cases.json").read_text(encoding="utf-8")))
-    wrong = []
+    wrong, other = {}, {}
     for case in cases:
-        run = runner.Case(case, SimpleNamespace(spark=sql))
+        run = runner.Case(case, SimpleNamespace(spark=spark))
         try:
             verdict, step, why = run.run()
         finally:
             run.clean()
         if verdict != "pass":
-            wrong.append(f"{case['name']}, step {step + 1}: {why}")
-    assert cases
-    assert not wrong, "\n".join(wrong)
+            wrong[f"{case['name']}, step {step + 1}"] = why
+        if run.conditions[0] != run.conditions[1]:
+            other[case["name"]] = run.conditions[1] - run.conditions[0]
+    return [c["name"] for c in cases], wrong, other
+
+
+@pytest.mark.soak
+def test_cases_of_the_corpus_over_connect_are_answered_but_for_permanent_views(tmp_path: Path, shared: Path) -> None:
+    """A Connect server gives nobody the methods of its catalogue by which a permanent view gets its text."""
+    script = "from tests.sql.test_corpus import main_over_connect; main_over_connect()"
+    done = run_apart(script, str(shared / "corpus" / "sql"), str(tmp_path), timeout=3_000)
+    assert done.returncode == 0, done.stderr[-3000:]
+    tried, wrong, _ = json.loads(done.stdout.splitlines()[-1])
+    assert len(tried) > 80
+    assert list(wrong) == ["show-tables-schema, step 3", "drop-table-external, step 5"], wrong
+    assert all("UNSUPPORTED_SPARK" in why and "view" in why for why in wrong.values())
+
+
+def main_over_connect() -> None:
+    """Answer the cases of the folder that the command line names, in a Connect session; prints what is wrong."""
+    folder, scratch = map(Path, sys.argv[1:])
+    settings = {"warehouse.dir": (scratch / "warehouse").as_uri(), "session.timeZone": "UTC", "shuffle.partitions": "2"}
+    spark = connect_session(**{f"spark.sql.{name}": value for name, value in settings.items()})
+    trilake.install(spark)
+    print(json.dumps(_answered(spark, folder)))
+    spark.stop()

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trilake.errors import InvalidArgumentError
-from trilake.sql.session.expressions import literal
+from trilake.sql.session.placeholders import literal
 from trilake.sql.session.relations import names_ours
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import items
 from trilake.sql.text.literals import Args
-from trilake.text import quote_name
+from trilake.text import quote_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,20 +33,20 @@ def execute_immediate(
     if cursor.accept("INTO"):
         a, b = cursor.until("USING")
         into = [Cursor(t).name() for t in items(cursor.text[a:b])]
-    given: Args = None
+    parameters: Args = None
     if cursor.accept("USING"):
-        given = _parameters(session, cursor.rest(), args)
+        parameters = _parameters(session, cursor.rest(), args)
     if not isinstance(text, str) or not (concerns(session, text) or names_ours(session, text)):
         return None
-    frame = run(session, text, given)
+    frame = run(session, text, parameters)
     if not into:
         return frame
-    found = frame.limit(2).collect()
-    if len(found) > 1:
+    rows = frame.limit(2).collect()
+    if len(rows) > 1:
         raise InvalidArgumentError("a query whose values go INTO variables gave more than one row")
-    values = [None] * len(into) if not found else list(found[0])
+    values = [None] * len(into) if not rows else list(rows[0])
     for name, value in zip(into, values, strict=True):
-        session.run(f"SET VAR {'.'.join(map(quote_name, name))} = {literal(session, value)}")
+        session.run(f"SET VAR {quote_parts(name)} = {literal(session, value)}")
     return frame.limit(0)
 
 

@@ -1,32 +1,46 @@
-"""``install`` and ``uninstall``: a session's own ``sql``, ``table`` and ``read.table`` with tables of ours."""
+"""``install`` and ``uninstall``: a session's own ``sql``, ``table`` and ``read.table`` with tables of ours.
+
+Sessions that are made of such a session have it too: those of ``newSession`` and ``cloneSession``, and those that Spark
+gives to the functions of ``foreachBatch``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
-from trilake.spark.front.recorder import Action, patch, record_of, undo
-from trilake.spark.front.register import register
+from trilake.spark.front.chains import classes
+from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
+from trilake.spark.front.register import register, with_sources
+from trilake.sql.catalog import METHODS, Method
 from trilake.sql.session.relations import frame_of_name
-from trilake.sql.session.session import SqlSession
+from trilake.sql.session.session import SqlSession, TempView
 from trilake.sql.session.targets import resolve
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameReader
 
 #: Under which name Spark's methods are replaced.
 _OWNER = "sql"
-#: Sessions with SQL of ours, by what tells sessions apart.
+#: Sessions that SQL was installed into, by what tells sessions apart.
 _SESSIONS: dict[str, SqlSession] = {}
+#: Sessions that are made of those: each is known for as long as the Python object that it was made as.
+_DERIVED: WeakValueDictionary[str, SqlSession] = WeakValueDictionary()
+#: Where that object keeps what is known of it.
+_KEPT = "_trilake_sql"
 
 
 def install(spark: SparkSession) -> None:
-    """Let a session's own SQL know tables of ours: ``spark.sql``, ``spark.table`` and ``spark.read.table``.
+    """Let a session's own SQL know tables of ours: ``spark.sql``, ``spark.table``, ``spark.read.table`` and
+    ``spark.catalog``.
 
     Includes :func:`trilake.register`.  Statements without tables of ours are Spark's as before.  What ``newSession``
-    makes of the session from then on has it too.  Doing it again changes nothing; :func:`uninstall` takes it back.
+    makes of the session from then on has it too, and the session of batches that ``foreachBatch`` hands over.  Doing it
+    again changes nothing; :func:`uninstall` takes it back.
 
     >>> install(spark)  # doctest: +SKIP
     >>> spark.sql("CREATE TABLE t (id INT) USING delta")  # doctest: +SKIP
@@ -34,24 +48,40 @@ def install(spark: SparkSession) -> None:
     register(spark)
     key = session_key(spark)
     if key not in _SESSIONS:
-        _SESSIONS[key] = SqlSession(spark)
+        _SESSIONS[key] = _DERIVED.get(key) or SqlSession(spark)
     patch(type(spark), "sql", _sql, owner=_OWNER)
     patch(type(spark), "table", _table, owner=_OWNER)
     patch(type(spark.read), "table", _read_table, owner=_OWNER)
-    if hasattr(type(spark), "newSession"):  # a Connect session makes none
-        patch(type(spark), "newSession", _new_session, owner=_OWNER)
+    patch(type(spark), "newSession", _new_session, owner=_OWNER)
+    patch(type(spark), "cloneSession", _clone_session, owner=_OWNER)
+    for cls in classes("catalog"):
+        for name, decide in _CATALOG.items():
+            patch(cls, name, decide, owner=_OWNER)
+    for cls in classes("batch_function"):
+        patch(cls, "__init__", _batch_function, owner=_OWNER)
 
 
 def uninstall(spark: SparkSession) -> None:
-    """Take :func:`install` back: the session's ``sql`` is Spark's own again.  Data sources stay registered."""
-    _SESSIONS.pop(session_key(spark), None)
+    """Take :func:`install` back: the session's ``sql`` is Spark's own again.  Data sources stay registered.
+
+    Sessions that were made of it keep theirs until it is taken back from them too, or from the last session that it
+    was installed into: then Spark's methods are Spark's own again.
+    """
+    key = session_key(spark)
+    _SESSIONS.pop(key, None)
+    _DERIVED.pop(key, None)
+    spark.__dict__.pop(_KEPT, None)
     if not _SESSIONS:
+        _DERIVED.clear()
         undo(_OWNER)
 
 
 def installed(spark: SparkSession) -> SqlSession | None:
     """What is known of a session that SQL was installed into; ``None`` for another."""
-    return _SESSIONS.get(session_key(spark)) if _SESSIONS else None
+    if not _SESSIONS:
+        return None
+    key = session_key(spark)
+    return _SESSIONS.get(key) or _DERIVED.get(key)
 
 
 def session_key(spark: SparkSession) -> str:
@@ -78,11 +108,52 @@ def _new_session(own: Any, spark: SparkSession) -> Action | None:
         return None
 
     def make() -> SparkSession:
-        made: SparkSession = own()
-        _SESSIONS[session_key(made)] = SqlSession(made)  # the methods are its class's, and data sources go along
-        return made
+        derived = with_sources(own())
+        _derive(derived, {})
+        return derived
 
     return make
+
+
+def _clone_session(own: Any, spark: SparkSession, *args: Any, **kwargs: Any) -> Action | None:
+    session = installed(spark)
+    if session is None:
+        return None
+
+    def make() -> SparkSession:
+        derived: SparkSession = own(*args, **kwargs)  # Spark takes data sources and views along
+        _derive(derived, session.views)
+        return derived
+
+    return make
+
+
+def _batch_function(
+    own: Any, function: Any, session: SparkSession, func: Callable[[DataFrame, int], None]
+) -> Action | None:
+    parent = installed(session)
+    return None if parent is None else lambda: own(session, _in_derived_session(func, parent))
+
+
+def _in_derived_session(func: Callable[[DataFrame, int], None], parent: SqlSession) -> Callable[[DataFrame, int], None]:
+    """A function of ``foreachBatch`` whose batches come in a session with SQL: Spark clones the session for a query."""
+    known: SqlSession | None = None
+
+    def call(df: DataFrame, batch_id: int) -> None:
+        nonlocal known  # views that a batch makes are there for the next one
+        known = _derive(df.sparkSession, parent.views)
+        func(df, batch_id)
+
+    return call
+
+
+def _derive(derived: SparkSession, views: Mapping[str, TempView]) -> SqlSession:
+    """What is known of a session that was made of one with SQL, where Spark's side has these views of it."""
+    known = installed(derived)
+    if known is None:
+        # The methods are those of its class.
+        known = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(derived, dict(views))
+    return known
 
 
 def _table(own: Any, spark: SparkSession, tableName: Any) -> Action | None:
@@ -108,8 +179,21 @@ def _named(session: SqlSession, name: Any) -> Action | None:
         cursor.end()
     except SyntaxProblem:
         return None
-    found = resolve(session, parts)
-    if found is None:
+    source = resolve(session, parts)
+    if source is None:
         return None
 
-    return partial(frame_of_name, session, found)
+    return partial(frame_of_name, session, source)
+
+
+def _in_session(method: Method) -> Decide:
+    """A method of Spark's catalogue, in sessions that SQL was installed into."""
+
+    def decide(own: Any, catalog: Any, *args: Any, **kwargs: Any) -> Action | None:
+        session = installed(catalog._sparkSession)
+        return None if session is None else method(session, own, *args, **kwargs)
+
+    return decide
+
+
+_CATALOG = {name: _in_session(method) for name, method in METHODS.items()}

@@ -12,19 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trilake.errors import TrilakeError
-from trilake.spark.session.analysis_errors import analysis_error
 from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
 from trilake.sql.grammar.merge import parse_merge
-from trilake.sql.session import jvm
-from trilake.sql.session.expressions import with_parameters
-from trilake.sql.session.frame_arguments import formatted
-from trilake.sql.session.identifiers import with_identifiers
-from trilake.sql.session.problems import syntax_error
+from trilake.sql.session.judge import check_statement
+from trilake.sql.session.placeholders import formatted, with_identifiers, with_parameters
+from trilake.sql.session.problems import errors_of_spark, syntax_error
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import View, resolve
+from trilake.sql.session.targets import Target, resolve
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args
@@ -64,14 +60,10 @@ def run(
     """
     with formatted(session, text, frames or {}) as plain:
         try:
-            return _run(session, plain, args, known=known)
+            with errors_of_spark():
+                return _run(session, plain, args, known=known)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None
-        except TrilakeError as e:
-            found = analysis_error(e)
-            if found is e:
-                raise
-            raise found.with_traceback(e.__traceback__) from e.__cause__
 
 
 def concerns(session: SqlSession, text: str) -> bool:
@@ -86,7 +78,7 @@ def run_text(session: SqlSession, text: str, args: Args = None) -> DataFrame:
 
 
 def _run(session: SqlSession, text: str, args: Args, *, known: bool = False) -> DataFrame:
-    given, tokens = text, tokenize(text)
+    original, tokens = text, tokenize(text)
     if _has_identifier_clause(tokens):
         text = with_identifiers(session, text, args)
         tokens = tokenize(text)
@@ -97,11 +89,11 @@ def _run(session: SqlSession, text: str, args: Args, *, known: bool = False) -> 
             from trilake.sql.tables.maintenance import run_maintenance  # late: most sessions run no such statement
 
             return run_maintenance(session, statement)
-    handler = _handlers().get(word, _query)
+    handler = _HANDLERS.get(word, query)
     if not known and word not in _ALWAYS and not names_ours(session, text, tokens):
-        return session.run(given, args)
+        return session.run(original, args)
     done = handler(session, text, args)
-    return session.run(given, args) if done is None else done
+    return session.run(original, args) if done is None else done
 
 
 def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
@@ -113,30 +105,17 @@ def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
 # --- who runs what ---------------------------------------------------------------------------------------------------
 
 
-def _judged(session: SqlSession, text: str) -> None:
-    """Let Spark's parser refuse what it does not know."""
-    if session.classic:
-        jvm.parse_plan(session.parser, text)
-
-
-def _query(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    return query(session, text, args)
-
-
 def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.rows.insert import run_insert
-    from trilake.sql.rows.insert_directory import insert_directory, is_directory
 
-    _judged(session, text)
-    if is_directory(text):
-        return insert_directory(session, text, args)
+    check_statement(session, text)
     return run_insert(session, text, args)
 
 
 def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.rows.dml import run_delete
 
-    _judged(session, text)
+    check_statement(session, text)
     change = parse_delete(Cursor(with_parameters(session, text, args)))
     return run_delete(session, change) if _ours(session, change.parts) else None
 
@@ -144,7 +123,7 @@ def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.rows.dml import run_update
 
-    _judged(session, text)
+    check_statement(session, text)
     change = parse_update(Cursor(with_parameters(session, text, args)))
     return run_update(session, change) if _ours(session, change.parts) else None
 
@@ -154,7 +133,7 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
     cursor = Cursor(with_parameters(session, text, args))
     if not cursor.is_word("MERGE", "WITH"):  # older releases do not know schema evolution
-        _judged(session, text)
+        check_statement(session, text)
     merge = parse_merge(cursor)
     return run_merge(session, merge) if _ours(session, merge.parts) else None
 
@@ -162,11 +141,11 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 def _truncate(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.rows.dml import run_truncate
 
-    _judged(session, text)
+    check_statement(session, text)
     cursor = Cursor(text)
     cursor.expect("TRUNCATE", "TABLE")
     parts = cursor.name()
-    return run_truncate(session, parts) if _ours(session, parts) and not _is_view(session, parts) else None
+    return run_truncate(session, parts) if isinstance(resolve(session, parts), Target) else None
 
 
 def _create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
@@ -184,7 +163,7 @@ def _alter(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 def _show(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.show.show import run_show
 
-    _judged(session, text)
+    check_statement(session, text)
     return run_show(session, text)
 
 
@@ -202,30 +181,23 @@ def _script(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
     if session.spark.version.startswith("3."):
         return None  # this release has no scripts, and says so
-    _judged(session, text)
+    if session.classic:
+        check_statement(session, text)  # a Connect server has no statement around a script
     return run_script(session, text, args, run=run_text)
 
 
-def _other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    from trilake.sql.other import run_other
+def _auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.auxiliary import run_auxiliary
 
-    return run_other(session, text, args)
+    return run_auxiliary(session, text, args)
 
 
 def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:
     return resolve(session, parts) is not None
 
 
-def _is_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    return isinstance(resolve(session, parts), View)
-
-
 #: Statements that may be ours without a name that is there already.
 _ALWAYS = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
-
-
-def _handlers() -> dict[str, Handler]:
-    return _HANDLERS
 
 
 _HANDLERS: dict[str, Handler] = {
@@ -244,6 +216,6 @@ _HANDLERS: dict[str, Handler] = {
     "BEGIN": _script,
     **dict.fromkeys(
         ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "MSCK", "LOAD"),
-        _other,
+        _auxiliary,
     ),
 }

@@ -84,7 +84,8 @@ def test_sql_asks_for_little_more_than_the_python_interface(
     for api, text in ((insert, inserted), (select, selected)):
         wanted, found = counted(api), counted(text)
         assert found["looks"] == wanted["looks"]
-        assert found["calls"] <= 1.15 * wanted["calls"]
+        # What the parser and the names of a statement cost, however few calls its rows take (30 for this SELECT).
+        assert found["calls"] <= wanted["calls"] + 16
 
 
 @pytest.mark.soak

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import TrilakeError
+from trilake.spark.front.recorder import patched
+from trilake.sql.install import _DERIVED, _SESSIONS, installed, session_key
 
 
 @pytest.fixture
@@ -134,13 +138,18 @@ def test_a_statement_without_our_tables_is_given_to_spark_as_it_is(
 
 
 def test_after_uninstall_the_methods_are_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.unregister(spark)
     own = type(spark).sql
     trilake.install(spark)
     trilake.install(spark)
     assert type(spark).sql is not own
+    assert (type(spark), "sql") in patched("sql")
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
     trilake.uninstall(spark)
+    assert not patched("sql")
+    trilake.unregister(spark)
     assert type(spark).sql is own
+    trilake.register(spark)
     with pytest.raises(Exception, match=r"(?i)unsupported|delta"):
         spark.sql(f"SELECT * FROM delta.`{tmp_path}/t`")
 
@@ -152,12 +161,56 @@ def test_a_new_session_of_the_session_knows_our_tables_too(sql: SparkSession, tm
         assert rows(new, f"SELECT a FROM delta.`{tmp_path}/t`") == [(1,)]
         new.sql(f"UPDATE delta.`{tmp_path}/t` SET a = 2")
         assert new.read.format("delta").load(f"{tmp_path}/t").first()["a"] == 2  # type: ignore[index]
+        assert new.readStream.format("delta").load(f"{tmp_path}/t").isStreaming
         assert rows(sql, f"SELECT a FROM delta.`{tmp_path}/t`") == [(2,)]
         trilake.install(new)  # again, which changes nothing: Spark said that a source of the name exists
         assert SparkSession.getActiveSession() is not None
         assert rows(new, f"SELECT a FROM delta.`{tmp_path}/t`") == [(2,)]
     finally:
         trilake.uninstall(new)
+        trilake.unregister(new)
+
+
+def test_a_new_session_that_nobody_uses_any_more_is_forgotten(sql: SparkSession) -> None:
+    new, other = sql.newSession(), sql.newSession()
+    forgotten, keys = weakref.ref(new), [session_key(new), session_key(other)]
+    assert [installed(s) is not None for s in (new, other)] == [True, True]
+    assert [key in known for key in keys for known in (_SESSIONS, _DERIVED)] == [False, True] * 2
+    trilake.uninstall(other)
+    assert installed(other) is None
+    assert keys[1] not in _DERIVED
+    del new
+    gc.collect()
+    assert forgotten() is None
+    assert keys[0] not in _DERIVED
+
+
+def test_a_batch_of_a_stream_is_merged_by_sql_of_its_own_session(sql: SparkSession, tmp_path: Path) -> None:
+    """Spark hands over the batches in a clone of the session."""
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 0L AS id, 0L AS batch")
+    sql.sql(f"CREATE TEMPORARY VIEW batch_before AS SELECT count(*) AS n FROM delta.`{tmp_path}/t`")
+    sql.range(2).write.parquet(f"{tmp_path}/in")
+    sql.range(1, 3).write.mode("append").parquet(f"{tmp_path}/in")
+    seen = []
+
+    def upsert(batch: DataFrame, _: int) -> None:
+        spark = batch.sparkSession
+        seen.append(rows(spark, "SELECT n FROM batch_before"))
+        batch.groupBy("id").count().createOrReplaceTempView("batch_rows")
+        spark.sql(
+            f"MERGE INTO delta.`{tmp_path}/t` t USING batch_rows b ON t.id = b.id"
+            " WHEN MATCHED THEN UPDATE SET batch = b.count"
+            " WHEN NOT MATCHED THEN INSERT (id, batch) VALUES (b.id, b.count)"
+        )
+
+    try:
+        files = sql.readStream.schema("id long").option("maxFilesPerTrigger", 99).parquet(f"{tmp_path}/in")
+        writer = files.writeStream.foreachBatch(upsert).option("checkpointLocation", f"{tmp_path}/checkpoint")
+        writer.trigger(availableNow=True).start().awaitTermination()
+        assert seen == [[(1,)]]
+        assert rows(sql, f"SELECT * FROM delta.`{tmp_path}/t`") == [(0, 1), (1, 2), (2, 1)]
+    finally:
+        sql.catalog.dropTempView("batch_before")
 
 
 def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path: Path) -> None:
@@ -227,3 +280,29 @@ def test_a_path_is_no_name_that_could_be_dropped(sql: SparkSession, tmp_path: Pa
     with pytest.raises(TrilakeError, match="cannot be dropped"):
         sql.sql(f"DROP TABLE {name}")
     assert rows(sql, f"SELECT * FROM {name}") == [(1,)]
+
+
+def test_what_cannot_be_stored_or_is_another_each_time_has_the_conditions_that_delta_spark_has(
+    sql: SparkSession, tmp_path: Path
+) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    sql.sql(f"CREATE TABLE {name} (i INT, d DECIMAL(5, 1)) USING delta")
+    sql.sql("CREATE OR REPLACE TEMP VIEW sql_large AS SELECT id + 3000000000 AS i, 123456.7 AS d FROM range(2)")
+    merge = f"MERGE INTO {name} t USING (SELECT 1 AS i) s ON t.i = s.i"
+    insert, each_time = "INSERT (i) VALUES (s.i)", "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"
+    refused = {
+        f"INSERT INTO {name} SELECT i, 1 FROM sql_large": "CAST_OVERFLOW_IN_TABLE_INSERT",
+        f"INSERT INTO {name} SELECT 1, d FROM sql_large": "CAST_OVERFLOW_IN_TABLE_INSERT",
+        f"INSERT INTO {name} SELECT 'no number', 1": "CAST_INVALID_INPUT",
+        f"{merge} AND rand() > 2 WHEN MATCHED THEN DELETE": each_time,
+        f"{merge} WHEN MATCHED AND rand() > 2 THEN DELETE": each_time,
+        f"{merge} WHEN NOT MATCHED AND rand() > 2 THEN {insert}": each_time,
+    }
+    found = {}
+    for text in refused:
+        with pytest.raises(TrilakeError) as error:
+            sql.sql(text)
+        found[text] = error.value.getCondition()  # type: ignore[attr-defined]
+    sql.catalog.dropTempView("sql_large")
+    assert found == refused
+    assert sql.table(name).count() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.spark.front.recorder import Record, watch
 
 #: Where each class is, by what it does: the classic one, and that of Spark Connect.
-_CLASSES = {
+_CLASSES: dict[str, tuple[str, ...]] = {
     "reader": ("pyspark.sql.readwriter:DataFrameReader", "pyspark.sql.connect.readwriter:DataFrameReader"),
     "writer": ("pyspark.sql.readwriter:DataFrameWriter", "pyspark.sql.connect.readwriter:DataFrameWriter"),
     "table_writer": ("pyspark.sql.readwriter:DataFrameWriterV2", "pyspark.sql.connect.readwriter:DataFrameWriterV2"),
@@ -25,6 +25,8 @@ _CLASSES = {
     ),
     "frame": ("pyspark.sql.classic.dataframe:DataFrame", "pyspark.sql.connect.dataframe:DataFrame"),
     "session": ("pyspark.sql.session:SparkSession", "pyspark.sql.connect.session:SparkSession"),
+    "catalog": ("pyspark.sql.catalog:Catalog", "pyspark.sql.connect.catalog:Catalog"),
+    "batch_function": ("pyspark.sql.utils:ForeachBatchFunction",),  # a Connect server runs these elsewhere
 }
 
 
@@ -33,11 +35,11 @@ def classes(kind: str) -> Iterator[type]:
     for place in _CLASSES[kind]:
         module, _, name = place.partition(":")
         try:
-            found = getattr(importlib.import_module(module), name, None)
+            member = getattr(importlib.import_module(module), name, None)
         except ImportError:  # Spark Connect's own requirements are not installed
             continue
-        if isinstance(found, type):
-            yield found
+        if isinstance(member, type):
+            yield member
 
 
 def is_connect_class(cls: type) -> bool:
@@ -84,6 +86,20 @@ def option_text(value: Any) -> str | None:
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def all_options(record: Record, options: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a chain and of its last call, whose own win, in whatever case their names are spelled."""
+    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
+    lowered = {k.lower() for k in texts}
+    return {**{k: v for k, v in record.options.items() if k.lower() not in lowered}, **texts}
+
+
+def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
+    """The columns that a chain, or its last call, partitions by."""
+    if partition_by is None:
+        return record.partition_by
+    return (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
 
 # --- notes -----------------------------------------------------------------------------------------------------------
@@ -204,4 +220,6 @@ _NOTES: dict[str, dict[str, Callable[..., None]]] = {
     },
     "frame": {},
     "session": {},
+    "catalog": {},
+    "batch_function": {},
 }

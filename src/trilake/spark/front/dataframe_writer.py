@@ -14,14 +14,15 @@ from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.delta.commands.write.write import parse_mode
+from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, add_name, change_columns, find_table, new_name
 from trilake.spark.front.chains import (
+    all_options,
+    all_partitions,
     classes,
     frame_of,
-    option_text,
     session_of,
     source_of,
     watch_chains,
@@ -128,17 +129,12 @@ def _insert_into(own: Any, writer: Any, tableName: str, overwrite: bool | None =
 def _request(record: Record, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> SaveRequest:
     """What a chain and its last call ask for together."""
     df = frame_of(record)
-    columns = record.partition_by
-    if partition_by is not None:
-        columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
-    earlier = {k: v for k, v in record.options.items() if k.lower() not in {t.lower() for t in texts}}
     return SaveRequest(
         df,
         source_of(record, format, df.sparkSession),
         parse_mode(mode or record.mode or "error"),
-        {**earlier, **texts},
-        columns,
+        all_options(record, options),
+        all_partitions(record, partition_by),
         cluster_by=record.cluster_by,
         buckets="bucketBy" if record.bucket_by else "sortBy" if record.sort_by else None,
     )
@@ -179,8 +175,8 @@ def our_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 def our_location(spark: SparkSession, name: str) -> str | None:
     """The place of a Delta table of the catalogue, ``None`` for any other name."""
-    found = our_table(spark, name)
-    return None if found is None or found.format != "delta" else found.location
+    table = our_table(spark, name)
+    return None if table is None or table.format != "delta" else table.location
 
 
 def registered(format: str) -> str | None:

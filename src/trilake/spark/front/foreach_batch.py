@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commands.write.write import WritePlan, WriteRequest, WriteResult
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import WritePlan, WriteResult
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
@@ -63,14 +64,14 @@ def running_query(df: DataFrame, app_id: str | None) -> str:
     """
     if app_id is not None:
         return app_id
-    found = None if is_connect(df.sparkSession) else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    if not found:
+    query_id = None if is_connect(df.sparkSession) else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not query_id:
         raise StreamError(
             "the query that this batch belongs to is not known, so a batch that is repeated could not be told from a"
             " new one",
             help="use the function with df.writeStream.foreachBatch, or pass an app_id that only this query uses",
         )
-    return found
+    return query_id
 
 
 @dataclass(frozen=True)

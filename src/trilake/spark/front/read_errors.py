@@ -26,8 +26,8 @@ def take_over_errors() -> None:
 
 
 def _converted(own: Any, error: Any, *args: Any) -> Action | None:
-    found = missing_file(str(error.toString()))
-    return None if found is None else lambda: job_error(found)
+    missing = missing_file(str(error.toString()))
+    return None if missing is None else lambda: job_error(missing)
 
 
 def missing_file(text: str) -> MissingFileError | None:

@@ -7,7 +7,7 @@ here after :func:`take_over_reads`.  A name shows the columns that its table has
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from typing import Any, Protocol
 
@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable
 from trilake.spark.delta.reading.reader import load_delta
-from trilake.spark.front.chains import classes, option_text, source_of, watch_chains
+from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
-from trilake.spark.session.analysis_errors import analysis_error
+from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.read import load_trevni
 
@@ -67,14 +67,12 @@ def _load(
     source = source_of(record, format, spark)
     if source not in LOADERS:
         return None
-    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
-    earlier = {k: v for k, v in record.options.items() if k.lower() not in {t.lower() for t in texts}}
-    given = {**earlier, **texts}
+    merged = all_options(record, options)
     wanted = record.schema if schema is None else schema
 
     def act() -> DataFrame:
-        others = {k: v for k, v in given.items() if k.lower() != "path"}
-        place = _one_path(path, record_option(given, "path"))
+        others = {k: v for k, v in merged.items() if k.lower() != "path"}
+        place = _one_path(path, record_option(merged, "path"))
         return LOADERS[source](spark, place, session_options(spark, place, others), wanted)
 
     return lambda: _translated(act)
@@ -104,10 +102,10 @@ def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
 
 def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
     by_path = _BY_PATH.fullmatch(name.strip())
-    found = NamedTable("delta", by_path[1].replace("``", "`")) if by_path is not None else _table_of(spark, name)
-    if found is None or not {found.format, f"trilake-{found.format}"} & LOADERS.keys():
+    table = NamedTable("delta", by_path[1].replace("``", "`")) if by_path is not None else _table_of(spark, name)
+    if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
-    place, load = found.location, _LOADERS[found.format]
+    place, load = table.location, _LOADERS[table.format]
     return lambda: _translated(lambda: load(spark, place, session_options(spark, place, record.options), record.schema))
 
 
@@ -120,13 +118,9 @@ def _table_of(spark: SparkSession, name: str) -> NamedTable | None:
     return our_table(spark, name)
 
 
-def _translated(read: Any) -> DataFrame:
+def _translated(read: Callable[[], DataFrame]) -> DataFrame:
     """Run a read whose errors Spark's callers can catch."""
     try:
-        frame: DataFrame = read()
-        return frame
+        return read()
     except TrilakeError as e:
-        error = analysis_error(e)
-        if error is e:
-            raise
-        raise error.with_traceback(e.__traceback__) from e.__cause__
+        raise_for_spark(e, analysis_error(e))

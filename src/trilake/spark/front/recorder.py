@@ -58,10 +58,6 @@ class Record:
     query_name: str | None = None
     trigger: dict[str, Any] | None = None
 
-    def option(self, name: str) -> str | None:
-        """The value of an option, whatever the case of its name."""
-        return next((v for k, v in self.options.items() if k.lower() == name.lower()), None)
-
 
 def record_of(chain: Any) -> Record | None:
     """What a reader or writer was asked for; ``None`` where that is not known entirely."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
+from trilake.spark.front.chains import classes
+from trilake.spark.front.create_statements import take_over_creates
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import NAMED, SAVERS
 from trilake.spark.front.read_errors import take_over_errors
 from trilake.spark.front.reader import LOADERS, take_over_reads
-from trilake.spark.front.recorder import undo
+from trilake.spark.front.recorder import Action, patch, undo
 from trilake.spark.front.savers import install
 from trilake.spark.front.stream_writer import STREAMED, take_over_streams
 from trilake.spark.session.sources.registry import register_sources
@@ -33,6 +36,8 @@ def register(spark: SparkSession) -> list[str]:
     ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` give frames over
     Spark's own scan wherever that is possible (:mod:`trilake.spark.front.reader`).
 
+    What ``spark.newSession()`` makes from then on knows the formats too.
+
     Returns the names registered.
     """
     names = register_sources(spark, SOURCES)
@@ -40,8 +45,21 @@ def register(spark: SparkSession) -> list[str]:
     take_over_reads(names)
     take_over_streams(names)
     take_over_errors()
+    take_over_creates()
+    for cls in classes("session"):
+        patch(cls, "newSession", _new_session)
     _sessions.add(spark)
     return names
+
+
+def with_sources(session: SparkSession) -> SparkSession:
+    """A session that Spark has just made of another: what this process has registered is registered there too."""
+    register_sources(session, [s for s in SOURCES if s.name() in LOADERS])
+    return session
+
+
+def _new_session(own: Any, spark: SparkSession) -> Action:
+    return lambda: with_sources(own())
 
 
 def unregister(spark: SparkSession) -> None:

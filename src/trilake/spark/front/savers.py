@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trilake.delta.commands.write.create import TableDescription
-from trilake.delta.commands.write.write import WriteRequest, parse_mode
+from trilake.delta.commands.write.request import WriteRequest, parse_mode
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.settings import default_properties
 from trilake.spark.delta.source import WRITE_OPTIONS
@@ -43,30 +43,30 @@ def save_delta(request: SaveRequest, path: str) -> None:
     """
     _refuse_buckets(request, path)
     options = Options(request.options, WRITE_OPTIONS, properties=True)
-    asked = write_request(options, request.df.schema, request.mode == "overwrite")
-    asked = replace(
-        asked,
+    write = write_request(options, request.df.schema, request.mode == "overwrite")
+    write = replace(
+        write,
         mode=parse_mode(request.mode),
-        partition_by=request.partition_by or asked.partition_by,
-        properties={**(asked.properties or {}), **request.properties} or None,
+        partition_by=request.partition_by or write.partition_by,
+        properties={**(write.properties or {}), **request.properties} or None,
         cluster_by=request.cluster_by,
     )
     if request.replaces:
-        asked = _in_place(request, asked)
-    write_dataframe(request.df, path, options.store, asked, decided=options.values)
+        write = _in_place(request, write)
+    write_dataframe(request.df, path, options.store, write, decided=options.values)
 
 
-def _in_place(request: SaveRequest, asked: WriteRequest) -> WriteRequest:
+def _in_place(request: SaveRequest, write: WriteRequest) -> WriteRequest:
     """The write that makes an existing table what the frame and the chain of calls say, as REPLACE TABLE AS SELECT."""
     table = TableDescription(
-        asked.schema,
-        asked.partition_by or (),
-        {**default_properties(request.df.sparkSession), **(asked.properties or {})},
-        cluster_by=asked.cluster_by or (),
-        data_format=asked.data_format,
+        write.schema,
+        write.partition_by or (),
+        {**default_properties(request.df.sparkSession), **(write.properties or {})},
+        cluster_by=write.cluster_by or (),
+        data_format=write.data_format,
     )
     return replace(
-        asked,
+        write,
         schema_mode="overwrite",
         properties=None,
         data_format=None,
@@ -74,7 +74,7 @@ def _in_place(request: SaveRequest, asked: WriteRequest) -> WriteRequest:
         parameters={
             "partitionBy": list(table.partition_by),
             "clusterBy": [str(c) for c in table.cluster_by],
-            "properties": dict(asked.properties or {}),
+            "properties": dict(write.properties or {}),
         },
         description=table,
     )
@@ -90,10 +90,10 @@ def save_lance(request: SaveRequest, path: str) -> None:
     if request.partition_by:
         raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)
     options = Options(request.options, lance_source.WRITE_OPTIONS)
-    given = dict(options.values)
-    vectors = Vectors.of(given.pop("vectors", None), given.pop("vectorType", None))
+    values = dict(options.values)
+    vectors = Vectors.of(values.pop("vectors", None), values.pop("vectorType", None))
     lance_frames.write_dataframe(
-        request.df, path, options.store, mode=request.mode, options=lance_options(given), vectors=vectors
+        request.df, path, options.store, mode=request.mode, options=lance_options(values), vectors=vectors
     )
 
 
@@ -101,13 +101,13 @@ def save_trevni(request: SaveRequest, path: str) -> None:
     """Write a folder of Trevni files in any mode, partitioned or not."""
     _refuse_buckets(request, path)
     options = Options(request.options, trevni_source.WRITE_OPTIONS)
-    given = dict(options.values)
-    named = given.pop("partitionBy", None)
+    values = dict(options.values)
+    named = values.pop("partitionBy", None)
     columns = request.partition_by or (
         None if named is None else tuple(c.strip() for c in named.split(",") if c.strip())
     )
     trevni_write.write_dataframe(
-        request.df, path, options.store, mode=request.mode, partition_by=columns, options=trevni_options(given)
+        request.df, path, options.store, mode=request.mode, partition_by=columns, options=trevni_options(values)
     )
 
 

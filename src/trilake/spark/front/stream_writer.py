@@ -19,13 +19,22 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.names.catalogue import new_name
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.stream.source import STREAM_LIMITS
-from trilake.spark.front.chains import classes, frame_of, is_connect_class, option_text, session_of, watch_chains
+from trilake.spark.front.chains import (
+    all_options,
+    all_partitions,
+    classes,
+    frame_of,
+    is_connect_class,
+    session_of,
+    watch_chains,
+)
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import our_location, record_option, rename, store_options, translated
 from trilake.spark.front.foreach_batch import sink_batches
@@ -33,8 +42,9 @@ from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.sources.api import HAS_DATA_SOURCES, check_limits
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams
+from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.storage import session_options, session_store
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
 
@@ -84,17 +94,12 @@ def _request(
         raise InvalidArgumentError(
             "clusterBy of a stream is not supported", help="make the table with trilake.create(..., cluster_by=[...])"
         )
-    columns = record.partition_by or ()
-    if partition_by is not None:
-        columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
-    earlier = {k: v for k, v in record.options.items() if k.lower() not in {t.lower() for t in texts}}
     return _Request(
         frame_of(record),
         str(format or record.format or "delta").lower(),
         str(output_mode or record.mode or "append").lower(),
-        {**earlier, **texts},
-        columns,
+        all_options(record, options),
+        all_partitions(record, partition_by) or (),
         query_name or record.query_name,
         record.trigger,
     )
@@ -161,8 +166,14 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
         return _start_by_batches(request, place)
     if not HAS_DATA_SOURCES:
         return _start_sink_by_batches(request, place)
+    ensure_source(request.df.sparkSession, _source(request.format))
     stream = _writer(request).format(request.format)
     return stream.start() if place is None else stream.start(fspath(place))
+
+
+def _source(name: str) -> type[DataSource]:
+    """The data source of a format's name, which a session that another one has made does not know."""
+    return next(s for s in SOURCES if s.name() == name)
 
 
 def _writer(request: _Request) -> Any:
@@ -205,7 +216,7 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
     """Start a query into a sink of ours on a Spark that has no Python data sources."""
     if not isinstance(place, str | PathLike):
         raise InvalidArgumentError("no path was given", help='write .start("/path/to/table")')
-    source = next(s for s in SOURCES if s.name() == request.format)
+    source = _source(request.format)
     options, schema = {**request.options, "path": fspath(place)}, request.df.schema
     sink = partial(source(options).streamWriter, schema, request.mode == "complete")
     return _writer(request).foreachBatch(SinkBatch(sink)).start()
@@ -215,11 +226,11 @@ def _created_place(request: _Request, name: str) -> str:
     """The place of a new table of the catalogue, with the stream's columns."""
     spark = request.df.sparkSession
     schema = from_spark(request.df.schema)
-    asked = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
-    asked = with_session(spark, asked, decided=("mergeSchema",))
+    write = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
+    write = with_session(spark, write, decided=("mergeSchema",))
     with new_name(spark, name, schema) as place:
         store = session_store(spark, place, store_options(request.options))
-        write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], asked)
+        write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
         rename(spark, name, place, request.options)
     return place
 
@@ -243,24 +254,25 @@ def _load(
     source = "" if record is None else str(format or record.format or "").lower()
     if record is None or source not in STREAMED:
         return None
-    given = {**record.options, **{k: t for k, v in options.items() if (t := option_text(v)) is not None}}
     load = partial(own, format=format, schema=schema, **options)
-    return _loaded(load, record, source, path, given)
+    return _loaded(load, record, source, path, all_options(record, options))
 
 
-def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, given: Mapping[str, str]) -> Action:
+def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, options: Mapping[str, str]) -> Action:
     """A stream from one of our formats, whose planning, in a process of its own, is told what the session knows.
 
     What this release cannot do is refused here: an error of that process would arrive as one of Spark's.
     """
     spark = record.made_of[0]
-    place = path or record_option(given, "path")
+    place = path or record_option(options, "path")
 
     def act() -> Any:
         check_streams(spark, "read a stream of it")
         limits = STREAM_LIMITS if source in _DELTA else {"maxFilesPerTrigger"}
-        check_limits(limit for limit in limits if record_option(given, limit) is not None)
-        found = session_options(spark, place, store_options(given)) if isinstance(place, str | PathLike) else {}
-        return load(path, **{k: v for k, v in found.items() if k not in given})
+        check_limits(limit for limit in limits if record_option(options, limit) is not None)
+        if HAS_DATA_SOURCES:
+            ensure_source(spark, _source(source))
+        known = session_options(spark, place, store_options(options)) if isinstance(place, str | PathLike) else {}
+        return load(path, **{k: v for k, v in known.items() if k not in options})
 
     return act

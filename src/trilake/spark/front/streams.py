@@ -134,10 +134,10 @@ def stream_lag(
 
 
 def _last_progress(query: StreamingQuery) -> dict[str, Any] | None:
-    found = query.lastProgress
-    if found is None:
+    progress = query.lastProgress
+    if progress is None:
         return None
-    parsed: dict[str, Any] = json.loads(found.json)
+    parsed: dict[str, Any] = json.loads(progress.json)
     return parsed
 
 

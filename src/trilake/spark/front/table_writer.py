@@ -24,6 +24,7 @@ from trilake.spark.front.dataframe_writer import (
     SaveRequest,
     must_be_of,
     our_table,
+    record_option,
     registered,
     save_named,
     store_options,
@@ -85,7 +86,11 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
 def _create(request: _Request) -> None:
     if request.known is not None:
         raise TableExistsError(f"table {request.table} already exists", file=request.known.location)
-    df, path, format = request.df, request.record.option("path"), request.format.removeprefix("trilake-")
+    df, path, format = (
+        request.df,
+        record_option(request.record.options, "path"),
+        request.format.removeprefix("trilake-"),
+    )
     with new_name(df.sparkSession, request.table, from_spark(df.schema), path=path, format=format) as place:
         _save(request, place, "error")
 
@@ -160,7 +165,7 @@ def _save(request: _Request, place: str, mode: str, *, replaces: bool = False, *
         )
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
     options = {**record.options, **more}
-    asked = SaveRequest(
+    save = SaveRequest(
         request.df, request.format, mode, options, columns, record.properties, record.cluster_by, replaces=replaces
     )
-    save_named(asked, request.table, place)
+    save_named(save, request.table, place)

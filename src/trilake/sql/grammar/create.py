@@ -22,7 +22,6 @@ _COLUMN_WORDS = (
     "REFERENCES",
     "MASK",
 )
-_QUERY = ("AS", "SELECT", "WITH", "FROM", "VALUES")
 
 
 @dataclass(frozen=True)
@@ -83,21 +82,21 @@ def parse_create(cursor: Cursor) -> Create | None:
         return None
     unless = cursor.accept("IF", "NOT", "EXISTS")
     parts = cursor.name()
-    said: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if cursor.accept("LIKE"):
-        said["like"] = cursor.name()
+        fields["like"] = cursor.name()
     elif cursor.is_word("SHALLOW", "CLONE") or cursor.is_word("DEEP", "CLONE") or cursor.is_word("CLONE"):
-        said.update(_clone(cursor))
+        fields.update(_clone(cursor))
     elif cursor.is_symbol("(") and not _is_query(cursor):
         columns, checks = _columns(cursor)
-        said.update(columns=columns, checks=checks)
-    _clauses(cursor, said)
+        fields.update(columns=columns, checks=checks)
+    _clauses(cursor, fields)
     query, markers = None, 0
     if not cursor.done:
         cursor.accept("AS")
         markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
         query = cursor.rest()
-    return Create(parts, create, replace, unless, query=query, markers_before=markers, **said)  # type: ignore[arg-type]
+    return Create(parts, create, replace, unless, query=query, markers_before=markers, **fields)  # type: ignore[arg-type]
 
 
 def _is_query(cursor: Cursor) -> bool:
@@ -160,22 +159,22 @@ def parse_column(cursor: Cursor) -> Column:
     name = cursor.part()
     cursor.accept_symbol(":")
     kind = parse_type(cursor)
-    said: dict[str, object] = {}
+    fields: dict[str, object] = {}
     while cursor.token is not None:
         if cursor.accept("NOT", "NULL"):
-            said["nullable"] = False
+            fields["nullable"] = False
         elif cursor.accept("NULL"):
             pass
         elif cursor.accept("COMMENT"):
-            said["comment"] = cursor.string()
+            fields["comment"] = cursor.string()
         elif cursor.accept("DEFAULT"):
             start, end = cursor.until(*_COLUMN_WORDS[2:]) if not cursor.is_any("NULL") else _one(cursor)
-            said["default"] = _without_not_null(cursor, start, end, said)
+            fields["default"] = _without_not_null(cursor, start, end, fields)
         elif cursor.accept("GENERATED"):
-            _generated(cursor, said)
+            _generated(cursor, fields)
         else:
             cursor.fail()
-    return Column(name, kind, **said)  # type: ignore[arg-type]
+    return Column(name, kind, **fields)  # type: ignore[arg-type]
 
 
 def _one(cursor: Cursor) -> tuple[int, int]:
@@ -183,17 +182,17 @@ def _one(cursor: Cursor) -> tuple[int, int]:
     return token.start, token.end
 
 
-def _without_not_null(cursor: Cursor, start: int, end: int, said: dict[str, object]) -> str:
+def _without_not_null(cursor: Cursor, start: int, end: int, fields: dict[str, object]) -> str:
     """A default's text without ``NOT NULL`` at its end, which is a rule of the column."""
     text = cursor.text[start:end]
     tokens = Cursor(text).tokens
     if len(tokens) > 2 and tokens[-2].upper == "NOT" and tokens[-1].upper == "NULL" and tokens[-3].upper != "IS":
-        said["nullable"] = False
+        fields["nullable"] = False
         return text[: tokens[-3].end]
     return text
 
 
-def _generated(cursor: Cursor, said: dict[str, object]) -> None:
+def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
     explicit = False
     if cursor.accept("BY"):
         cursor.expect("DEFAULT")
@@ -202,7 +201,7 @@ def _generated(cursor: Cursor, said: dict[str, object]) -> None:
         cursor.expect("ALWAYS")
     cursor.expect("AS")
     if not cursor.accept("IDENTITY"):
-        said["generated"] = cursor.text[slice(*cursor.brackets())].strip()
+        fields["generated"] = cursor.text[slice(*cursor.brackets())].strip()
         return
     start, step = 1, 1
     if cursor.is_symbol("("):
@@ -214,7 +213,7 @@ def _generated(cursor: Cursor, said: dict[str, object]) -> None:
                 step = int(inside.number())
             elif not inside.accept_symbol(","):
                 inside.fail()
-    said["identity"] = (start, step, explicit)
+    fields["identity"] = (start, step, explicit)
 
 
 def parse_type(cursor: Cursor) -> str:
@@ -248,24 +247,24 @@ def parse_type(cursor: Cursor) -> str:
 # --- what follows the columns ----------------------------------------------------------------------------------------
 
 
-def _clauses(cursor: Cursor, said: dict[str, object]) -> None:
+def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
     while not cursor.done:
         if cursor.accept("USING"):
-            said["provider"] = cursor.name()[-1].lower()
+            fields["provider"] = cursor.name()[-1].lower()
         elif cursor.accept("PARTITIONED", "BY"):
-            _partitions(cursor, said)
+            _partitions(cursor, fields)
         elif cursor.accept("CLUSTER", "BY"):
             if cursor.accept("AUTO") or cursor.accept("NONE"):
                 continue
-            said["cluster_by"] = tuple(split_names([t.strip() for t in _inside(cursor)]))
+            fields["cluster_by"] = tuple(split_names([t.strip() for t in _inside(cursor)]))
         elif cursor.accept("LOCATION"):
-            said["location"] = cursor.string()
+            fields["location"] = cursor.string()
         elif cursor.accept("COMMENT"):
-            said["comment"] = cursor.string()
+            fields["comment"] = cursor.string()
         elif cursor.accept("TBLPROPERTIES"):
-            said["properties"] = key_values(cursor)
+            fields["properties"] = key_values(cursor)
         elif cursor.accept("OPTIONS"):
-            said["options"] = key_values(cursor)
+            fields["options"] = key_values(cursor)
         else:
             return
 
@@ -275,7 +274,7 @@ def _inside(cursor: Cursor) -> list[str]:
     return [cursor.text[start + a : start + b] for a, b in spans(Cursor(cursor.text[start:end]))]
 
 
-def _partitions(cursor: Cursor, said: dict[str, object]) -> None:
+def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
     names, columns = [], []
     for text in _inside(cursor):
         piece = Cursor(text)
@@ -286,7 +285,7 @@ def _partitions(cursor: Cursor, said: dict[str, object]) -> None:
         else:
             columns.append(parse_column(piece))
             names.append(columns[-1].name)
-    said["partition_by"], said["partition_columns"] = tuple(names), tuple(columns)
+    fields["partition_by"], fields["partition_columns"] = tuple(names), tuple(columns)
 
 
 def key_values(cursor: Cursor) -> dict[str, str]:
@@ -310,10 +309,10 @@ def _bare(piece: Cursor) -> str:
 
 
 def property_key(cursor: Cursor) -> str:
-    """A property's name: a string, or parts with dots."""
+    """A property's name: one string, which the value may follow, or parts with dots."""
     token = cursor.token
     if token is not None and token.kind == "string":
-        return cursor.string()
+        return unquoted(cursor.take())
     parts = [cursor.part()]
     while cursor.accept_symbol("."):
         parts.append(cursor.part())

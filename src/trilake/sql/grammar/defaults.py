@@ -17,8 +17,8 @@ def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
     tokens = tokenize(value)
     if len(tokens) != 1 or tokens[0].upper != "DEFAULT":
         return value
-    found = schema.find(column[0])
-    text = default_text(found) if found is not None and len(column) == 1 else None
+    field = schema.find(column[0])
+    text = default_text(field) if field is not None and len(column) == 1 else None
     return "NULL" if text is None else f"({text})"
 
 
@@ -28,13 +28,13 @@ def with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tup
     if not any(t.upper == "DEFAULT" for t in Cursor(text).tokens):
         return text, set()
     lists = _value_lists(text)
-    said: dict[int, list[Token]] = {}
+    defaults: dict[int, list[Token]] = {}
     for row in lists:
         for i, (tokens, _) in enumerate(row):
             if len(tokens) == 1 and tokens[0].upper == "DEFAULT":
-                said.setdefault(i, []).append(tokens[0])
+                defaults.setdefault(i, []).append(tokens[0])
     edits, absent = [], set()
-    for i, tokens in said.items():
+    for i, tokens in defaults.items():
         if i >= len(expected):
             continue
         field = schema.field(expected[i])

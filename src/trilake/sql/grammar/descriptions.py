@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trilake.delta.commands.write.create import CreateMode, TableDescription
-from trilake.delta.commands.write.write import WriteRequest
+from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
@@ -12,7 +14,13 @@ from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
+from trilake.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    UnknownOptionError,
+)
 from trilake.sql.grammar.create import Column, Create
 from trilake.storage import open_store
 
@@ -42,6 +50,32 @@ def field_of(column: Column) -> StructField:
 def schema_of(call: Create) -> StructType:
     """The columns of a statement.  Raises ``InvalidArgumentError``."""
     return StructType(tuple(field_of(c) for c in call.columns))
+
+
+def with_options(call: Create, format: str) -> Create:
+    """The statement with what its ``OPTIONS`` say: the place, and properties.
+
+    Of a Delta table these begin with ``delta.``; of other formats they say how the files are written.  Raises
+    ``UnknownOptionError`` for what is neither, ``InvalidArgumentError`` for two places.
+
+    >>> call = Create(("t",), True, False, False, options={"PATH": "/t", "delta.appendOnly": "true"})
+    >>> with_options(call, "delta").location, with_options(call, "delta").properties
+    ('/t', {'delta.appendOnly': 'true'})
+    """
+    path = next((v for k, v in call.options.items() if k.lower() == "path"), None)
+    if path is not None and call.location is not None and path != call.location:
+        raise InvalidArgumentError(
+            f"the table is to be at {call.location}, and at the option path, {path}", help="name the place once"
+        )
+    rest = {k: v for k, v in call.options.items() if k.lower() != "path"}
+    unknown = sorted(k for k in rest if format == "delta" and not k.lower().startswith("delta."))
+    if unknown:
+        raise UnknownOptionError(
+            f"unknown option {', '.join(map(repr, unknown))} of a new Delta table",
+            help="OPTIONS take the path and delta.* properties; other properties go into TBLPROPERTIES, and storage"
+            " options into the session's settings",
+        )
+    return replace(call, properties={**rest, **call.properties}, options={}, location=path or call.location)
 
 
 def description_of(call: Create, schema: StructType, name: str | None = None) -> TableDescription:
@@ -86,13 +120,13 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
 def check_same_table(log: DeltaLog, table: TableDescription) -> None:
     """See that a table which is there is the one that a statement describes.  Raises ``SchemaMismatchError``."""
     head = log.head()
-    have = head.schema
+    schema = head.schema
     if table.schema.fields:
         wanted = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
-        if sorted(wanted) != sorted((f.name.lower(), str(f.type), f.nullable) for f in have.fields):
+        if sorted(wanted) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
             raise SchemaMismatchError(
                 "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] a table is there whose columns are others:"
-                f" {', '.join(f'{f.name} {f.type}' for f in have.fields)}",
+                f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
                 help="leave the columns out, or say what they are",
                 file=log.store.uri,
             )
@@ -103,9 +137,9 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
                 help="leave columns and partitions out, or say what they are",
                 file=log.store.uri,
             )
-    asked = dict(parse_properties(table.properties).values)
-    asked.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
-    if asked and asked != dict(head.metadata.configuration):
+    properties = dict(parse_properties(table.properties).values)
+    properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
+    if properties and properties != dict(head.metadata.configuration):
         raise SchemaMismatchError(
             "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] a table is there whose properties are"
             f" {dict(head.metadata.configuration)}",
@@ -126,7 +160,7 @@ def write_of_query(
             "a table is at the place already, which the rows of a query cannot be put into",
             help="write INSERT INTO, or CREATE OR REPLACE TABLE",
         )
-    verb = " OR ".join(w for w, said in (("CREATE", call.create), ("REPLACE", call.replace)) if said)
+    verb = " OR ".join(w for w, present in (("CREATE", call.create), ("REPLACE", call.replace)) if present)
     return WriteRequest(
         mode="overwrite" if there else "error",
         schema=schema,
@@ -146,14 +180,14 @@ def write_of_query(
 def description_like(source: DeltaLog, call: Create) -> TableDescription:
     """What a table with the columns, partitions, properties and constraints of another one is to be."""
     head = source.head()
-    given, known = head.metadata.configuration, known_properties()
+    configuration, known = head.metadata.configuration, known_properties()
     # What the library sets by itself is of one table only.
-    kept = {k: v for k, v in given.items() if k not in known or known[k].set_by is None}
-    checks = {k: v for k, v in kept.items() if k.startswith(CONSTRAINTS)}
+    properties = {k: v for k, v in configuration.items() if k not in known or known[k].set_by is None}
+    checks = {k: v for k, v in properties.items() if k.startswith(CONSTRAINTS)}
     return TableDescription(
         head.schema,
         tuple(head.metadata.partition_columns),
-        {**{k: v for k, v in kept.items() if k not in checks}, **call.properties},
+        {**{k: v for k, v in properties.items() if k not in checks}, **call.properties},
         call.comment if call.comment is not None else head.metadata.description,
         checks=tuple((k.removeprefix(CONSTRAINTS), v) for k, v in checks.items()),
     )

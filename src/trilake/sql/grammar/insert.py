@@ -43,8 +43,8 @@ def parse_inserts(text: str) -> list[Insert]:
     out = []
     for start, end in zip(starts, ends, strict=True):
         piece = Cursor(text, cursor.tokens[:end], start)
-        found = parse_insert(piece)
-        out.append(replace(found, query=f"{before}{found.query}"))
+        insert = parse_insert(piece)
+        out.append(replace(insert, query=f"{before}{insert.query}"))
     return out
 
 
@@ -140,15 +140,15 @@ def expected_columns(
         return [n for n in schema.names if n not in static]
     out: list[str] = []
     for name in insert.columns:
-        found = schema.find(name)
-        if found is None:
+        field = schema.find(name)
+        if field is None:
             raise SchemaMismatchError(
                 f"{shown} has no column {name}",
                 help=f"its columns are {', '.join(schema.names)}",
                 file=path,
                 column=name,
             )
-        if found.name in out or found.name in static:
+        if field.name in out or field.name in static:
             raise InvalidArgumentError(f"column {name} is given twice", column=name, file=path)
-        out.append(found.name)
+        out.append(field.name)
     return out

@@ -112,11 +112,11 @@ def parse_script(text: str) -> Compound:
     (('n > 0', (Plain(text='SELECT CASE WHEN n = 1 THEN 2 END'),)),)
     """
     cursor = Cursor(text)
-    found = _statement(cursor)
+    statement = _statement(cursor)
     cursor.end()
-    if not isinstance(found, Compound):
+    if not isinstance(statement, Compound):
         cursor.fail()
-    return found
+    return statement
 
 
 def texts(statement: Statement) -> list[str]:

@@ -18,13 +18,12 @@ from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.defaults import default_or
 from trilake.sql.grammar.delete_update import DeleteOrUpdate
 from trilake.sql.session.frames import open_delta
-from trilake.sql.session.judge import check_condition, check_values
+from trilake.sql.session.judge import check_condition, check_values, resolved
 from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.table_of import known_table
-from trilake.sql.session.targets import Target, full_parts
+from trilake.sql.session.targets import Target, full_parts, known_table
 from trilake.sql.text.expressions import has_query, requalified
 from trilake.text import quote_name
 
@@ -102,17 +101,17 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
         return update_lance(session, target, change.values, change.condition)
     table = open_delta(session, target)
     named = Named(session, target, read_schema(table.snapshot.schema), change.alias)
-    given = []
+    assignments = []
     for name, value in change.values:
         column = column_path(named, name)
-        given.append((column, default_or(named.schema, column, value)))
-    texts = [*(v for _, v in given), *([] if change.condition is None else [change.condition])]
+        assignments.append((column, default_or(named.schema, column, value)))
+    texts = [*(v for _, v in assignments), *([] if change.condition is None else [change.condition])]
     plain = all(named.plain(t)[1] for t in texts)
 
     def local(text: str) -> Local:
         return localized(session, named.plain(text)[0] if plain else named.inside(text), expression=True)
 
-    values = {path_text(column): local(v) for column, v in given}
+    values = {path_text(column): local(v) for column, v in assignments}
     condition = None if change.condition is None else local(change.condition)
     alias = None if plain else named.qualifier()
     with local_views(session, *values.values(), *([] if condition is None else [condition])):
@@ -131,10 +130,15 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
 def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
     """See that each value can be stored in its column.  Raises what Spark raises."""
-    given = check_values(session, schema, alias, values.values())
-    wanted = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
-    given.select(
-        *(stored(F.col(f.name), f.dataType, w.dataType, n, ansi=True) for f, w, n in zip(given.schema, wanted, values))
+    frame = check_values(session, schema, alias, values.values())
+    try:
+        wanted = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
+    except SchemaMismatchError as e:
+        e.context["condition"] = "FIELD_NOT_FOUND"
+        raise
+    columns = zip(frame.schema, wanted, values)
+    resolved(
+        session, frame.select(*(stored(F.col(f.name), f.dataType, w.dataType, n, ansi=True) for f, w, n in columns))
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.delta.commands.write.write import WriteRequest
+from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, WriteFailedError
+from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, overwrites_dynamically, session_flag
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance.vectors import Vectors
@@ -24,45 +27,56 @@ from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.table_of import known_table
-from trilake.sql.session.targets import Target
+from trilake.sql.session.targets import Target, known_table
+from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.literals import Args
-from trilake.text import quote_name
+from trilake.text import quote_name, quote_parts
 from trilake.trevni.tables.table_write import write_options as trevni_options
 
-_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
-_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 #: What a statement says itself, and no setting of the session.
 _DECIDED = ("partitionOverwriteMode", "mergeSchema")
+#: How Spark refuses a cast to a smaller number.
+_OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)\b")
 
 
 def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
     """Run the INSERTs of a statement; those into tables that are not ours go to Spark."""
+    if _is_directory(text):
+        return query(session, text, args)  # tables of ours are replaced in its query alone
     for insert in parse_inserts(text):
         insert_into(session, insert, args)
     return nothing(session)
 
 
+def _is_directory(text: str) -> bool:
+    """Whether the statement is ``INSERT OVERWRITE DIRECTORY``: plain files, which Spark writes."""
+    cursor = Cursor(text)
+    return any(Cursor(text, cursor.tokens, i).is_word("DIRECTORY") for i in range(1, min(5, len(cursor.tokens))))
+
+
 def insert_into(session: SqlSession, insert: Insert, args: Args) -> None:
     """Run one INSERT."""
-    found = known_table(session, insert.parts)
-    if found is None:
+    target = known_table(session, insert.parts)
+    if target is None:
         _into_spark(session, insert, args)
         return
-    if found.format == "delta":
-        _into_delta(session, found, insert, args)
+    if target.format == "delta":
+        _into_delta(session, target, insert, args)
     else:
-        _into_other(session, found, insert, args)
+        _into_other(session, target, insert, args)
 
 
 def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
     """A table of Spark's own takes rows that come from tables of ours."""
     frame = query(session, insert.query, args)
-    name = ".".join(quote_name(p) for p in insert.parts)
+    name = quote_parts(insert.parts)
     private = session.private_name()
     with session.private_views({private: frame}):
-        given = [*(f"{quote_name(k)} = {v}" for k, v in insert.static.items()), *map(quote_name, insert.dynamic)]
-        partition = f" PARTITION ({', '.join(given)})" if given else ""
+        partition_columns = [
+            *(f"{quote_name(k)} = {v}" for k, v in insert.static.items()),
+            *map(quote_name, insert.dynamic),
+        ]
+        partition = f" PARTITION ({', '.join(partition_columns)})" if partition_columns else ""
         columns = "" if insert.columns is None else f" ({', '.join(map(quote_name, insert.columns))})"
         how = "OVERWRITE TABLE" if insert.overwrite else "INTO"
         unless = " IF NOT EXISTS" if insert.if_not_exists else ""
@@ -81,11 +95,11 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     if insert.if_not_exists and _partition_exists(session, target, static):
         return
     frame = _given(session, insert, schema, static, args, target)
-    evolve = insert.evolve or session.setting(_AUTO_MERGE, "false").lower() == "true"
-    frame = _stored(session, frame, schema, by_name=insert.by_name)
+    evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
+    given, frame = frame, _stored(session, frame, schema, by_name=insert.by_name)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
-        dynamic = bool(metadata.partition_columns) and session.setting(_OVERWRITE_MODE, "static").lower() == "dynamic"
+        dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
         if static and not dynamic:
             where = " AND ".join(
                 f"{quote_name(c)} IS NULL" if _is_null(v) else f"{quote_name(c)} = {v}" for c, v in static.items()
@@ -97,9 +111,22 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,
     )
-    write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
+    with _overflows(narrowed=frame is not given):
+        write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
     if evolve:
         catalogue.refresh(session, target)
+
+
+@contextmanager
+def _overflows(*, narrowed: bool) -> Iterator[None]:
+    """Lets a value that its column cannot hold be refused with Spark's condition for that, where values were cast."""
+    try:
+        yield
+    except WriteFailedError as e:
+        if not narrowed or not _OVERFLOW.search(e.message):
+            raise
+        context = {**e.context, "condition": "CAST_OVERFLOW_IN_TABLE_INSERT"}
+        raise WriteFailedError(e.message, help=e.help, **context) from e.__cause__
 
 
 def _is_null(text: str) -> bool:
@@ -172,22 +199,22 @@ def _args_of_query(insert: Insert, args: Args) -> Args:
 def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], evolve: bool) -> DataFrame:
     names = []
     for name in frame.columns:
-        found = schema.find(name)
-        if found is None and not evolve:
+        field = schema.find(name)
+        if field is None and not evolve:
             raise SchemaMismatchError(
                 f"the query gives a column {name}, which the table has not",
                 help=f"its columns are {', '.join(schema.names)}",
                 column=name,
             )
-        if found is not None and found.name in static:
+        if field is not None and field.name in static:
             raise InvalidArgumentError(f"column {name} is given by PARTITION already", column=name)
-        names.append(name if found is None else found.name)
+        names.append(name if field is None else field.name)
     return frame.toDF(*names)
 
 
 def _stored(session: SqlSession, frame: DataFrame, schema: StructType, *, by_name: bool) -> DataFrame:
     """The values in the types of the table's columns; what does not fit fails."""
-    ansi = session.setting("spark.sql.ansi.enabled", "true") == "true"
+    ansi = is_ansi(session.spark)
     wanted = {f.name: f.dataType for f in to_spark(schema).fields}
     changed: dict[str, Column] = {}
     for f in frame.schema.fields:
@@ -207,9 +234,9 @@ def _value(value: Column, source: T.DataType, target: T.DataType, name: str, *, 
     that is how Delta's own engine stores it.
     """
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
-        found = stored(value, source, target, name, ansi=ansi)
+        column = stored(value, source, target, name, ansi=ansi)
         # What may be null inside of the column may be so in the rows.
-        return found if isinstance(target, T.AtomicType) else found.cast(target)
+        return column if isinstance(target, T.AtomicType) else column.cast(target)
     if len(source) == len(target):
         fields = [
             (

@@ -31,8 +31,8 @@ def update_lance(
     session: SqlSession, target: Target, values: tuple[tuple[tuple[str, ...], str], ...], condition: str | None
 ) -> DataFrame:
     """Change rows; one row that says how many."""
-    given = {parts[-1]: _plain(target, value) or "" for parts, value in values}
-    done = lance_jobs.update(session.spark, target.path, given, _plain(target, condition))
+    assignments = {parts[-1]: _plain(target, value) or "" for parts, value in values}
+    done = lance_jobs.update(session.spark, target.path, assignments, _plain(target, condition))
     return counts(session, num_affected_rows=done.num_rows_updated)
 
 
@@ -53,10 +53,10 @@ def merge_lance(session: SqlSession, target: Target, merge: Merge, source: DataF
     """Merge rows by equal keys: what a Lance dataset knows as ``merge_insert``."""
     if target.format != "lance":
         raise InvalidArgumentError("Trevni files cannot be changed", file=target.path)
-    what = MergeInsert(tuple(_keys(merge)))
+    clauses = MergeInsert(tuple(_keys(merge)))
     for when in merge.clauses:
-        what = _with(what, when, target)
-    stats = merge_insert(session.spark, target.path, source, list(what.on), what)
+        clauses = _with(clauses, when, target)
+    stats = merge_insert(session.spark, target.path, source, list(clauses.on), clauses)
     return counts(
         session,
         num_affected_rows=stats.num_inserted_rows + stats.num_updated_rows + stats.num_deleted_rows,
@@ -66,14 +66,14 @@ def merge_lance(session: SqlSession, target: Target, merge: Merge, source: DataF
     )
 
 
-def _with(what: MergeInsert, when: When, target: Target) -> MergeInsert:
+def _with(clauses: MergeInsert, when: When, target: Target) -> MergeInsert:
     if when.values is None and when.condition is None:
         if when.kind == "matched":
-            return replace(what, update=True) if when.action == "update" else replace(what, delete_matched=True)
+            return replace(clauses, update=True) if when.action == "update" else replace(clauses, delete_matched=True)
         if when.kind == "not_matched":
-            return replace(what, insert=True)
+            return replace(clauses, insert=True)
         if when.action == "delete":
-            return replace(what, delete_unmatched=True)
+            return replace(clauses, delete_unmatched=True)
     raise InvalidArgumentError(
         "a MERGE into a Lance dataset takes UPDATE SET *, INSERT * and DELETE, without conditions",
         help="prepare the source so that whole rows are given",

@@ -21,9 +21,8 @@ from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized, query
 from trilake.sql.session.results import counts
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.table_of import known_table
-from trilake.sql.session.targets import full_parts, path_target
-from trilake.sql.text.expressions import requalified
+from trilake.sql.session.targets import full_parts, known_table, path_target
+from trilake.sql.text.expressions import requalified, unqualified
 from trilake.sql.text.tokens import tokenize
 from trilake.text import quote_name
 
@@ -71,8 +70,8 @@ def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | No
     """Names of more than one part in front of columns, and the one part that stands for each."""
     out = {}
     named = ((merge.parts, merge.alias, alias), (merge.source_parts, merge.source_alias, source_alias))
-    for parts, given, short in named:
-        if parts is None or given is not None or short is None:
+    for parts, own_alias, short in named:
+        if parts is None or own_alias is not None or short is None:
             continue
         whole = {tuple(p.lower() for p in parts)}
         if path_target(session, parts) is None:
@@ -88,10 +87,10 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
         return Clause(when.kind, when.action, condition, None, when.excluded)
     values: dict[str, Expr] = {}
     for parts, value in when.values:
-        column = _column(named, parts, names)
+        column = unqualified(parts, (*names, ((named.alias or "").lower(),)))
         if len(tokenize(value)) == 1 and tokenize(value)[0].upper == "DEFAULT":
-            found = named.schema.find(column[0])
-            default = None if found is None else default_text(found)
+            field = named.schema.find(column[0])
+            default = None if field is None else default_text(field)
             if default is None and when.action == "insert":
                 continue  # what is not said is made as for any new row: generated, counted, or null
             value = "NULL" if default is None else f"({default})"
@@ -103,12 +102,3 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
         first = named.schema.fields[0].name
         values[path_text((first,))] = "NULL"
     return Clause(when.kind, when.action, condition, values)
-
-
-def _column(named: Named, parts: tuple[str, ...], names: dict[tuple[str, ...], str]) -> tuple[str, ...]:
-    """A column that is assigned, without the target's name in front."""
-    lower = tuple(p.lower() for p in parts)
-    for front in sorted((*names, ((named.alias or "").lower(),)), key=len, reverse=True):
-        if len(parts) > len(front) and lower[: len(front)] == front:
-            return parts[len(front) :]
-    return parts

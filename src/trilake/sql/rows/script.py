@@ -30,7 +30,7 @@ from trilake.sql.grammar.script import (
     parse_script,
     texts,
 )
-from trilake.sql.session.expressions import literal, with_parameters
+from trilake.sql.session.placeholders import literal, with_parameters
 from trilake.sql.session.relations import names_ours
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession
@@ -152,16 +152,16 @@ class _Script:
                     return
 
     def _for(self, statement: For) -> None:
-        found: list[Any] = []
+        result: list[Any] = []
 
         def collect() -> None:
             frame = self.run_statement(self.session, self._unqualified(statement.query), None)
-            found.extend((frame.schema, frame.collect()))
+            result.extend((frame.schema, frame.collect()))
 
         self._guarded(collect)
-        if not found:
+        if not result:
             return
-        schema, rows = found
+        schema, rows = result
         with self._scope(statement.label) as loop:
             for row in rows:
                 with self._scope(statement.variable):
@@ -240,14 +240,14 @@ class _Script:
 
     def _holds(self, condition: str) -> bool | None:
         """Whether a condition is true; ``None`` where it failed and a handler said to go on."""
-        found: list[bool] = []
+        answers: list[bool] = []
 
         def ask() -> None:
             frame = self.run_statement(self.session, f"SELECT {self._unqualified(condition)} AS holds", None)
-            found.append(frame.collect()[0][0] is True)
+            answers.append(frame.collect()[0][0] is True)
 
         self._guarded(ask)
-        return found[0] if found else None
+        return answers[0] if answers else None
 
     # --- scopes and failures -------------------------------------------------------------------------------------
 
@@ -278,10 +278,10 @@ class _Script:
             act()
         except (PySparkException, TrilakeError) as e:
             error = analysis_error(e) if isinstance(e, TrilakeError) else e
-            found = self._handler(error)
-            if found is None:
+            fitting = self._handler(error)
+            if fitting is None:
                 raise
-            height, scope, handler = found
+            height, scope, handler = fitting
             inner, self.scopes = self.scopes, self.scopes[:height]
             handlers, scope.handlers = scope.handlers, []  # a handler's own failures are for those further out
             try:
@@ -307,8 +307,7 @@ def _asked(error: BaseException, *methods: str) -> object:
     for method in methods:
         ask = getattr(error, method, None)
         if ask is not None and (answer := ask()) is not None:
-            found: object = answer
-            return found
+            return answer
     return None
 
 

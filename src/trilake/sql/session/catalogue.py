@@ -11,14 +11,9 @@ from trilake.spark.session.engine import spark_engine
 from trilake.sql.session import jvm
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, full_parts
-from trilake.text import quote_name
+from trilake.text import quote_parts
 
 _CATALOG = "spark_catalog"
-
-
-def quoted(parts: tuple[str, ...]) -> str:
-    """A name as SQL."""
-    return ".".join(quote_name(p) for p in parts)
 
 
 def default_place(session: SqlSession, parts: tuple[str, ...]) -> str:
@@ -59,4 +54,4 @@ def remove(session: SqlSession, target: Target) -> None:
     if session.classic:
         jvm.remove_entry(session.spark, entry)
     else:
-        session.run(f"DROP TABLE {quote_name(entry.database)}.{quote_name(entry.table)}")
+        session.run(f"DROP TABLE {quote_parts((entry.database, entry.table))}")

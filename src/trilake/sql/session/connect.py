@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-from trilake.spark.delta.names.entries import decoded
+from trilake.spark.delta.names.entries import decoded, shown_entries
 from trilake.sql.session.jvm import Entry, Relation
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.tokens import AFTER_RELATION
-from trilake.text import quote_name
+from trilake.text import quote_parts
 
 _log = logging.getLogger("trilake.sql")
 _TRAVEL = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
@@ -35,9 +34,9 @@ def relations(text: str) -> Iterator[Relation]:
     for table in tree.find_all(exp.Table):
         parts = [p for p in table.parts if isinstance(p, exp.Identifier)]
         if isinstance(table.this, exp.Func):
-            found = _function(text, table)
-            if found is not None:
-                yield found
+            relation = _function(text, table)
+            if relation is not None:
+                yield relation
         elif parts and not (len(parts) == 1 and parts[0].name.lower() in _ctes(table)):
             start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
             travel = _travel_end(text, end)
@@ -50,9 +49,9 @@ def _ctes(node: Any) -> set[str]:
     out: set[str] = set()
     inside: Any = node
     while inside is not None:
-        given = inside.args.get("with_") or inside.args.get("with")
-        if given is not None:
-            out |= {c.alias.lower() for c in given.expressions}
+        clause = inside.args.get("with_") or inside.args.get("with")
+        if clause is not None:
+            out |= {c.alias.lower() for c in clause.expressions}
         if isinstance(inside, exp.CTE) and inside.parent is not None:
             # A common table expression sees those before it, and not itself.
             before = inside.parent.expressions[: inside.parent.expressions.index(inside)]
@@ -108,21 +107,17 @@ def _has_alias(text: str, end: int) -> bool:
 
 def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
     """What the catalogue says of a table or permanent view; ``None`` where it has no such name."""
-    name = f"{quote_name(database)}.{quote_name(table)}"
-    if not session.spark.catalog.tableExists(name):
+    if not session.spark.catalog.tableExists(quote_parts((database, table))):
         return None
-    pattern = re.sub(r"([|*\\'])", ".", table)
-    for row in session.run(f"SHOW TABLE EXTENDED IN {quote_name(database)} LIKE '{pattern}'").collect():
-        if row["tableName"].lower() != table.lower() or row["isTemporary"]:
-            continue
-        said = dict(re.findall(r"^(Provider|Location|Type|View Text): (.*)$", row["information"], re.MULTILINE))
-        place = said.get("Location")
-        return Entry(
-            database.lower(),
-            row["tableName"],
-            said.get("Type", ""),
-            said.get("Provider", "").lower(),
-            None if place is None else decoded(place),
-            said.get("View Text"),
-        )
+    for row, stated in shown_entries(session.spark, (database, table)):
+        if not row["isTemporary"]:
+            place = stated.get("Location")
+            return Entry(
+                database.lower(),
+                row["tableName"],
+                stated.get("Type", ""),
+                stated.get("Provider", "").lower(),
+                None if place is None else decoded(place),
+                stated.get("View Text"),
+            )
     return None

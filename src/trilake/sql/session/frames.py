@@ -13,8 +13,8 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotF
 from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.settings import session_log
-from trilake.spark.front.data_sources import SOURCES
-from trilake.spark.session.sources.registry import register_sources
+from trilake.spark.delta.source import TrilakeDeltaDataSource
+from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
@@ -83,7 +83,13 @@ def _opened(
             ms = path_moment_ms(session, target.at)
     store = target.store
     if not target.log.exists():
-        raise TableNotFoundError(_missing(target), help="check the name or the path", file=store.uri)
+        nothing = target.entry is None and next(iter(store.list()), None) is None
+        raise TableNotFoundError(
+            _missing(target),
+            help="check the name or the path",
+            file=store.uri,
+            condition="PATH_NOT_FOUND" if nothing else "DELTA_TABLE_NOT_FOUND",
+        )
     if ms is not None:
         _check_reached(target, ms)
     return session_log(session.spark, store), version, ms
@@ -113,8 +119,8 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     """The rows of a target at a version, natively read wherever that is possible."""
     spark = session.spark
     if target.format == "delta":
-        found: DataFrame = read_dataframe(spark, open_delta(session, target, version, ms), options=target.options)
-        return found
+        frame: DataFrame = read_dataframe(spark, open_delta(session, target, version, ms), options=target.options)
+        return frame
     if target.at is not None and target.at[:1] in "vV":
         version = int(target.at[1:])
     elif target.at is not None:
@@ -137,7 +143,7 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
     if target.format != "delta":
         raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")
     open_delta(session, target)
-    register_sources(session.spark, SOURCES)
+    ensure_source(session.spark, TrilakeDeltaDataSource)
     reader = session.spark.read.format("trilake-delta").options(readChangeFeed="true", **target.options)
     for which, bound in zip(("starting", "ending"), bounds, strict=False):
         if isinstance(bound, bool) or bound is None or not isinstance(bound, int | str | dt.datetime | dt.date):

@@ -158,26 +158,26 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
     db, external = database.lower(), catalogues.external
     if not external.tableExists(db, table.lower()):
         return None
-    found = external.getTable(db, table.lower())
-    kind = str(found.tableType().name())
-    provider = found.provider()
-    place = found.storage().locationUri()
-    text = found.viewText() if kind == "VIEW" else None
+    metadata = external.getTable(db, table.lower())
+    kind = str(metadata.tableType().name())
+    provider = metadata.provider()
+    place = metadata.storage().locationUri()
+    text = metadata.viewText() if kind == "VIEW" else None
     return Entry(
         db,
-        str(found.identifier().table()),
+        str(metadata.identifier().table()),
         kind,
         str(provider.get()).lower() if provider.isDefined() else "",
         decoded(str(place.get().toString())) if place.isDefined() else None,
         str(text.get()) if text is not None and text.isDefined() else None,
-        found,
+        metadata,
     )
 
 
 def temp_view(catalogues: Catalogues, name: str) -> Any:
     """The temporary view of a name as Spark keeps it; ``None`` where there is none."""
-    found = catalogues.session.getRawTempView(name)
-    return found.get() if found.isDefined() else None
+    view = catalogues.session.getRawTempView(name)
+    return view.get() if view.isDefined() else None
 
 
 def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.errors import ParseException, PySparkException
 
-from trilake.errors import TrilakeError
+from trilake.errors import TrilakeError, WriteFailedError
+from trilake.spark.session.analysis_errors import analysis_error, job_error, raise_for_spark
 from trilake.sql.session.local import Local
 from trilake.sql.text.cursor import SyntaxProblem
 from trilake.sql.text.places import place_of
@@ -35,6 +38,15 @@ class SqlSyntaxError(SqlTextError, ParseException):
         return self.code
 
 
+@contextmanager
+def errors_of_spark() -> Iterator[None]:
+    """Lets Spark's callers catch the errors of the block: each is of its own class and of Spark's."""
+    try:
+        yield
+    except TrilakeError as e:
+        raise_for_spark(e, job_error(e) if isinstance(e, WriteFailedError) else analysis_error(e))
+
+
 def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
     """The error for a text that the grammar does not take."""
     return SqlSyntaxError.at(text, problem)
@@ -43,10 +55,10 @@ def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
 def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
     """Spark's error with the places and names of the text as the user wrote it."""
     # Where Spark's errors keep the text that they show: in a classic session, and in a Connect session.
-    kept = next((k for k in ("_desc", "_message") if isinstance(getattr(error, k, None), str)), None)
-    if not local.changed or kept is None:
+    attribute = next((k for k in ("_desc", "_message") if isinstance(getattr(error, k, None), str)), None)
+    if not local.changed or attribute is None:
         return error
-    said = str(getattr(error, kept))
+    message = str(getattr(error, attribute))
     edited = local.edited
 
     def moved(match: re.Match[str]) -> str:
@@ -54,10 +66,27 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
         place = edited.source_place(line, max(0, position - shift) if line == 1 else position)
         return f"line {place.line}{match[2]} pos{match[3] or ''} {place.position}"
 
-    said = _PLACE.sub(moved, said)
+    message = _PLACE.sub(moved, message)
     for private, shown in local.names.items():
-        said = said.replace(f"`{private}`", shown).replace(private, shown)
-    setattr(error, kept, said)
+        message = message.replace(f"`{private}`", shown).replace(private, shown)
+    setattr(error, attribute, message)
+    return error
+
+
+def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
+    """Spark's error for a text that has a prefix on its first line as the error for the text alone."""
+    attribute = next((k for k in ("_desc", "_message") if isinstance(getattr(error, k, None), str)), None)
+    if attribute is None:
+        return error
+    message = str(getattr(error, attribute)).replace(f"== SQL ==\n{prefix}", "== SQL ==\n")
+
+    def moved(match: re.Match[str]) -> str:
+        return f"line 1{match[2]} pos{match[3] or ''} {max(0, int(match[4]) - len(prefix))}"
+
+    place = _PLACE.search(message)
+    if place is not None and place[1] == "1":
+        message = _PLACE.sub(moved, message).replace("\n" + "-" * len(prefix), "\n", 1)
+    setattr(error, attribute, message)
     return error
 
 

@@ -33,7 +33,7 @@ _METADATA = "_metadata"
 
 def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = None) -> bool:
     """Whether a text may name a table of ours; without asking Spark's parser."""
-    with session.one_home():
+    with session.one_namespace():
         return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(text, tokens))
 
 
@@ -45,12 +45,12 @@ def localized(session: SqlSession, text: str, args: Args = None, *, expression: 
     if not names_ours(session, text):
         return Local(Edited.of(text, ()))
     head = "SELECT " if expression else ""
-    found = _found(session, head + text)
+    named = _relations(session, head + text)
     shift = len(head)
     out = Local(Edited.of(text, ()))
     tokens = tokenize(text)
     edits: list[Edit] = []
-    for relation in found:
+    for relation in named:
         edits += _edits(session, out, text, tokens, relation, shift, args)
     edits += _stars(session, out, tokens)
     out.edited = Edited.of(text, edits)
@@ -95,7 +95,7 @@ def _enclosures(tokens: Sequence[Token]) -> list[int]:
     return out
 
 
-def _found(session: SqlSession, text: str) -> list[jvm.Relation]:
+def _relations(session: SqlSession, text: str) -> list[jvm.Relation]:
     if session.classic:
         return list(jvm.relations(jvm.parse_plan(session.parser, text)))
     from trilake.sql.session.connect import relations  # late: needs sqlglot, which only Connect sessions do
@@ -120,16 +120,16 @@ def _edits(
     # ``STREAM(t)`` begins with other words than the name.
     while cursor.token is not None and not cursor.token.is_name:
         cursor.at += 1
-    found = resolve(session, relation.parts)
-    if found is None:
+    source = resolve(session, relation.parts)
+    if source is None:
         return []
     cursor.name()
     if cursor.is_symbol("@"):
         cursor.at += 2
     version, ms = _travel(session, cursor, relation, shift, args)
     end = tokens[cursor.at - 1].end
-    frame = frame_of_name(session, found, version, ms)
-    if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(found, Target):
+    frame = frame_of_name(session, source, version, ms)
+    if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(source, Target):
         frame = with_metadata(frame)
         if _METADATA in frame.columns:
             out.with_metadata.append((at, _alias_of(cursor) or relation.parts[-1]))
@@ -238,16 +238,16 @@ def _travel(
 
 
 def frame_of_name(
-    session: SqlSession, found: Target | View, version: int | None = None, ms: int | None = None
+    session: SqlSession, source: Target | View, version: int | None = None, ms: int | None = None
 ) -> DataFrame:
     """The rows of what a name stands for, at a version of it.  Raises ``InvalidArgumentError`` for one of a view."""
-    if isinstance(found, Target):
-        return frame_of(session, found, version, ms)
+    if isinstance(source, Target):
+        return frame_of(session, source, version, ms)
     if version is not None or ms is not None:
         raise InvalidArgumentError(
-            f"{'.'.join(found.parts)} is a view, and a view has no versions", help="name the version inside the view"
+            f"{'.'.join(source.parts)} is a view, and a view has no versions", help="name the version inside the view"
         )
-    return view_frame(session, found)
+    return view_frame(session, source)
 
 
 def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Relation, args: Args) -> list[Edit]:
@@ -312,7 +312,7 @@ def run_local(session: SqlSession, local: Local, args: Args = None, *, before: s
 
 def view_frame(session: SqlSession, view: View) -> DataFrame:
     """The rows of a view."""
-    with at_home(session, view):
+    with in_namespace_of(session, view):
         frame = query(session, view.text)
     if view.entry is not None:
         return _as_declared(frame, view.entry)
@@ -320,7 +320,7 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
 
 
 @contextmanager
-def at_home(session: SqlSession, view: View) -> Iterator[None]:
+def in_namespace_of(session: SqlSession, view: View) -> Iterator[None]:
     """The database in which a view was made is the current one, for the time of the block."""
     spark = session.spark
     before = str(spark.catalog.currentDatabase())
@@ -336,11 +336,11 @@ def at_home(session: SqlSession, view: View) -> Iterator[None]:
 
 def _as_declared(frame: DataFrame, entry: jvm.Entry) -> DataFrame:
     """The columns under the names and types that the view shows."""
-    given, shown = jvm.view_columns(entry)
-    if not given:
-        given = list(frame.columns)
+    names, shown = jvm.view_columns(entry)
+    if not names:
+        names = list(frame.columns)
     columns = [
         f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
-        for have, (name, kind) in zip(given, shown, strict=False)
+        for have, (name, kind) in zip(names, shown, strict=False)
     ]
     return frame.selectExpr(*columns)

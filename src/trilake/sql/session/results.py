@@ -42,8 +42,8 @@ def nothing(session: SqlSession) -> DataFrame:
 
 
 def _no_rows(session: SqlSession, schema: T.StructType) -> DataFrame:
-    found: DataFrame = no_rows(session.spark, schema)
-    return found
+    frame: DataFrame = no_rows(session.spark, schema)
+    return frame
 
 
 def counts(session: SqlSession, **numbers: int | None) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.storage import session_options
-from trilake.sql.session import carried, jvm
+from trilake.sql.session import connect_frames, jvm
 from trilake.sql.text.literals import Args
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -30,24 +30,25 @@ _COUNTER = itertools.count(1)
 @dataclass(frozen=True)
 class TempView:
     """A temporary view over our tables: Spark's own view has the rows of the moment when it was made, this has its
-    query.  ``java`` is Spark's view, by which it is seen whether the name still stands for it."""
+    query.  ``mark`` tells Spark's view from others that the name may stand for later: the view in the JVM, or, of a
+    Connect session, the hash of its plan."""
 
     text: str
     catalog: str
     database: str
-    java: Any
+    mark: Any
     columns: tuple[str, ...] | None = None
 
 
 @dataclass
-class _Home:
-    """Where names without a catalogue or a database belong, as far as that was asked."""
+class _Namespace:
+    """The catalogue and the database of names without one, as far as they were asked for."""
 
     catalog: str | None = None
     database: str | None = None
 
 
-_HOME: ContextVar[_Home | None] = ContextVar("trilake_sql_home", default=None)
+_NAMESPACE: ContextVar[_Namespace | None] = ContextVar("trilake_sql_namespace", default=None)
 #: The frames that private names stand for now, in a Connect session.
 _FRAMES: ContextVar[Mapping[str, DataFrame]] = ContextVar("trilake_sql_frames", default=MappingProxyType({}))
 
@@ -61,7 +62,7 @@ class SqlSession:
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: Who needs the view of a private name in a Connect session: its block, and queries; and who needs it no more.
-    kept: Counter[str] = field(default_factory=Counter)
+    view_users: Counter[str] = field(default_factory=Counter)
     unused: deque[str] = field(default_factory=deque)
 
     @cached_property
@@ -77,7 +78,7 @@ class SqlSession:
     @property
     def current_catalog(self) -> str:
         """The catalogue that names without one belong to."""
-        known = _HOME.get()
+        known = _NAMESPACE.get()
         if known is None:
             return str(self.spark.catalog.currentCatalog())
         if known.catalog is None:
@@ -87,7 +88,7 @@ class SqlSession:
     @property
     def current_database(self) -> str:
         """The database that names without one belong to."""
-        known = _HOME.get()
+        known = _NAMESPACE.get()
         if known is None:
             return self._ask_database()
         if known.database is None:
@@ -100,13 +101,13 @@ class SqlSession:
         return str(self.spark.catalog.currentDatabase())
 
     @contextmanager
-    def one_home(self) -> Iterator[None]:
+    def one_namespace(self) -> Iterator[None]:
         """Nothing in the block changes the current catalogue and database, so that they are asked for once."""
-        token = _HOME.set(_Home())
+        token = _NAMESPACE.set(_Namespace())
         try:
             yield
         finally:
-            _HOME.reset(token)
+            _NAMESPACE.reset(token)
 
     @property
     def classic(self) -> bool:
@@ -122,13 +123,15 @@ class SqlSession:
 
     def _carrying(self, frame: DataFrame, text: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
         """A query of a Connect session, with the frames that it names for as long as it is used."""
-        if not carried.is_query(frame):
+        if not connect_frames.is_query(frame):
             return frame
-        if carried.CARRIES:
-            return carried.with_frames(frame, text, args, frames)
+        if connect_frames.CARRIES:
+            return connect_frames.with_frames(frame, text, args, frames)
         for name in frames:
-            self.kept[name] += 1
-            carried.when_gone(frame, partial(self.unused.append, name))  # no call to the server while memory is freed
+            self.view_users[name] += 1
+            connect_frames.when_gone(
+                frame, partial(self.unused.append, name)
+            )  # no call to the server while memory is freed
         return frame
 
     def value(self, expression: str, args: Args = None) -> Any:
@@ -138,7 +141,7 @@ class SqlSession:
     @contextmanager
     def private_views(self, frames: Mapping[str, DataFrame]) -> Iterator[None]:
         """Private names for frames, for the time of the block; queries that :meth:`run` makes in it keep theirs."""
-        made = []
+        registered = []
         token = None if self.classic else _FRAMES.set({**_FRAMES.get(), **frames})
         try:
             for name, frame in frames.items():
@@ -146,13 +149,13 @@ class SqlSession:
                     jvm.register_view(self.spark, frame, name)
                 else:
                     frame.createOrReplaceTempView(name)
-                    self.kept[name] += 1
-                made.append(name)
+                    self.view_users[name] += 1
+                registered.append(name)
             yield
         finally:
             if token is not None:
                 _FRAMES.reset(token)
-            for name in made:
+            for name in registered:
                 if self.classic:
                     jvm.drop_view(self.catalogues, name)
                 else:
@@ -164,9 +167,9 @@ class SqlSession:
         with suppress(IndexError):
             while True:
                 name = self.unused.popleft()
-                self.kept[name] -= 1
-                if not self.kept[name]:
-                    del self.kept[name]
+                self.view_users[name] -= 1
+                if not self.view_users[name]:
+                    del self.view_users[name]
                     self.spark.catalog.dropTempView(name)
 
     def options(self, path: str) -> dict[str, str]:

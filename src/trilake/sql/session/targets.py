@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import AnalysisException
 
 from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.passing import spark_alone
 from trilake.sql.session import jvm
 from trilake.sql.session.session import PRIVATE, SqlSession, TempView
 from trilake.sql.text.candidates import candidates
+from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.paths import FORMATS, named_path, version_behind
 from trilake.storage import open_store
 from trilake.storage.base import Store
+from trilake.text import quote_name, quote_parts
 
 _CATALOG = "spark_catalog"
 _MOST_VIEWS = 64
@@ -46,7 +54,7 @@ class Target:
     @property
     def shown(self) -> str:
         """The name, for messages."""
-        return ".".join(f"`{p}`" for p in self.parts)
+        return quote_parts(self.parts)
 
     @property
     def catalog_name(self) -> str | None:
@@ -75,8 +83,8 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
         if parts[0].startswith(PRIVATE):
             return None
         known = session.views.get(parts[0].lower())
-        if known is not None and (found := _still(session, parts, known)) is not None:
-            return found
+        if known is not None and (view := _still(session, parts, known)) is not None:
+            return view
     entry = find_entry(session, parts)
     if entry is None:
         return None
@@ -99,25 +107,33 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
 
 
 def _names_ours(session: SqlSession, view: View, depth: int) -> bool:
-    for found in candidates(view.text):
-        parts = found if len(found) > 1 else (view.database, *found)
-        if found[-1].lower() in ("table_changes", "table_changes_by_path"):
+    for name in candidates(view.text):
+        parts = name if len(name) > 1 else (view.database, *name)
+        if name[-1].lower() in ("table_changes", "table_changes_by_path"):
             return True
         if resolve(session, parts, depth=depth + 1) is not None:
             return True
-        if len(found) == 2 and path_target(session, found) is not None:
+        if len(name) == 2 and path_target(session, name) is not None:
             return True
     return False
 
 
 def _still(session: SqlSession, parts: tuple[str, ...], known: TempView) -> View | None:
     """The view, if the name still stands for what was made here."""
-    if session.classic:
-        now = jvm.temp_view(session.catalogues, parts[0])
-        if now is None or not now.equals(known.java):
-            del session.views[parts[0].lower()]
-            return None
+    now = view_mark(session, parts[0])
+    if now is None or not (now.equals(known.mark) if session.classic else now == known.mark):
+        del session.views[parts[0].lower()]
+        return None
     return View(parts, known.text, known.catalog, known.database, None, known.columns)
+
+
+def view_mark(session: SqlSession, name: str) -> Any:
+    """What tells Spark's temporary view of a name from others; ``None`` where it has none."""
+    if session.classic:
+        return jvm.temp_view(session.catalogues, name)
+    with suppress(AnalysisException), spark_alone():
+        return session.spark.table(quote_name(name)).semanticHash()
+    return None
 
 
 def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
@@ -128,12 +144,13 @@ def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     format, path = named
     at = version_behind(path)
     whole = Target(parts, format, path, options=session.options(path))
-    if at is not None and not _exists(whole):
+    if at is not None and not exists(whole):
         return Target(parts, format, at[0], at=at[1], options=whole.options)
     return whole
 
 
-def _exists(target: Target) -> bool:
+def exists(target: Target) -> bool:
+    """Whether something is at the place of a target."""
     return target.log.exists() if target.format == "delta" else next(iter(target.store.list()), None) is not None
 
 
@@ -146,9 +163,9 @@ def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
         return None
     database, table = (session.current_database, parts[0]) if len(parts) == 1 else parts
     if session.classic:
-        found = jvm.find_entry(session.catalogues, database, table)
+        entry = jvm.find_entry(session.catalogues, database, table)
         # Most names are none of this catalogue: which one is the current one is asked for those that are.
-        return found if found is None or whole or session.current_catalog == _CATALOG else None
+        return entry if entry is None or whole or session.current_catalog == _CATALOG else None
     from trilake.sql.session.connect import find_entry as by_sql  # late: only Connect sessions are asked by SQL
 
     return by_sql(session, database, table)
@@ -161,3 +178,44 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
     if len(parts) == 2:
         return parts[0], parts[1]
     return session.current_database, parts[-1]
+
+
+# --- the table that a statement changes -----------------------------------------------------------------------------
+
+
+def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
+    """The table of ours that a name stands for, through views that show all of it; ``None`` for anything else.
+
+    Raises ``InvalidArgumentError`` for another view.
+    """
+    target = resolve(session, parts)
+    if isinstance(target, View):
+        whole = _whole_table(session, target)
+        if whole is None:
+            raise InvalidArgumentError(
+                f"{'.'.join(parts)} is a view, and does not show a whole table", help="change the table itself"
+            )
+        return whole
+    if target is not None and target.at is not None:
+        raise InvalidArgumentError(
+            f"{target.shown} is a version of a table, which cannot be changed", help="leave the version out"
+        )
+    return target
+
+
+def _whole_table(session: SqlSession, view: View) -> Target | None:
+    """The table of which a view is ``SELECT * FROM table``."""
+    if view.columns is not None:
+        return None
+    cursor = Cursor(view.text)
+    try:
+        cursor.expect("SELECT")
+        cursor.expect_symbol("*")
+        cursor.expect("FROM")
+        parts = cursor.name()
+        cursor.end()
+    except SyntaxProblem:
+        return None
+    if len(parts) == 1 and path_target(session, parts) is None:
+        parts = (view.database, *parts)
+    return known_table(session, parts)

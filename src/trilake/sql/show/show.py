@@ -9,21 +9,22 @@ from pyspark.sql import DataFrame
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
+from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.create import property_key
-from trilake.sql.session.frames import frame_of, head_of
+from trilake.sql.session.frames import frame_of, head_of, open_delta
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
 from trilake.sql.show.describe_json import describe_json
 from trilake.sql.show.show_create import show_create, sql_type, table_properties
-from trilake.sql.show.show_partitions import show_partitions
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.expressions import items
 
 _DESCRIBE = "col_name string, data_type string, comment string"
 #: Words behind DESCRIBE that something other than a table follows.
@@ -82,7 +83,7 @@ def _columns(head: Head) -> list[Row]:
     clustered = clustering_columns(head)
     if clustered:
         out += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
-        out += [(path_text(c), _shown_type(_at(schema, c)), None) for c in clustered]
+        out += [(path_text(c), shown_type(_at(schema, c)), None) for c in clustered]
     return out
 
 
@@ -96,10 +97,10 @@ def _at(schema: StructType, path: tuple[str, ...]) -> StructField:
 
 def _described(field: StructField) -> Row:
     comment = field.metadata.get("comment")
-    return field.name, _shown_type(field), None if comment is None else str(comment)
+    return field.name, shown_type(field), None if comment is None else str(comment)
 
 
-def _shown_type(field: StructField) -> str:
+def shown_type(field: StructField) -> str:
     """A column's type as Spark shows it, with its length where it has one."""
     if TYPE_STRING in field.metadata:
         return sql_type(field)
@@ -120,16 +121,16 @@ def _details(session: SqlSession, target: Target, head: Head) -> list[Row]:
 
 def _describe_column(session: SqlSession, target: Target, path: tuple[str, ...]) -> DataFrame:
     frame = frame_of(session, target)
-    found = next((f for f in frame.schema.fields if f.name.lower() == path[0].lower()), None)
-    if found is None or len(path) > 1:
+    field = next((f for f in frame.schema.fields if f.name.lower() == path[0].lower()), None)
+    if field is None or len(path) > 1:
         raise SchemaMismatchError(
             f"[UNRESOLVED_COLUMN] {target.shown} has no column {'.'.join(path)}",
             help=f"its columns are {', '.join(frame.columns)}",
             column=".".join(path),
         )
-    comment = (found.metadata or {}).get("comment") or "NULL"
-    said = [("col_name", found.name), ("data_type", found.dataType.simpleString()), ("comment", comment)]
-    return rows(session, "info_name string, info_value string", said)
+    comment = (field.metadata or {}).get("comment") or "NULL"
+    info = [("col_name", field.name), ("data_type", field.dataType.simpleString()), ("comment", comment)]
+    return rows(session, "info_name string, info_value string", info)
 
 
 # --- SHOW ------------------------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
         return _show_columns(session, cursor)
     if cursor.accept("PARTITIONS"):
         target = resolve(session, cursor.name())
-        return show_partitions(session, target, cursor) if isinstance(target, Target) else None
+        return _show_partitions(session, target, cursor) if isinstance(target, Target) else None
     return None
 
 
@@ -157,13 +158,13 @@ def _key(cursor: Cursor) -> str | None:
 
 
 def _properties(session: SqlSession, target: Target, key: str | None) -> DataFrame:
-    found: Mapping[str, str] = {}
+    properties: Mapping[str, str] = {}
     if target.format == "delta":
-        found = table_properties(head_of(session, target))
-    shown: Iterable[tuple[str, str]] = sorted(found.items())
+        properties = table_properties(head_of(session, target))
+    shown: Iterable[tuple[str, str]] = sorted(properties.items())
     if key is not None:
         missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"
-        shown = [(key, found.get(key, missing))]
+        shown = [(key, properties.get(key, missing))]
     return rows(session, "key string, value string", shown)
 
 
@@ -178,3 +179,36 @@ def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     if not isinstance(target, Target):
         return None
     return rows(session, "col_name string", [(c,) for c in frame_of(session, target).columns])
+
+
+def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:
+    """One row a partition, as ``a=1/b=x``.  Raises ``InvalidArgumentError`` for a table without partitions."""
+    snapshot = open_delta(session, target).snapshot if target.format == "delta" else None
+    names = () if snapshot is None else snapshot.metadata.partition_columns
+    if snapshot is None or not names:
+        raise InvalidArgumentError(
+            f"[INVALID_PARTITION_OPERATION.PARTITION_MANAGEMENT_IS_UNSUPPORTED] {target.shown} is not partitioned",
+            help="SHOW PARTITIONS is for partitioned tables",
+            file=target.path,
+        )
+    wanted = _stated_partition(session, cursor, snapshot.schema)
+    physical = {n: snapshot.schema.field(n).physical_name for n in names}
+    folders = set()
+    for values in snapshot.adds["partitionValues"].to_pylist():
+        texts = dict(values)
+        shown = {n: texts.get(physical[n]) for n in names}
+        if all(shown.get(k) == v for k, v in wanted.items()):
+            folders.add(hive_directory(shown))
+    return rows(session, "partition string", [(p,) for p in sorted(folders)])
+
+
+def _stated_partition(session: SqlSession, cursor: Cursor, schema: StructType) -> dict[str, str | None]:
+    out: dict[str, str | None] = {}
+    if cursor.accept("PARTITION"):
+        for text in items(cursor.text[slice(*cursor.brackets())]):
+            piece = Cursor(text)
+            name = piece.part()
+            field = schema.find(name)
+            piece.expect_symbol("=")
+            out[name if field is None else field.name] = session.value(f"CAST({piece.rest()} AS STRING)")
+    return out

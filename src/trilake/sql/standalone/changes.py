@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 
 from trilake.delta.commands.merge.clauses import Clause
@@ -20,7 +18,7 @@ from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.query import run_query
 from trilake.sql.text.cursor import Cursor
-from trilake.sql.text.expressions import has_query, requalified
+from trilake.sql.text.expressions import has_query, requalified, unqualified
 from trilake.text import quote_name
 
 _Names = dict[tuple[str, ...], str]
@@ -72,19 +70,10 @@ def run_update(context: Context, text: str) -> pa.Table:
     names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
     values = {}
     for name, value in change.values:
-        column = _column(name, names)
+        column = unqualified(name, names)
         values[path_text(column)] = _plain(default_or(schema, column, value), names)
     where = None if change.condition is None else _plain(change.condition, names)
     return counted(num_affected_rows=table.update(values, where).rows)
-
-
-def _column(name: tuple[str, ...], names: Mapping[tuple[str, ...], str]) -> tuple[str, ...]:
-    """A column that is assigned, without the table's name in front."""
-    lower = tuple(p.lower() for p in name)
-    for front in sorted(names, key=len, reverse=True):
-        if len(name) > len(front) and lower[: len(front)] == front:
-            return name[len(front) :]
-    return name
 
 
 # --- MERGE -----------------------------------------------------------------------------------------------------------
@@ -99,11 +88,11 @@ def run_merge(context: Context, text: str) -> pa.Table:
     target_alias = call.alias or call.parts[-1]
     # Names with odd letters become plain ones, which any expression may hold.
     names: _Names = {(target_alias.lower(),): _TARGET, (source_alias.lower(),): _SOURCE}
-    for parts, given, short in (
+    for parts, own_alias, short in (
         (call.parts, call.alias, _TARGET),
         (call.source_parts, call.source_alias, _SOURCE),
     ):
-        if parts is not None and given is None:
+        if parts is not None and own_alias is None:
             names[tuple(p.lower() for p in parts)] = short
     schema = read_schema(table.snapshot.schema)
     clauses = tuple(_clause(w, names, schema) for w in call.clauses)
@@ -122,7 +111,7 @@ def _clause(when: When, names: _Names, schema: StructType) -> Clause[str]:
     values: dict[str, str] = {}
     fronts = {n: a for n, a in names.items() if a == _TARGET}
     for parts, value in when.values:
-        column = _column(parts, fronts)
+        column = unqualified(parts, fronts)
         key = path_text(column)
         if key in values:
             raise InvalidArgumentError(f"column {key} is assigned twice in one clause", column=key)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from trilake.delta.commands.write.write import WriteRequest, write_arrow
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
@@ -71,8 +72,8 @@ def _given(context: Context, insert: Insert, schema: StructType, static: Mapping
     text, absent = with_defaults(insert.query, schema, expected)
     rows = run_query(context, text)
     if insert.by_name:
-        found = [schema.find(n) for n in rows.column_names]
-        rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, found, strict=True)])
+        fields = [schema.find(n) for n in rows.column_names]
+        rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
     elif rows.num_columns != len(expected):
         raise SchemaMismatchError(
             f"the query gives {rows.num_columns} columns, and {place.shown} takes {len(expected)}:"
@@ -92,10 +93,10 @@ def _given(context: Context, insert: Insert, schema: StructType, static: Mapping
 def _stored(rows: pa.Table, schema: StructType) -> pa.Table:
     """The rows in the types of the columns, where SQL stores the one as the other; the write checks the rest."""
     for i, name in enumerate(rows.column_names):
-        found = schema.find(name)
-        if found is None:
+        field = schema.find(name)
+        if field is None:
             continue
-        wanted = StructType((found,)).to_arrow_schema().field(0).type
+        wanted = StructType((field,)).to_arrow_schema().field(0).type
         column = rows.column(i)
         if column.type == wanted:
             continue

@@ -15,7 +15,7 @@ from trilake.formats import format_named
 from trilake.sql.text.paths import named_path, version_behind
 from trilake.storage import open_store
 from trilake.table import Table
-from trilake.text import quote_name
+from trilake.text import quote_name, quote_parts
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def place_of(context: Context, parts: tuple[str, ...]) -> Place:
     named = named_path(parts)
     if named is None:
         raise TableNotFoundError(
-            f"the table {'.'.join(map(quote_name, parts))} cannot be found: without Spark there is no catalogue",
+            f"the table {quote_parts(parts)} cannot be found: without Spark there is no catalogue",
             help="name the table by its path, such as delta.`/lake/orders`",
         )
     format, path = named

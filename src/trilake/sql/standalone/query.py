@@ -42,8 +42,8 @@ def run_query(context: Context, text: str) -> pa.Table:
 
 def constant(expression: str) -> Any:
     """The value of an expression that names no column, as a Python value in a list of one."""
-    found = run_query(Context(), f"SELECT {expression} AS value")
-    return found.column(0)
+    rows = run_query(Context(), f"SELECT {expression} AS value")
+    return rows.column(0)
 
 
 def _parsed(text: str) -> exp.Query:
@@ -64,17 +64,17 @@ def _parsed(text: str) -> exp.Query:
 
 def _rows(db: duckdb.DuckDBPyConnection, text: str, errors: list[TrilakeError]) -> pa.Table:
     try:
-        found = db.sql(text)
-        rows = found.to_arrow_table()
-        for i, kind in enumerate(found.types):
+        relation = db.sql(text)
+        rows = relation.to_arrow_table()
+        for i, kind in enumerate(relation.types):
             if str(kind) == "HUGEINT":  # a sum of whole numbers, which is a BIGINT in Spark
                 rows = rows.set_column(i, rows.column_names[i], rows.column(i).cast(pa.int64()))
         return rows
     except duckdb.Error as e:
         if errors:
             raise errors[0] from None
-        said = str(e).split("\n\nLINE ")[0]
-        raise InvalidArgumentError(f"the query cannot run: {said}", help="without Spark, DuckDB runs it") from e
+        reason = str(e).split("\n\nLINE ")[0]
+        raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e
     except pa.ArrowInvalid as e:
         raise InvalidArgumentError(f"a sum of the query does not fit into a BIGINT: {e}") from e
 
@@ -96,8 +96,8 @@ def _bind(context: Context, tree: exp.Query, db: duckdb.DuckDBPyConnection, erro
         parts = tuple(p.name for p in table.parts)
         if len(parts) == 1 and parts[0].lower() in known | set(frames):
             continue
-        found = place_of(context, parts).open(context, *_travel(table))
-        db.register(private, _watched(found, errors))
+        opened = place_of(context, parts).open(context, *_travel(table))
+        db.register(private, _watched(opened, errors))
         _replace(table, private, parts[-1])
     _unqualify(tree)
 
@@ -160,8 +160,8 @@ def _bind_function(context: Context, table: exp.Table, db: duckdb.DuckDBPyConnec
         raise InvalidArgumentError(
             f"{_CHANGES} takes a path, the first version, and perhaps the last", help=f"write {_CHANGES}('/path', 1)"
         )
-    found = place_of(context, ("delta", values[0])).open(context)
-    if not isinstance(found, ArrowDeltaTable):
+    opened = place_of(context, ("delta", values[0])).open(context)
+    if not isinstance(opened, ArrowDeltaTable):
         raise TableNotFoundError("only Delta tables record their changes", file=values[0])
-    db.register(private, found.changes(*values[1:]))
+    db.register(private, opened.changes(*values[1:]))
     _replace(table, private, _CHANGES)

@@ -24,6 +24,7 @@ from trilake.sql.grammar.descriptions import (
     description_of,
     schema_of,
     simple_name,
+    with_options,
     write_of_query,
 )
 from trilake.sql.grammar.numbers import CLONE, numbers
@@ -51,6 +52,7 @@ def run_create(context: Context, text: str) -> pa.Table:
     place = place_of(context, call.parts)
     if call.provider is not None and FORMATS.get(call.provider) != place.format:
         raise InvalidArgumentError(f"{place.shown} cannot be a {call.provider} table", help="leave USING out")
+    call = with_options(call, place.format)
     store = open_store(place.path, dict(context.options))
     there = format_named(place.format).detect(store)
     check_place(call, place.format, place.path, exists=there)

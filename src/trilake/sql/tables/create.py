@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from trilake.sql.grammar.create import Create, parse_create
+from trilake.sql.grammar.descriptions import with_options
 from trilake.sql.session import jvm
-from trilake.sql.session.expressions import with_parameters
+from trilake.sql.session.placeholders import with_parameters
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, path_target, resolve
-from trilake.sql.tables.create_clone import create_clone
-from trilake.sql.tables.create_table import create_as_select, create_like, create_plain
+from trilake.sql.tables.create_table import create_as_select, create_clone, create_like, create_plain
 from trilake.sql.tables.view_statements import create_view, is_view
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.literals import Args
@@ -43,10 +43,11 @@ def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     if call is None:
         return query(session, text, args) if names_ours(session, text, tokens) else None
     if call.clone_of is not None:
-        return create_clone(session, call)
+        return create_clone(session, with_options(call, "delta"))
     format = _format(session, call)
     if format is None:
         return query(session, text, args) if names_ours(session, text, tokens) else None
+    call = with_options(call, format)
     if call.like is not None:
         return create_like(session, call, format)
     if call.query is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import NoReturn
 
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.delta.names.entries import About, decoded
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
@@ -17,6 +18,7 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, find_entry, path_target
 from trilake.sql.text.paths import FORMATS
 from trilake.storage import open_store
+from trilake.text import quote_parts
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,15 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
     if target is not None:
         return _by_path(call, target)
     entry = find_entry(session, call.parts)
-    shown = ".".join(f"`{p}`" for p in call.parts)
+    shown = quote_parts(call.parts)
     if entry is None:
         if not call.create:
             raise TableNotFoundError(
                 f"[TABLE_OR_VIEW_NOT_FOUND] the table {shown} cannot be found, so it cannot be replaced",
                 help="write CREATE OR REPLACE TABLE",
             )
-        path = call.location or call.options.get("path")
-        if path is not None:
-            return Place(_absolute(session, path), call.parts, False, False, format)
+        if call.location is not None:
+            return Place(_absolute(session, call.location), call.parts, False, False, format)
         return Place(catalogue.default_place(session, call.parts), call.parts, False, True, format)
     if call.if_not_exists:
         return Place(entry.location or "", call.parts, True, entry.managed, format, entry)
@@ -69,7 +70,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
             f" {format} table",
             help="drop it first",
         )
-    wanted = call.location or call.options.get("path")
+    wanted = call.location
     if wanted is not None and open_store(_absolute(session, wanted)).uri != open_store(entry.location).uri:
         raise InvalidArgumentError(
             f"{shown} is at {entry.location}, and a replacement cannot be elsewhere ({wanted})",
@@ -142,8 +143,17 @@ def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None
     try:
         yield
     except BaseException:
-        session.run(f"DROP TABLE IF EXISTS {catalogue.quoted(place.parts)}")
+        session.run(f"DROP TABLE IF EXISTS {quote_parts(place.parts)}")
         raise
+
+
+def no_columns(place: Place) -> NoReturn:
+    """Raises ``SchemaMismatchError``: no columns are named for a new table."""
+    raise SchemaMismatchError(
+        "a table needs at least one column, and there is no table at its place that has some",
+        help="name the columns, or a LOCATION where a table is",
+        file=place.path,
+    )
 
 
 def _check_empty(session: SqlSession, path: str) -> None:

@@ -1,19 +1,24 @@
-"""CREATE and REPLACE TABLE of our formats: described by columns, by a query, or like another table."""
+"""CREATE and REPLACE TABLE of our formats: described by columns, by a query, like another table, or as its clone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
+from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.write.create import TableDescription, create_table
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
+from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
+from trilake.spark.front.dataframe_writer import SAVERS, SaveRequest
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql.grammar.create import Create
 from trilake.sql.grammar.descriptions import (
@@ -24,14 +29,16 @@ from trilake.sql.grammar.descriptions import (
     schema_of,
     write_of_query,
 )
+from trilake.sql.grammar.numbers import CLONE, numbers
 from trilake.sql.session import catalogue
+from trilake.sql.session.frames import frame_of, moment_ms, open_delta
 from trilake.sql.session.judge import check_values
 from trilake.sql.session.relations import frame_of_name, query
-from trilake.sql.session.results import nothing
+from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, View, resolve
-from trilake.sql.tables.create_other import create_other
-from trilake.sql.tables.create_place import Place, named, place_of_new
+from trilake.sql.session.targets import Target, known_table, resolve
+from trilake.sql.tables.create_place import Place, name_first, named, no_columns, place_of_new
+from trilake.text import quote_parts
 
 
 def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescription:
@@ -39,8 +46,10 @@ def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescrip
     return replace(table, properties={**default_properties(session.spark), **table.properties})
 
 
-def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
+def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
     """A table without rows, or a name for a table that is there.
+
+    ``columns`` are those of the table where the statement is not written as SQL.
 
     Raises what :func:`trilake.delta.commands.write.create.create_table` raises, ``TableExistsError`` for a name that is
     taken, and ``SchemaMismatchError`` where a table at the place is another than the statement says.
@@ -48,9 +57,9 @@ def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
     place = place_of_new(session, call, format)
     if place.exists and call.if_not_exists:
         return nothing(session)
-    schema = schema_of(call)
+    schema = schema_of(call) if columns is None else columns
     if format != "delta":
-        return create_other(session, call, place, to_spark(schema))
+        return _create_other(session, call, place, to_spark(schema))
     log = session_log(session.spark, session.store(place.path))
     table = _with_defaults(session, description_of(call, schema, None))
     with named(session, place, About(to_spark(schema), call.comment, call.properties)) as name:
@@ -59,7 +68,7 @@ def create_plain(session: SqlSession, call: Create, format: str) -> DataFrame:
         if there and (new_name or (place.parts is None and not table.schema.fields)):
             check_same_table(log, description_of(call, schema, None))
         elif not table.schema.fields:
-            _no_columns(place)
+            no_columns(place)
         else:
             _judge_checks(session, table, log)
             create_table(log, table, mode=create_mode(call, exists=there))
@@ -73,14 +82,6 @@ def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -
     texts = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
     if texts:
         check_values(session, schema, None, texts)
-
-
-def _no_columns(place: Place) -> None:
-    raise SchemaMismatchError(
-        "a table needs at least one column, and there is no table at its place that has some",
-        help="name the columns, or a LOCATION where a table is",
-        file=place.path,
-    )
 
 
 # --- with rows -------------------------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
         return nothing(session)
     frame = query(session, call.query)
     if format != "delta":
-        return create_other(session, call, place, frame.schema, frame)
+        return _create_other(session, call, place, frame.schema, frame)
     schema = from_spark(frame.schema)
     log = session_log(session.spark, session.store(place.path))
     table = _with_defaults(session, description_of(call, schema, None))
@@ -124,12 +125,12 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
         table = description_like(source.log, call)
     else:
         if source is None:
-            frame = session.run(f"SELECT * FROM {catalogue.quoted(call.like)} LIMIT 0")
+            frame = session.run(f"SELECT * FROM {quote_parts(call.like)} LIMIT 0")
             inside = _partition_columns(session, call.like)
         else:
             frame, inside = frame_of_name(session, source), ()
         if format != "delta":
-            return create_other(session, call, place, frame.schema)
+            return _create_other(session, call, place, frame.schema)
         table = replace(description_of(call, from_spark(frame.schema), None), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
     with named(session, place, About(to_spark(table.schema), call.comment, call.properties)) as name:
@@ -139,7 +140,99 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
 
 
 def _partition_columns(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(c.name for c in session.spark.catalog.listColumns(catalogue.quoted(parts)) if c.isPartition)
+    return tuple(c.name for c in session.spark.catalog.listColumns(quote_parts(parts)) if c.isPartition)
 
 
-__all__ = ["View", "create_as_select", "create_like", "create_plain"]
+# --- a clone ---------------------------------------------------------------------------------------------------------
+
+
+def create_clone(session: SqlSession, call: Create) -> DataFrame:
+    """Clone a table; one row of numbers.  Raises ``TableNotFoundError`` and ``TableExistsError``."""
+    assert call.clone_of is not None
+    source = known_table(session, call.clone_of)
+    if source is None:
+        raise TableNotFoundError(f"the table {'.'.join(call.clone_of)} cannot be found", help="check the name")
+    if source.format != "delta":
+        raise InvalidArgumentError(f"only Delta tables can be cloned, and {source.shown} is a {source.format} table")
+    version, ms = None, None
+    if call.travel is not None and call.travel[0] == "VERSION":
+        version = int(session.value(call.travel[1]))
+    elif call.travel is not None:
+        ms = moment_ms(session, call.travel[1])
+    table = open_delta(session, source, version, ms)
+    place = place_of_new(session, call, "delta")
+    if place.exists and call.if_not_exists:
+        return nothing(session)
+    into = session_log(session.spark, session.store(place.path))
+    with named(session, place, About.of(table.snapshot)) as name:
+        result = clone(
+            table.snapshot,
+            table.log,
+            into,
+            shallow=call.shallow,
+            replace_target=call.replace,
+            properties=call.properties,
+            run=ManyRunner(session.spark, table.log.store, least=32),
+        )
+        name(into)
+    return counts(session, **numbers(result, CLONE))
+
+
+# --- Lance datasets and Trevni files ---------------------------------------------------------------------------------
+
+
+def _create_other(
+    session: SqlSession, call: Create, place: Place, schema: T.StructType, frame: DataFrame | None = None
+) -> DataFrame:
+    """Make the files and the name, or a name for a table that is there.
+
+    Raises ``InvalidArgumentError`` for what the format does not know, ``SchemaMismatchError`` where a table at the
+    place is another than the statement says, or is not there and no columns are named.
+    """
+    if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
+        raise InvalidArgumentError(f"a {place.format} table has no rules and no clustering", help="leave these out")
+    new = place.parts is not None and not place.exists
+    if new and frame is None and not place.managed and next(iter(session.store(place.path).list()), None) is not None:
+        return _name_existing(session, call, place, schema)
+    if not schema.fields:
+        no_columns(place)
+    rows = session.spark.createDataFrame([], schema) if frame is None else frame
+    mode = "overwrite" if call.replace else "error"
+    request = SaveRequest(rows, place.format, mode, dict(call.properties), call.partition_by or None)
+    about = _about(call, schema)
+    if new and place.managed and not session.classic:
+        with name_first(session, place, about):
+            SAVERS[place.format](request, place.path)
+        return nothing(session)
+    SAVERS[place.format](request, place.path)
+    if new:
+        assert place.parts is not None
+        catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
+    return nothing(session)
+
+
+def _about(call: Create, schema: T.StructType) -> About:
+    return About(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment)
+
+
+def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.StructType) -> DataFrame:
+    """Make a name for a table that is there.  Raises ``SchemaMismatchError`` where the statement says another one."""
+    assert place.parts is not None
+    target = Target(place.parts, place.format, place.path, options=session.options(place.path))
+    have = frame_of(session, target).schema
+    shown = [f"{f.name} {f.dataType.simpleString()}" for f in have.fields]
+    wanted = [f"{f.name} {f.dataType.simpleString()}" for f in schema.fields]
+    if wanted and [w.lower() for w in wanted] != [s.lower() for s in shown]:
+        raise SchemaMismatchError(
+            f"a {place.format} table is there whose columns are others: {', '.join(shown)}",
+            help="leave the columns out, or say what they are",
+            file=place.path,
+        )
+    if call.partition_by or call.properties:
+        raise InvalidArgumentError(
+            f"a {place.format} table is there, and a name does not change how its files are written",
+            help="leave partitions, options and properties out",
+            file=place.path,
+        )
+    catalogue.add(session, place.parts, place.path, _about(call, have), format=place.format, managed=False)
+    return nothing(session)

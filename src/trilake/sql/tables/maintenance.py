@@ -12,9 +12,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.delta.commands.maintenance.fsck import fsck
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
 from trilake.spark.delta.clone import convert_table
-from trilake.spark.delta.maintenance import detail_frame, history_frame, restore_table, vacuum_table
+from trilake.spark.delta.maintenance import (
+    ManyRunner,
+    detail_frame,
+    detail_schema,
+    history_frame,
+    restore_table,
+    vacuum_table,
+)
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
 from trilake.sql.grammar.maintenance import (
@@ -31,12 +40,10 @@ from trilake.sql.grammar.maintenance import (
 from trilake.sql.session import catalogue
 from trilake.sql.session.frames import iso, log_to_change, moment_ms, open_delta
 from trilake.sql.session.relations import query
-from trilake.sql.session.results import nothing
+from trilake.sql.session.results import nothing, rows
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.table_of import known_table
-from trilake.sql.session.targets import Target, find_entry, path_target
-from trilake.sql.show import describe_other
-from trilake.text import quote_name
+from trilake.sql.session.targets import Target, find_entry, known_table, path_target
+from trilake.text import quote_parts
 
 Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
 
@@ -50,9 +57,9 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
         return _detail(session, statement)
     target = place_of_statement(session, statement.parts, type(statement).__name__.upper())
     if isinstance(statement, History):
-        return history_frame(spark, open_delta(session, target), statement.limit)
+        return history_frame(spark, _with_history(session, target), statement.limit)
     if isinstance(statement, Optimize) and target.format == "lance":
-        return describe_other.optimize_lance(session, target)
+        return _optimize_lance(session, target)
     if target.format != "delta":
         raise InvalidArgumentError(f"{type(statement).__name__.upper()} is for Delta tables only", file=target.path)
     open_delta(session, target)
@@ -70,7 +77,7 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
     if isinstance(statement, Generate):
         DeltaTable(spark, target.path, target.options).generate(statement.mode)
         return nothing(session)
-    return describe_other.fsck(session, target, dry_run=statement.dry_run)
+    return _fsck(session, target, dry_run=statement.dry_run)
 
 
 def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -> Target:
@@ -79,21 +86,39 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
     Raises ``TableNotFoundError`` and ``InvalidArgumentError``.
     """
     if len(parts) == 1 and "/" in parts[0]:
-        found = path_target(session, ("delta", parts[0]))
+        target = path_target(session, ("delta", parts[0]))
     else:
-        found = known_table(session, parts)
-    if found is None:
+        target = known_table(session, parts)
+    if target is None:
         if find_entry(session, parts) is not None:
             raise InvalidArgumentError(
                 f"{'.'.join(parts)} is not a Delta table. {what} is only supported for Delta tables"
             )
         raise TableNotFoundError(f"the table {'.'.join(parts)} cannot be found", help="check the name")
-    return found
+    return target
 
 
 def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOptimizeBuilder:
     builder = DeltaOptimizeBuilder(session.spark, target.path, target.options)
     return builder if where is None else builder.where(where)
+
+
+def _optimize_lance(session: SqlSession, target: Target) -> DataFrame:
+    """OPTIMIZE of a Lance dataset: small fragments are joined."""
+    from trilake.spark.lance import jobs as lance_jobs  # late: the libraries of Lance are an extra
+
+    done = lance_jobs.compact(session.spark, target.path)
+    names = [n for n in done.__dataclass_fields__ if isinstance(getattr(done, n), int)]
+    metrics = T.StructType([T.StructField(n, T.LongType()) for n in names])
+    schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
+    return rows(session, schema, [(target.path, tuple(getattr(done, n) for n in names))])
+
+
+def _fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
+    """Take files that are gone out of the log; one row a file, with whether its data file is missing."""
+    log = log_to_change(session, target)
+    missing = fsck(log, dry_run=dry_run, run=ManyRunner(session.spark, log.store, least=32))
+    return rows(session, "dataFilePath string, dataFileMissing boolean", [(p, True) for p in missing])
 
 
 def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame:
@@ -113,19 +138,31 @@ def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame
     return session.spark.createDataFrame([(target.path,)], "path string")
 
 
+def _with_history(session: SqlSession, target: Target) -> ArrowDeltaTable:
+    try:
+        return open_delta(session, target)
+    except TableNotFoundError as e:
+        e.context["condition"] = "DELTA_TABLE_ONLY_OPERATION"
+        raise
+
+
 def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFrame:
     log = log_to_change(session, target)
     if statement.version is not None:
         done = restore_table(session.spark, log, version=statement.version)
     else:
         assert statement.timestamp is not None
-        done = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
+        try:
+            done = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
+        except VersionNotFoundError as e:  # a time after the newest commit means that one
+            e.context["condition"] = "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER"
+            raise
     catalogue.refresh(session, target)
     return done
 
 
 def _convert(session: SqlSession, statement: Convert) -> DataFrame:
-    identifier = ".".join(quote_name(p) for p in statement.parts)
+    identifier = quote_parts(statement.parts)
     partitions: str | T.StructType | None = statement.partitions
     if partitions is None and len(statement.parts) == 2 and "/" in statement.parts[1]:
         partitions = T.StructType([])  # the folders of a path without named partitions are none
@@ -139,13 +176,54 @@ def _detail(session: SqlSession, statement: Detail) -> DataFrame:
         target = path_target(session, ("delta", parts[0]))
         assert target is not None
         if not target.log.exists():
-            return describe_other.path_detail(session, parts[0])
+            return _detail_of_folder(session, parts[0])
     else:
-        found = known_table(session, parts)
-        if found is None or found.format != "delta":
-            return describe_other.detail(session, parts, found)
-        target = found
+        known = known_table(session, parts)
+        if known is None or known.format != "delta":
+            return _detail_of_other(session, parts, known)
+        target = known
     frame = detail_frame(session.spark, open_delta(session, target))
     if target.entry is None:
         return frame
     return frame.withColumn("name", F.lit(target.catalog_name))
+
+
+def _detail_row(
+    session: SqlSession, format: str, name: str | None, location: str | None, partitions: list[str]
+) -> DataFrame:
+    files = session.store(location).list() if location else []
+    sizes = [o.size for o in files if not o.key.split("/")[-1].startswith((".", "_"))]
+    row: dict[str, object] = {
+        "format": format,
+        "name": name,
+        "location": location,
+        "partitionColumns": partitions,
+        "clusteringColumns": [],
+        "numFiles": len(sizes),
+        "sizeInBytes": sum(sizes),
+        "properties": {},
+    }
+    schema = detail_schema()
+    return session.spark.createDataFrame([tuple(row.get(f.name) for f in schema.fields)], schema)
+
+
+def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target | None) -> DataFrame:
+    """DESCRIBE DETAIL of a table of the catalogue that is no Delta table.  Raises ``TableNotFoundError``."""
+    if target is not None:
+        return _detail_row(session, target.format, target.catalog_name, target.path, [])
+    entry = find_entry(session, parts)
+    if entry is None or entry.is_view:
+        raise TableNotFoundError(f"the table {'.'.join(parts)} cannot be found", help="check the name")
+    inside = [
+        c.name for c in session.spark.catalog.listColumns(quote_parts((entry.database, entry.table))) if c.isPartition
+    ]
+    return _detail_row(session, entry.provider, f"spark_catalog.{entry.database}.{entry.table}", entry.location, inside)
+
+
+def _detail_of_folder(session: SqlSession, path: str) -> DataFrame:
+    """DESCRIBE DETAIL of a folder without a Delta table.  Raises ``TableNotFoundError`` where nothing is there."""
+    if next(iter(session.store(path).list()), None) is None:
+        raise TableNotFoundError(
+            f"there is nothing at {path}", help="check the path", file=path, condition="DELTA_FILE_NOT_FOUND"
+        )
+    return _detail_row(session, "parquet", None, path, [])

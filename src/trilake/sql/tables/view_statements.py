@@ -16,7 +16,7 @@ from trilake.sql.session import jvm
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.results import nothing
 from trilake.sql.session.session import SqlSession, TempView
-from trilake.sql.session.targets import find_entry
+from trilake.sql.session.targets import find_entry, view_mark
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans
 from trilake.sql.text.tokens import Token
@@ -104,9 +104,9 @@ def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataF
         (shown.createOrReplaceGlobalTempView if call.replace else shown.createGlobalTempView)(quoted)
         return nothing(session)
     (shown.createOrReplaceTempView if call.replace else shown.createTempView)(quoted)
-    java = jvm.temp_view(session.catalogues, name) if session.classic else None
+    mark = view_mark(session, name)
     database = str(session.spark.catalog.currentDatabase())
-    session.views[name.lower()] = TempView(call.query, "spark_catalog", database, java, call.columns)
+    session.views[name.lower()] = TempView(call.query, "spark_catalog", database, mark, call.columns)
     return nothing(session)
 
 
@@ -138,9 +138,9 @@ def alter_view(session: SqlSession, text: str) -> DataFrame | None:
     known = session.views.get(parts[-1].lower()) if len(parts) == 1 else None
     if known is not None:
         frame.createOrReplaceTempView(quote_name(parts[-1]))
-        java = jvm.temp_view(session.catalogues, parts[-1]) if session.classic else None
+        mark = view_mark(session, parts[-1])
         database = str(session.spark.catalog.currentDatabase())
-        session.views[parts[-1].lower()] = TempView(body, "spark_catalog", database, java)
+        session.views[parts[-1].lower()] = TempView(body, "spark_catalog", database, mark)
         return nothing(session)
     _check_permanent(session, parts)
     session.run(f"{head} {stub(frame)}")

@@ -38,16 +38,17 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
     >>> sorted(candidates("SELECT a, b.c FROM t JOIN d.u USING (k) WHERE x IN (SELECT 1 FROM v)"))
     [('d', 'u'), ('k',), ('t',), ('v',)]
     """
-    given = tokenize(text) if tokens is None else tokens
+    if tokens is None:
+        tokens = tokenize(text)
     out: set[tuple[str, ...]] = set()
     levels = [_Level()]
     joined = False
-    at, size = 0, len(given)
+    at, size = 0, len(tokens)
     while at < size:
-        token = given[at]
+        token = tokens[at]
         if token.kind == "symbol":
             if token.text == "(":
-                levels.append(_Level(levels[-1].listed, _defined(given, at, levels[-1])))
+                levels.append(_Level(levels[-1].listed, _defined(tokens, at, levels[-1])))
             elif token.text == ")" and len(levels) > 1:
                 done = levels.pop().defines
                 if done is not None:
@@ -60,12 +61,12 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
         if not token.is_name:
             at += 1
             continue
-        before = given[at - 1] if at else None
-        end = _chain_end(given, at)
+        before = tokens[at - 1] if at else None
+        end = _chain_end(tokens, at)
         if before is not None and _in_place(before, levels[-1].listed) and token.upper not in _NEVER:
             condition = joined and before.upper == "ON"  # the condition of a join or merge is no relation
-            if not condition and not (end == at + 1 and _is_common(given, at, levels)):
-                out.add(tuple(t.name for t in given[at:end:2]))
+            if not condition and not (end == at + 1 and _is_common(tokens, at, levels)):
+                out.add(tuple(t.name for t in tokens[at:end:2]))
         if end == at + 1:
             levels[-1].listed = (levels[-1].listed or token.upper in _OPEN) and token.upper not in _CLOSE
             joined = joined or token.upper in ("JOIN", "USING")
@@ -85,32 +86,34 @@ class _Level:
     next_at: int | None = None
 
 
-def _defined(given: Sequence[Token], at: int, level: _Level) -> str | None:
+def _defined(tokens: Sequence[Token], at: int, level: _Level) -> str | None:
     """The common table whose query the bracket at this place opens: ``WITH name AS (`` or ``), name AS (``."""
-    if at < 3 or given[at - 1].upper != "AS" or not given[at - 2].is_name:
+    if at < 3 or tokens[at - 1].upper != "AS" or not tokens[at - 2].is_name:
         return None
-    before = given[at - 3]
+    before = tokens[at - 3]
     listed = before.kind == "symbol" and before.text == "," and level.next_at == at - 3
-    return given[at - 2].name if listed or before.upper == "WITH" else None
+    return tokens[at - 2].name if listed or before.upper == "WITH" else None
 
 
-def _is_common(given: Sequence[Token], at: int, levels: Sequence[_Level]) -> bool:
+def _is_common(tokens: Sequence[Token], at: int, levels: Sequence[_Level]) -> bool:
     """Whether a query reads a common table that was defined before it, as its name can only be; what a statement
     changes is never one."""
-    before = given[at - 1]
+    before = tokens[at - 1]
     if before.upper == "FROM":
-        if at > 1 and given[at - 2].upper == "DELETE":
+        if at > 1 and tokens[at - 2].upper == "DELETE":
             return False
     elif not (before.upper == "JOIN" or (before.kind == "symbol" and before.text in (",", "("))):
         return False
-    name = given[at].name  # as it is spelled: a session may tell names apart by case
+    name = tokens[at].name  # as it is spelled: a session may tell names apart by case
     return any(name in level.common for level in levels)
 
 
-def _chain_end(given: Sequence[Token], at: int) -> int:
+def _chain_end(tokens: Sequence[Token], at: int) -> int:
     """Behind the last part of the name that begins here."""
     end = at + 1
-    while end + 1 < len(given) and given[end].text == "." and given[end].kind == "symbol" and given[end + 1].is_name:
+    while (
+        end + 1 < len(tokens) and tokens[end].text == "." and tokens[end].kind == "symbol" and tokens[end + 1].is_name
+    ):
         end += 2
     return end
 

@@ -12,9 +12,9 @@ from trilake.sql.text.tokens import Token, tokenize, unquoted
 class SyntaxProblem(Exception):
     """A text that a grammar here does not take, and the place where that shows."""
 
-    def __init__(self, place: Place, found: str, hint: str = "") -> None:
-        self.place, self.found, self.hint = place, found, hint
-        super().__init__(hint or f"Syntax error at or near {found}")
+    def __init__(self, place: Place, near: str, hint: str = "") -> None:
+        self.place, self.near, self.hint = place, near, hint
+        super().__init__(hint or f"Syntax error at or near {near}")
 
 
 class Cursor:

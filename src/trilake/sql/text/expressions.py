@@ -31,6 +31,19 @@ def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
     return Edited.of(text, edits).text
 
 
+def unqualified(parts: tuple[str, ...], fronts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """A column without the longest of the names, which are in small letters, that stands in front of it.
+
+    >>> unqualified(("DB", "t", "a"), [("t",), ("db", "t")])
+    ('a',)
+    """
+    lower = tuple(p.lower() for p in parts)
+    for front in sorted(fronts, key=len, reverse=True):
+        if len(parts) > len(front) and lower[: len(front)] == front:
+            return parts[len(front) :]
+    return parts
+
+
 def names_in(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...], Cursor]]:
     """The names of a text: the position of the first token, the parts in small letters, a cursor behind the name."""
     at = 0

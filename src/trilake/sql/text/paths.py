@@ -29,5 +29,5 @@ def version_behind(path: str) -> tuple[str, str] | None:
     >>> version_behind("/lake/t@v3"), version_behind("/lake/t")
     (('/lake/t', 'v3'), None)
     """
-    found = _AT.match(path)
-    return None if found is None else (found[1], found[2])
+    match = _AT.match(path)
+    return None if match is None else (match[1], match[2])

@@ -17,15 +17,15 @@ class SqlTextError(InvalidArgumentError):
     def at(cls, text: str, problem: SyntaxProblem) -> SqlTextError:
         """The error for a place that a grammar of ours found."""
         place = problem.place
-        message = f"Syntax error at or near {problem.found}"
+        message = f"Syntax error at or near {problem.near}"
         return cls(message, help=problem.hint or None, text=text, line=place.line, position=place.position)
 
     @classmethod
     def of(cls, text: str, error: Any) -> SqlTextError:
         """The error for what sqlglot says of a text."""
-        said = (getattr(error, "errors", None) or [{}])[0]
-        line, column = int(said.get("line") or 1), int(said.get("col") or 1)
-        highlight = said.get("highlight")
+        details = (getattr(error, "errors", None) or [{}])[0]
+        line, column = int(details.get("line") or 1), int(details.get("col") or 1)
+        highlight = details.get("highlight")
         near = f"Syntax error at or near '{highlight}'" if highlight else "Syntax error"
         position = max(0, column - len(highlight or "x"))
         return cls(near, text=text, line=line, position=position)

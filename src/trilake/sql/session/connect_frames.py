@@ -36,8 +36,8 @@ def with_frames(frame: DataFrame, text: str, args: Args, frames: Mapping[str, Da
     in_order = [] if args is None or isinstance(args, Mapping) else [columns(v) for v in args]
     views = [plan.SubqueryAlias(_plan(f), name) for name, f in frames.items()]
     session: Any = frame.sparkSession
-    made: DataFrame = dataframe.DataFrame(plan.SQL(text, in_order, by_name, views), session)
-    return made
+    query: DataFrame = dataframe.DataFrame(plan.SQL(text, in_order, by_name, views), session)
+    return query
 
 
 def when_gone(frame: DataFrame, then: Callable[[], object]) -> None:

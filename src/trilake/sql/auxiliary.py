@@ -9,18 +9,23 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.maintenance import ManyRunner
-from trilake.sql.explain import explained_change
+from trilake.sql.grammar.delete_update import parse_delete, parse_update
+from trilake.sql.grammar.insert import parse_inserts
 from trilake.sql.grammar.maintenance import parse_analyze
+from trilake.sql.grammar.merge import parse_merge
 from trilake.sql.session import catalogue, jvm
-from trilake.sql.session.expressions import with_parameters
-from trilake.sql.session.frames import frame_of, head_of, log_to_change, open_delta
-from trilake.sql.session.relations import localized, names_ours, query, run_local
+from trilake.sql.session.cache import cache, uncache
+from trilake.sql.session.frames import head_of, log_to_change, open_delta
+from trilake.sql.session.placeholders import with_parameters
+from trilake.sql.session.relations import localized, query, run_local
 from trilake.sql.session.results import nothing, rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args
-from trilake.text import quote_name
+from trilake.sql.text.tokens import tokenize
+from trilake.text import quote_name, quote_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("trilake.sql")
 
 
-def run_other(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     """Run one of these; ``None`` where it is Spark's."""
     cursor = Cursor(text)
     if cursor.is_word("ANALYZE", "TABLE"):
@@ -59,8 +64,8 @@ def _judge(session: SqlSession, text: str) -> None:
 
 
 def _target(session: SqlSession, cursor: Cursor) -> Target | None:
-    found = resolve(session, cursor.name())
-    return found if isinstance(found, Target) else None
+    target = resolve(session, cursor.name())
+    return target if isinstance(target, Target) else None
 
 
 def _analyze(session: SqlSession, text: str) -> DataFrame | None:
@@ -123,6 +128,8 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
             f"a table that is named by its path cannot be dropped: {target.path}",
             help="DELETE FROM takes its rows away, and its folder can be removed",
         )
+    if target is not None:
+        uncache(session, target)
     return None
 
 
@@ -143,10 +150,7 @@ def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
             return None
         if isinstance(target, View):
             return None
-        frame = frame_of(session, target).cache()
-        if not lazy:
-            frame.count()
-        session.cached[tuple(p.lower() for p in parts)] = frame
+        cache(session, target, fill=not lazy)
         return nothing(session)
     cursor.accept("AS")
     frame = query(session, cursor.rest(), args)
@@ -156,12 +160,11 @@ def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
 
 def _uncache(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     cursor.accept("IF", "EXISTS")
-    parts = cursor.name()
-    frame = session.cached.pop(tuple(p.lower() for p in parts), None)
-    if frame is not None:
-        frame.unpersist()
-        return nothing(session)
-    return None if not isinstance(resolve(session, parts), Target) else nothing(session)
+    target = _target(session, cursor)
+    if target is None:
+        return None
+    uncache(session, target)
+    return nothing(session)
 
 
 # --- EXPLAIN ---------------------------------------------------------------------------------------------------------
@@ -174,10 +177,46 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
     if cursor.is_any(*_MODES):
         head += cursor.take().text + " "
     body = cursor.rest()
-    shown = explained_change(session, with_parameters(session, body, args))
+    shown = _explained_change(session, with_parameters(session, body, args))
     if shown is not None:
         return rows(session, "plan string", [(shown,)])
     return run_local(session, localized(session, body, args), args, before=head)
 
 
-__all__ = ["names_ours", "run_other"]
+def _explained_change(session: SqlSession, text: str) -> str | None:
+    """The plan of a DELETE, UPDATE, MERGE or INSERT as text; ``None`` for any other statement."""
+    word = kind(tokenize(text))
+    if word == "DELETE":
+        change = parse_delete(Cursor(text))
+        return _shown(session, "Delete", change.parts, _scan(change.parts, change.alias, change.condition))
+    if word == "UPDATE":
+        change = parse_update(Cursor(text))
+        return _shown(session, "Update", change.parts, _scan(change.parts, change.alias, change.condition))
+    if word == "INSERT":
+        insert = parse_inserts(text)[0]
+        return _shown(session, "Insert", insert.parts, insert.query)
+    if word == "MERGE":
+        merge = parse_merge(Cursor(text))
+        target = _named(merge.parts, merge.alias)
+        alias = f" AS {quote_name(merge.source_alias)}" if merge.source_alias else ""
+        joined = f"SELECT * FROM {target} FULL OUTER JOIN {merge.source}{alias} ON {merge.condition}"
+        return _shown(session, "Merge", merge.parts, joined)
+    return None
+
+
+def _named(parts: tuple[str, ...], alias: str | None) -> str:
+    name = quote_parts(parts)
+    return name if alias is None else f"{name} AS {quote_name(alias)}"
+
+
+def _scan(parts: tuple[str, ...], alias: str | None, condition: str | None) -> str:
+    where = "" if condition is None else f" WHERE {condition}"
+    return f"SELECT * FROM {_named(parts, alias)}{where}"
+
+
+def _shown(session: SqlSession, what: str, parts: tuple[str, ...], text: str) -> str:
+    """What the change does, above the plan of what it reads."""
+    plan = str(run_local(session, localized(session, text), before="EXPLAIN ").collect()[0][0])
+    name = ".".join(parts)
+    lines = plan.replace("== Physical Plan ==\n", "", 1).split("\n")
+    return "\n".join(["== Physical Plan ==", f"{what} {name}", *(f"  {line}" if line else line for line in lines)])

@@ -1,0 +1,122 @@
+"""``spark.catalog`` after ``trilake.install``: tables that it makes, and what it says of tables of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+import trilake
+from trilake.errors import TrilakeError, UnknownOptionError
+
+_COLUMNS = T.StructType(
+    [T.StructField("id", T.LongType(), False), T.StructField("s", T.StringType(), True, {"comment": "a text"})]
+)
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    yield spark
+    for name in ("made", "made_too"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+    trilake.uninstall(spark)
+
+
+def _entries(spark: SparkSession) -> list[str]:
+    return [t.name for t in spark.catalog.listTables() if t.name.startswith("made")]
+
+
+def test_a_table_made_by_the_catalogue_is_one_in_the_log(sql: SparkSession, tmp_path: Path) -> None:
+    """It was refused as UNKNOWN_OPTION."""
+    path = f"{tmp_path}/t"
+    told = {"schema": _COLUMNS, "description": "why", "delta.appendOnly": True}
+    for name, place in (("made", None), ("made_too", path)):
+        frame = sql.catalog.createTable(name, path=place, source="delta", **told)
+        assert (frame.columns, frame.count()) == (["id", "s"], 0)
+        sql.sql(f"INSERT INTO {name} VALUES (1, 'a')")
+        detail = sql.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+        assert (detail.description, detail.properties) == ("why", {"delta.appendOnly": "true"})
+        kind = "MANAGED" if place is None else "EXTERNAL"  # Spark takes a table of any Python source for a managed one
+        assert sql.catalog.getTable(name).tableType == kind
+        assert [t.tableType for t in sql.catalog.listTables() if t.name == name] == [kind]
+    shown = [(c.name, c.nullable, c.description) for c in sql.catalog.listColumns("made_too")]
+    assert shown == [("id", False, None), ("s", True, "a text")]
+    with pytest.raises(AnalysisException, match="already exists"):
+        sql.catalog.createTable("made", source="delta", schema=_COLUMNS)
+    # Another format stays with Spark.
+    sql.sql("DROP TABLE made")
+    sql.catalog.createTable("made", source="parquet", schema=_COLUMNS)
+    assert sql.table("made").count() == 0
+
+
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+def test_a_table_that_is_there_gets_a_name(sql: SparkSession, tmp_path: Path, format: str) -> None:
+    path = f"{tmp_path}/t"
+    trilake.write(sql.range(3), path, format=format)
+    assert sql.catalog.createTable("made", path, format).count() == 3
+    assert [c.name for c in sql.catalog.listColumns("made")] == ["id"]
+    with pytest.raises(AnalysisException, match="columns are others: id"):
+        sql.catalog.createTable("made_too", path, format, _COLUMNS)
+    sql.sql(f"CREATE TABLE made_too (id BIGINT) USING {format} LOCATION '{path}'")
+    assert sql.table("made_too").count() == 3
+
+
+def test_what_cannot_be_made_leaves_neither_a_name_nor_files(sql: SparkSession, tmp_path: Path) -> None:
+    path = f"{tmp_path}/t"
+    with pytest.raises(AnalysisException, match="needs at least one column"):
+        sql.catalog.createTable("made", path, "delta")
+    for format in ("lance", "trevni"):
+        with pytest.raises(AnalysisException, match="needs at least one column"):
+            sql.sql(f"CREATE TABLE made USING {format} LOCATION '{path}'")
+    with pytest.raises(AnalysisException, match="'mergeSchema'") as unknown:
+        sql.catalog.createTable("made", path, "delta", _COLUMNS, mergeSchema="true")
+    assert isinstance(unknown.value, UnknownOptionError)
+    with pytest.raises(TrilakeError, match="unknown option 'header'"):
+        sql.sql(f"CREATE TABLE made (id INT) USING delta OPTIONS (header 'true') LOCATION '{path}'")
+    assert not _entries(sql)
+    assert not Path(path).exists()
+    sql.sql(f"CREATE TABLE made (id INT) USING delta OPTIONS (PATH '{path}', 'delta.appendOnly' 'true')")
+    assert trilake.open(path).properties == {"delta.appendOnly": "true"}
+
+
+def test_the_catalogue_shows_a_table_as_it_is_now(sql: SparkSession, tmp_path: Path) -> None:
+    path = f"{tmp_path}/t"
+    by_path = f"delta.`{path}`"
+    assert not sql.catalog.tableExists(by_path)
+    sql.sql(f"CREATE TABLE made (id INT) USING delta LOCATION '{path}'")
+    trilake.write(
+        sql.sql("SELECT 1 AS id, 'x' AS p"), path, mode="overwrite", schema_mode="overwrite", partition_by="p"
+    )
+    trilake.alter(path).comment("later")
+    shown = [(c.name, c.dataType, c.isPartition) for c in sql.catalog.listColumns("made")]
+    assert shown == [("id", "int", False), ("p", "string", True)]
+    assert sql.catalog.listColumns(by_path) == sql.catalog.listColumns("default.made")
+    assert sql.catalog.getTable("made").description == "later"
+    assert sql.catalog.tableExists(by_path)
+    about = sql.catalog.getTable(by_path)
+    assert (about.description, about.namespace, about.tableType) == ("later", ["delta"], "EXTERNAL")
+    with pytest.raises(AnalysisException):
+        sql.catalog.getTable(f"delta.`{tmp_path}/none`")
+    sql.catalog.refreshTable("made")
+    with pytest.raises(AnalysisException, match="not for Delta tables"):
+        sql.catalog.recoverPartitions("made")
+
+
+def test_rows_in_the_cache_are_those_that_are_read(sql: SparkSession) -> None:
+    sql.sql("CREATE TABLE made (id INT) USING delta")
+    sql.sql("INSERT INTO made VALUES (1)")
+    assert not sql.catalog.isCached("made")
+    sql.catalog.cacheTable("default.made", StorageLevel.MEMORY_ONLY)
+    assert sql.catalog.isCached("made")
+    assert "InMemoryTableScan" in sql.sql("EXPLAIN SELECT * FROM made").collect()[0][0]
+    sql.sql("INSERT INTO made VALUES (2)")
+    assert sql.table("made").count() == 2
+    sql.sql("CACHE TABLE made")
+    sql.catalog.uncacheTable("made")
+    assert not sql.catalog.isCached("made")
