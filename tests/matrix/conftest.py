@@ -26,7 +26,6 @@ import pytest
 
 import trilake
 from tests.matrix.calls import MODE, Lake
-from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.java import ensure_java
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ def matrix_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     if MODE == "classic":
         yield request.getfixturevalue("spark")
         return
-    import pyspark
     from pyspark.sql import SparkSession
 
     ensure_java()
@@ -56,10 +54,9 @@ def matrix_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     warehouse = tmp_path_factory.mktemp("warehouse").as_uri()
     builder = SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).config("spark.ui.enabled", "false")
     if MODE == "connect":
-        if RELEASE < (4, 0):  # the package has no server of Spark Connect: Spark fetches it from Maven Central
-            server = f"org.apache.spark:spark-connect_2.12:{pyspark.__version__}"
-            builder = builder.config("spark.jars.packages", server)
-        session = builder.remote("local[2]").getOrCreate()
+        from tests.connect_session import connect_session  # late: needs gRPC, which only this mode does
+
+        session = connect_session(**{"spark.sql.warehouse.dir": warehouse})
         yield session
         with suppress(Exception):
             session.stop()

@@ -5,28 +5,24 @@ In a process of its own, because a process has either a classic session or a Con
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from trilake.spark.session.java import ensure_java
+from tests.connect_session import run_apart
 
 _SCRIPT = """
 import gc
 import sys
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 import trilake
-from trilake.sql.session import carried
+from tests.connect_session import connect_session
+from trilake.sql.session import connect_frames
 
 path, vectors = sys.argv[1:]
-warehouse = f"file:{path}-warehouse"
-spark = SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).remote("local[2]").getOrCreate()
+spark = connect_session(**{"spark.sql.warehouse.dir": f"file:{path}-warehouse"})
 assert type(spark).__module__.startswith("pyspark.sql.connect")
 trilake.register(spark)
 
@@ -58,7 +54,17 @@ query = spark.sql(f"SELECT n, p FROM delta.`{path}` WHERE n > :low", args={"low"
 joined = spark.sql(f"SELECT q.n, t.p FROM {{q}} q JOIN delta.`{path}` t USING (n)", q=query.where("n < 4"))
 spark.sql(f"CREATE TEMPORARY VIEW seen AS SELECT n FROM delta.`{path}`")
 assert rows(query) == wanted[2:] and rows(joined) == wanted[2:3] and query.columns == ["n", "p"]
-assert rows(spark.sql("SELECT count(*) FROM seen")) == [(4,)]
+trilake.write(pa.table({"n": [5], "p": ["c"]}), path, mode="append")
+assert rows(spark.sql("SELECT count(*) FROM seen")) == [(5,)]
+spark.range(2).createOrReplaceTempView("seen")
+assert rows(spark.sql("SELECT count(*) FROM seen")) == [(2,)]
+spark.catalog.dropTempView("seen")
+spark.sql(f"DELETE FROM delta.`{path}` WHERE n = 5")
+try:
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE rand() > 2")
+    raise AssertionError("a condition that is another each time was taken")
+except AnalysisException as e:
+    assert e.getCondition() == "INVALID_NON_DETERMINISTIC_EXPRESSIONS", e
 assert not [t.name for t in spark.catalog.listTables() if "trilake" in t.name]
 spark.sql("CREATE TABLE made (n BIGINT NOT NULL COMMENT 'it''s', s STRUCT<`x-y`: INT>) USING delta COMMENT 'why'")
 spark.sql("INSERT INTO made VALUES (1, struct(2))")
@@ -85,7 +91,7 @@ except trilake.errors.UnsupportedSparkError:
     assert not spark.catalog.tableExists("stays")
 
 # Without what PySpark has from 4.0 on, views stay as long as their queries.
-carried.CARRIES = False
+connect_frames.CARRIES = False
 query = spark.sql(f"SELECT n FROM delta.`{path}`").where("n = 1")
 assert rows(query) == [(1,)]
 del query
@@ -104,15 +110,7 @@ spark.stop()
 
 @pytest.mark.soak
 def test_a_connect_session(tmp_path: Path, shared: Path) -> None:
-    ensure_java()
     vectors = shared / "corpus" / "delta" / "golden" / "dv-partitioned-with-checkpoint" / "delta"
     # A soak test: the server alone takes half a minute to start where the machine is busy.
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, str(tmp_path / "t"), str(vectors)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_apart(_SCRIPT, str(tmp_path / "t"), str(vectors))
     assert done.stdout.endswith("all is well\n"), done.stderr[-3000:]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from tests.connect_session import run_apart
 from tests.delta.tables import rows
 from trilake import DeltaTable
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -28,7 +26,6 @@ from trilake.spark.delta import row_addresses
 from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows, bitmaps
 from trilake.spark.native.columns import read_condition
-from trilake.spark.session.java import ensure_java
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -349,11 +346,11 @@ _CONNECT = """
 import sys
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 import trilake
+from tests.connect_session import connect_session
 
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+spark = connect_session()
 trilake.register(spark)
 data = pa.table({"id": pa.array(range(10), pa.int64()), "v": [str(i) for i in range(10)]})
 for name, properties in (("vectors", {"delta.enableDeletionVectors": "true"}), ("copies", {})):
@@ -383,14 +380,6 @@ spark.stop()
 
 @pytest.mark.soak
 def test_a_connect_session_changes_rows(tmp_path: Path) -> None:
-    ensure_java()
     # A soak test, and in a process of its own, as in test_connect.py.
-    done = subprocess.run(
-        [sys.executable, "-c", _CONNECT, str(tmp_path)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_apart(_CONNECT, str(tmp_path))
     assert done.stdout.splitlines()[-1:] == ["all is well"], done.stderr[-4000:]

@@ -5,6 +5,7 @@ The next victim starts Spark while the one before it runs, which hides most of w
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -32,6 +33,8 @@ from trilake.spark.session.java import ensure_java
 from trilake.storage import open_store
 
 COMMITS, ROWS = 100, 3
+#: Kills of a soak.
+MANY = int(os.environ.get("TRILAKE_KILLS", "200"))
 
 
 class Victim:
@@ -99,8 +102,9 @@ def batches(folder: Path) -> int:
     "kills",
     [
         pytest.param(1, marks=[pytest.mark.timeout(1800)]),
-        pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(6 * 3600)]),
+        pytest.param(MANY, marks=[pytest.mark.soak, pytest.mark.timeout(6 * 3600)]),
     ],
+    ids=["one", "many"],
 )
 def test_every_row_once_although_the_process_is_killed(tmp_path: Path, victims: list[Victim], kills: int) -> None:
     """source -> middle by one query, middle -> last by another; now one is killed, now the other."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -15,7 +16,16 @@ import trilake
 from trilake import DeltaTable
 from trilake.delta.log.clustering import clustering_columns
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.settings import DEFAULTS, OVERWRITE_MODE, PREFIX, SETTINGS, USER_METADATA, setting_of
+from trilake.spark.delta.settings import (
+    DEFAULTS,
+    OVERWRITE_MODE,
+    PREFIX,
+    SETTINGS,
+    USER_METADATA,
+    is_ansi,
+    session_flag,
+    setting_of,
+)
 
 
 @contextmanager
@@ -184,3 +194,26 @@ def test_every_setting_has_one_meaning() -> None:
         assert found is not None
         assert found.effect == effect
     assert setting_of(PREFIX + "nobody.knows") is None
+
+
+class _Conf:
+    """Settings of a session: what is not set is the default that is passed, or Spark's own, as in Spark."""
+
+    def __init__(self, **own: str) -> None:
+        self.own, self.conf = own, self
+
+    def get(self, key: str, *default: str) -> str:
+        return default[0] if default else self.own[key.rpartition(".")[2]]
+
+
+def test_ansi_is_what_the_release_says_where_nobody_set_it() -> None:
+    assert [is_ansi(cast(SparkSession, _Conf(enabled=text))) for text in ("true", "false")] == [True, False]
+
+
+def test_a_flag_is_true_or_false_in_any_case_and_nothing_else(session: SparkSession) -> None:
+    name = "schema.autoMerge.enabled"
+    for text, meant in (("TRUE", True), ("False", False)):
+        with _set(session, **{name: text}):
+            assert session_flag(session, PREFIX + name, not meant) is meant
+    with _set(session, **{name: "yes"}), pytest.raises(InvalidArgumentError, match="true or false"):
+        session_flag(session, PREFIX + name, True)

@@ -73,6 +73,15 @@ def test_merging_is_the_same_with_and_without_spark(session: SparkSession, uri: 
     assert found.to_table().sort_by("id") == wanted
 
 
+def test_names_with_backticks_merge_as_others_do(session: SparkSession, tmp_path: Path) -> None:
+    where = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"k`": pa.array([1, 2], pa.int64()), "a`.b": pa.array([1, 2], pa.int64())}), where)
+    source = session.createDataFrame([(2, 20), (3, 30)], "`k``` BIGINT, `a``.b` BIGINT")
+    stats = merge_insert(session, where, source, "k`", MergeInsert(("k`",), update=True, insert=True))
+    assert (stats.num_inserted_rows, stats.num_updated_rows) == (1, 1)
+    assert sorted(lance.dataset(where).to_table()["a`.b"].to_pylist()) == [1, 20, 30]
+
+
 def test_what_a_merge_refuses(session: SparkSession, uri: str) -> None:
     twice = source(session, 1, 3).union(source(session, 2, 3))
     version = lance.dataset(uri).version

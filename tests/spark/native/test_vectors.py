@@ -154,4 +154,4 @@ def test_a_spark_that_does_not_number_rows_is_an_error(
     files = listed(tmp_path, [write(tmp_path / "x.parquet", pa.table({"m": [1]}))])
     df = native_frame(spark, files)  # the column `n` is missing in the file, as the row number would be
     with pytest.raises(Exception, match="does not number the rows"):
-        native_vectors.alive(spark, df, [BitMap64([0])], F.lit(0)).collect()
+        native_vectors.alive(spark, df, native_vectors.pack([BitMap64([0])]), "0").collect()

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 import trilake
 from tests.spark.native.test_local_rows import TYPED
 from tests.spark.native_files import settings
-from trilake.delta.commands.write.write import WriteRequest, plan_write
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import plan_write
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine

@@ -33,12 +33,12 @@ from trilake.spark.delta.names.catalogue import (
     parts_of,
     quoted,
 )
-from trilake.spark.delta.names.entries import quoted_parts
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
 from trilake.storage import is_absolute
+from trilake.text import quote_parts
 
 _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
 
@@ -170,12 +170,15 @@ def _convert(
     )
 
 
-def _partition_fields(given: str | T.StructType | None) -> list[str | StructField] | None:
-    if given is None or isinstance(given, str):
-        return given_columns(given)
-    if isinstance(given, T.StructType):
-        return list(from_spark(given).fields)
-    raise TypeError(f"partitionSchema must be a string or a StructType, found {given} with type {type(given)}.")
+def _partition_fields(partition_schema: str | T.StructType | None) -> list[str | StructField] | None:
+    if partition_schema is None or isinstance(partition_schema, str):
+        return given_columns(partition_schema)
+    if isinstance(partition_schema, T.StructType):
+        return list(from_spark(partition_schema).fields)
+    raise TypeError(
+        "partitionSchema must be a string or a StructType, found"
+        f" {partition_schema} with type {type(partition_schema)}."
+    )
 
 
 def _convert_named(
@@ -214,8 +217,7 @@ def _convert_named(
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
     *database, table = parts_of(name)
-    aside_id = head.engine.runtime.new_id().replace("-", "")
-    aside = quoted_parts([*database, f"{table}_{aside_id}"])
+    aside = quote_parts([*database, f"{table}_{head.engine.runtime.new_hex_id()}"])
     spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
     try:
         add_name(spark, name, path, head)

@@ -45,8 +45,8 @@ def delete_rows(
     rows = {}
     if maybe:
         columns = None if read.filter is None else sorted(read.filter.columns)
-        found = addressed_rows(spark, table, maybe, columns=columns)
-        named = found.frame if alias is None else found.frame.alias(alias)
+        addressed = addressed_rows(spark, table, maybe, columns=columns)
+        named = addressed.frame if alias is None else addressed.frame.alias(alias)
         with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
-            rows = found.collect(frames.added(named, [read.column]).where(read.column))
+            rows = addressed.collect(frames.added(named, [read.column]).where(read.column))
     return command.finish(FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole]))), SparkRunner(spark))

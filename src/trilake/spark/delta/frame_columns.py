@@ -81,11 +81,11 @@ def _numbers(frame: DataFrame) -> dict[int, str]:
         return {}
     out, at = {}, 0
     for name in frame.columns:
-        found = _NUMBER.match(text, at + len(name)) if text.startswith(name, at) else None
-        if found is None:
+        match = _NUMBER.match(text, at + len(name)) if text.startswith(name, at) else None
+        if match is None:
             return {}
-        out[int(found[1])] = name
-        at = found.end() + 1
+        out[int(match[1])] = name
+        at = match.end() + 1
     return out
 
 

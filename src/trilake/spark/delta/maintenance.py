@@ -18,14 +18,17 @@ from pyspark.sql import types as T
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.rows.row_changes import run_here
-from trilake.delta.log.detail import detail
-from trilake.delta.log.history import JOB, NOTEBOOK
+from trilake.delta.log.detail import DETAIL, detail
+from trilake.delta.log.history import HISTORY
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.symlink_manifest import check_mode, generate_manifests, path_text
+from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.settings import session_flag
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
 
 #: Settings of delta-spark that hold here too.
@@ -48,12 +51,6 @@ class ManyRunner:
         if len(tasks) < self.least or self.store.uri.startswith("memory:"):
             return run_here(function, tasks)
         return SparkRunner(self.spark)(function, tasks)
-
-
-def setting(spark: SparkSession, key: str, default: bool) -> bool:
-    """A setting of the session that is true or false."""
-    value = spark.conf.get(key, str(default).lower())
-    return str(value).strip().lower() == "true"
 
 
 def _longs(names: Sequence[str]) -> T.StructType:
@@ -80,10 +77,10 @@ def vacuum_table(
         log,
         retention_hours=None if retention_hours is None else float(retention_hours),
         dry_run=dry_run,
-        lite=setting(spark, LITE_VACUUM, False) if lite is None else lite,
-        enforce_retention=setting(spark, RETENTION_CHECK, True),
+        lite=session_flag(spark, LITE_VACUUM, False) if lite is None else lite,
+        enforce_retention=session_flag(spark, RETENTION_CHECK, True),
         inventory=None if inventory is None else to_arrow(inventory),
-        record=setting(spark, VACUUM_LOGGING, True),
+        record=session_flag(spark, VACUUM_LOGGING, True),
         run=ManyRunner(spark, log.store, least=64),
     )
     if not dry_run:
@@ -112,7 +109,7 @@ def restore_table(
         log,
         version=version,
         timestamp_ms=None if timestamp is None else session_time_ms(spark, timestamp),
-        ignore_missing=setting(spark, IGNORE_MISSING, False),
+        ignore_missing=session_flag(spark, IGNORE_MISSING, False),
         run=ManyRunner(spark, log.store, least=64),
     )
     return spark.createDataFrame([tuple(getattr(done, n) for n in _RESTORED)], _longs(_RESTORED))
@@ -141,82 +138,26 @@ def generate(log: DeltaLog, mode: str) -> None:
     generate_manifests(log)
 
 
-_TEXT_MAP = T.MapType(T.StringType(), T.StringType())
-
-
-def _texts(type_: pa.StructType) -> T.StructType:
-    return T.StructType([T.StructField(f.name, T.StringType()) for f in type_])
-
-
-_HISTORY = T.StructType(
-    [
-        T.StructField("version", T.LongType()),
-        T.StructField("timestamp", T.TimestampType()),
-        T.StructField("userId", T.StringType()),
-        T.StructField("userName", T.StringType()),
-        T.StructField("operation", T.StringType()),
-        T.StructField("operationParameters", _TEXT_MAP),
-        T.StructField("job", _texts(JOB)),
-        T.StructField("notebook", _texts(NOTEBOOK)),
-        T.StructField("clusterId", T.StringType()),
-        T.StructField("readVersion", T.LongType()),
-        T.StructField("isolationLevel", T.StringType()),
-        T.StructField("isBlindAppend", T.BooleanType()),
-        T.StructField("operationMetrics", _TEXT_MAP),
-        T.StructField("userMetadata", T.StringType()),
-        T.StructField("engineInfo", T.StringType()),
-    ]
-)
-
-
 def history_frame(spark: SparkSession, table: ArrowDeltaTable, limit: int | None) -> DataFrame:
     """The commits, newest first, with delta-spark's columns."""
-    found = table.history(limit)
-    moments = found["timestamp"].cast(pa.timestamp("us", "UTC"))
-    return _frame(spark, found.set_column(1, "timestamp", moments), _HISTORY)
-
-
-_NAMES = T.ArrayType(T.StringType())
-_DETAIL = T.StructType(
-    [
-        T.StructField("format", T.StringType()),
-        T.StructField("id", T.StringType()),
-        T.StructField("name", T.StringType()),
-        T.StructField("description", T.StringType()),
-        T.StructField("location", T.StringType()),
-        T.StructField("createdAt", T.TimestampType()),
-        T.StructField("lastModified", T.TimestampType()),
-        T.StructField("partitionColumns", _NAMES),
-        T.StructField("clusteringColumns", _NAMES),
-        T.StructField("numFiles", T.LongType()),
-        T.StructField("sizeInBytes", T.LongType()),
-        T.StructField("properties", _TEXT_MAP),
-        T.StructField("minReaderVersion", T.IntegerType()),
-        T.StructField("minWriterVersion", T.IntegerType()),
-        T.StructField("tableFeatures", _NAMES),
-    ]
-)
+    return _frame(spark, table.history(limit), HISTORY)
 
 
 def detail_schema() -> T.StructType:
     """The columns of DESCRIBE DETAIL."""
-    return _DETAIL
+    return to_spark(from_arrow(DETAIL))
 
 
 def detail_frame(spark: SparkSession, table: ArrowDeltaTable) -> DataFrame:
     """One row about the table, with delta-spark's columns; the location is spelled as Hadoop does."""
-    found = detail(table.log, table.snapshot)
-    for name in ("createdAt", "lastModified"):
-        at = found.schema.get_field_index(name)
-        found = found.set_column(at, name, found[name].cast(pa.timestamp("us", "UTC")))
-    place = pa.array([path_text(table.uri)])
-    return _frame(spark, found.set_column(found.schema.get_field_index("location"), "location", place), _DETAIL)
+    row, place = detail(table.log, table.snapshot), pa.array([path_text(table.uri)])
+    return _frame(spark, row.set_column(row.schema.get_field_index("location"), "location", place), DETAIL)
 
 
-def _frame(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
-    """An Arrow table as a DataFrame whose columns are called and typed exactly so."""
-    assert table.schema.names == schema.names
-    return arrow_frame(spark, table, schema)
+def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame:
+    """An Arrow table as a DataFrame whose columns are called and typed exactly so; Spark's times have microseconds."""
+    columns = from_arrow(schema)
+    return arrow_frame(spark, table.cast(columns.to_arrow_schema()), to_spark(columns))
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
     counter, rows = _counter(execution, source.leaf), _count(store, tasks)
     try:
         files = task_files(store, metadata.schema, batch.plan, tasks)
-        frame = native_scan(df.sparkSession, files, keep=False).frame(df.sparkSession, files.output, files.vectors)
+        frame = native_scan(df.sparkSession, files, keep=False).frame(df.sparkSession, files.output)
     except NativeScanError as e:
         raise _NotNativelyReadable(str(e)) from e
     return _replaced(df, steps, source, frame), rows, counter
@@ -147,11 +147,11 @@ def _execution(df: DataFrame) -> Any:
     """How Spark runs the batch.  Raises ``_NotNativelyReadable`` where ``df`` is not the batch itself."""
     session = df.sparkSession
     context = session.sparkContext
-    found = context.getLocalProperty(_QUERY_ID)
-    if not found:
+    query_id = context.getLocalProperty(_QUERY_ID)
+    if not query_id:
         raise _NotNativelyReadable("no query runs")
     queries = java_session(session).sharedState().activeStreamingQueries()
-    query = queries.get(jvm(session).java.util.UUID.fromString(found))
+    query = queries.get(jvm(session).java.util.UUID.fromString(query_id))
     if query is None:
         raise _NotNativelyReadable("the query is not known")
     execution, plan = query.lastExecution(), query_execution(df).logical()
@@ -175,8 +175,8 @@ def _source(plan: Any) -> tuple[list[Any], _Source]:
     table = relation.table()
     if table.getClass().getName() != _PYTHON_TABLE or table.name() not in _NAMES:
         raise _NotNativelyReadable(f"the source is {table.name()}")
-    given = dict(relation.options().asCaseSensitiveMap())
-    options = {str(k): str(v) for k, v in given.items()}
+    java_options = dict(relation.options().asCaseSensitiveMap())
+    options = {str(k): str(v) for k, v in java_options.items()}
     path = options.get("path")
     if not path:
         raise _NotNativelyReadable("the source has no path")
@@ -191,9 +191,9 @@ def _counter(execution: Any, leaf: Any) -> Any:
     """Spark's counter of the rows that a source gave."""
     leaves = execution.executedPlan().collectLeaves()
     for i in range(leaves.size()):
-        found = leaves.apply(i)
-        if found.nodeName() == "MicroBatchScan" and found.stream().equals(leaf.stream()):
-            metric = found.metrics().get("numOutputRows")
+        scan = leaves.apply(i)
+        if scan.nodeName() == "MicroBatchScan" and scan.stream().equals(leaf.stream()):
+            metric = scan.metrics().get("numOutputRows")
             if metric.isDefined():
                 return metric.get()
     raise _NotNativelyReadable("Spark has no counter for its rows")
@@ -203,19 +203,19 @@ def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame
     """The steps over other rows of the same columns."""
     java = jvm(df.sparkSession)
     expressions = java.org.apache.spark.sql.catalyst.expressions
-    found = query_execution(frame).analyzed()
-    wanted, given = source.leaf.output(), found.output()
+    analyzed = query_execution(frame).analyzed()
+    old_output, new_output = source.leaf.output(), analyzed.output()
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
         raise _NotNativelyReadable("the source's columns were declared with other types")
     columns = []
-    for i in range(wanted.size()):
-        old, new = wanted.apply(i), given.apply(i)
+    for i in range(old_output.size()):
+        old, new = old_output.apply(i), new_output.apply(i)
         none = java.scala.Option.empty()
         columns.append(
             expressions.Alias(new, old.name(), old.exprId(), old.qualifier(), none, java.PythonUtils.toSeq([]))
         )
     logical = java.org.apache.spark.sql.catalyst.plans.logical
-    plan = logical.Project(java.PythonUtils.toSeq(columns), found)
+    plan = logical.Project(java.PythonUtils.toSeq(columns), analyzed)
     for step in reversed(steps):
         plan = step.withNewChildren(java.PythonUtils.toSeq([plan]))
     return dataset_of(df.sparkSession, plan)
@@ -228,15 +228,15 @@ def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
     """The source once more, in this process; one for all batches of a run, which keeps its place in the log."""
     run = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
     key = (run, source.path, tuple(sorted(source.options.items())), source.schema.json())
-    found = _streams.pop(key, None)
-    if found is None:
+    reader = _streams.pop(key, None)
+    if reader is None:
         options = Options(source.options, STREAM_READ_OPTIONS)
         wanted = StreamOptions.parse(options.values)
-        found = DeltaStreamReader(source.path, options.store, source.schema, wanted, None)
-    _streams[key] = found
+        reader = DeltaStreamReader(source.path, options.store, source.schema, wanted, None)
+    _streams[key] = reader
     while len(_streams) > _MOST_STREAMS:
         _streams.popitem(last=False)
-    return found
+    return reader
 
 
 def _count(store: Store, tasks: list[FileTask]) -> int:

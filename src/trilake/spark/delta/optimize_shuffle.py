@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from trilake.delta.commands.optimize.curve_order import divided, in_curve_order
 from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, Ranges, sample_indexes
@@ -70,7 +69,8 @@ class OptimizeRunner(SparkRunner):
         rows = pa.table({"task": pa.array([pickle.dumps(p) for p in pieces], pa.binary())})
         frame = arrow_frame(self.spark, rows).repartition(len(pieces))
         blobs = frame.mapInArrow(_Divide(job, ranges, ends), "stretch int, rows binary")
-        written = _to_tasks(blobs, len(ends) + 1).mapInArrow(_Write(job, work), "outcome binary").collect()
+        stretches = blobs.repartitionById(len(ends) + 1, "stretch")  # each in a partition of its own
+        written = stretches.mapInArrow(_Write(job, work), "outcome binary").collect()
         adds = [add for row in written for add in pickle.loads(row.outcome)]
         return Rewritten(work.number, tuple(adds))
 
@@ -89,11 +89,6 @@ def _pieces(files: Sequence[TouchedFile]) -> list[tuple[TouchedFile, ...]]:
         out[-1].append(f)
         size += f.file.size
     return [tuple(group) for group in out]
-
-
-def _to_tasks(blobs: DataFrame, count: int) -> DataFrame:
-    """Each stretch in a partition of its own."""
-    return blobs.repartitionById(count, "stretch")
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
 from trilake.table import Explanation, FilterLike
+from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.spark")
 _INTEGERS = {"byte", "short", "integer", "long"}
@@ -86,16 +87,16 @@ def read_dataframe(
         df = df.where(filter)
     elif bound is not None:
         df = df.mapInArrow(_Apply(bound), df.schema)
-    return df if columns is None else df.select(*(f"`{c.replace('`', '``')}`" for c in output))
+    return df if columns is None else df.select(*map(quote_name, output))
 
 
 def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str]) -> DataFrame:
     refusal = refuse_native(table, spark)
     if refusal is None:
         try:
-            found = _native(spark, table.log.store, scan)
+            frame = _native(spark, table.log.store, scan)
             _log.info("version %d of %s is read by Spark's native scan", table.version, table.uri)
-            return found
+            return frame
         except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
             refusal = str(e)
     _log.info("version %d of %s is read through Arrow: %s", table.version, table.uri, refusal)
@@ -142,25 +143,28 @@ class _Apply:
 
 def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
     schema = read_schema(table.snapshot.schema)
-    given = {"versionAsOf": table.version, **options}
+    read_options = {"versionAsOf": table.version, **options}
     wanted = to_spark(schema)
     for field, declared in zip(wanted.fields, table.snapshot.schema.fields, strict=True):
         field.nullable = declared.nullable
     known = None if all(f.nullable for f in wanted.fields) else wanted  # the source's own are nullable throughout
-    return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, given, schema.to_arrow_schema(), known)
+    return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, read_options, schema.to_arrow_schema(), known)
 
 
 def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
-    vectors = load_vectors(store, scan)
-    if scan.files.num_rows <= native_manifest.CHECKED_SIZES:
+    if not scan.files.num_rows:
+        return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan))
+    sizes = scan.files["size"]
+    if len(sizes) <= native_manifest.CHECKED_SIZES:
         # So few files are asked for their sizes each time, which the log does not know.
-        return native_frame(spark, _pruned(spark, native_files(store, scan, vectors), scan))
-    key = _digest(store, scan)
-    found: NativeScan | None = cached_value(spark, key)
-    if found is None:
-        found = native_scan(spark, _pruned(spark, native_files(store, scan, vectors), scan), keep=False)
-        cache_value(spark, key, found, found.size)
-    return found.frame(spark, _native_output(read_schema(scan.snapshot.schema)), vectors)
+        sizes = native_manifest.sound_sizes(_absolute(store, scan.paths), sizes)
+    key = _digest(store, scan, sizes)
+    native: NativeScan | None = cached_value(spark, key)
+    if native is None:
+        files = native_files(store, scan, load_vectors(store, scan))
+        native = native_scan(spark, _pruned(spark, files, scan), keep=False)
+        cache_value(spark, key, native, native.size)
+    return native.frame(spark, _native_output(read_schema(scan.snapshot.schema)))
 
 
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
@@ -189,7 +193,7 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
     return replace(files, prune=prune, times=scan.files["modificationTime"], required=required)
 
 
-def _digest(store: Store, scan: Scan) -> bytes:
+def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray) -> bytes:
     """What says of two scans that they read the same columns of the same files in the same way."""
     plan = scan.plan
     how = (
@@ -201,7 +205,8 @@ def _digest(store: Store, scan: Scan) -> bytes:
         sorted(plan.format_options.items()),
     )
     digest = _Digest(repr(how).encode())
-    files = scan.files.select(["path", "size", "partitionValues", "deletionVector"])
+    files = scan.files.select(["path", "partitionValues", "deletionVector", "modificationTime"])
+    files = files.append_column("size", sizes)
     with pa.PythonFile(digest, "w") as sink, pa.ipc.new_stream(sink, files.schema) as writer:
         writer.write_table(files)
     return digest.value
@@ -242,7 +247,7 @@ def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence
     paths, sizes = pa.chunked_array([[t.path for t in tasks]]), pa.chunked_array([[t.size for t in tasks]])
     fields = [schema.field(c) for c in plan.partition_columns]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda t: t.vector.load(store) if t.vector is not None else None, tasks))
+        vectors = list(pool.map(lambda t: t.vector.load(store) if t.vector is not None else None, tasks))
     read = StructType(plan.fields)
     return _native_files(
         store,
@@ -251,7 +256,7 @@ def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence
         paths,
         sizes,
         typed_partitions(pa.table({"partitionValues": values}), fields),
-        {i: v for i, v in enumerate(found) if v is not None},
+        {i: v for i, v in enumerate(vectors) if v is not None},
     )
 
 
@@ -296,8 +301,7 @@ def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     """Deleted row indexes by position of the file, loaded in parallel."""
     column = scan.files["deletionVector"]
     at = np.flatnonzero(pc.is_valid(column).to_numpy())
-    found = column.take(pa.array(at)).to_pylist()
-    vectors = [DeletionVectorDescriptor.from_json(d) for d in found]
+    vectors = [DeletionVectorDescriptor.from_json(d) for d in column.take(pa.array(at)).to_pylist()]
     records = record_counts(scan.files.take(pa.array(at))).to_pylist()
     with ThreadPoolExecutor(8) as pool:
         bitmaps = pool.map(lambda d, rows: d.load(store, rows) if d is not None else None, vectors, records)

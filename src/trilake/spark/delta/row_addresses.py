@@ -76,8 +76,8 @@ class AddressedRows:
         packed = to_arrow(rows.groupBy(*keys).agg(F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")))
         out: dict[int, BitMap64] = {}
         for file, bucket, bits in zip(*(packed[n].to_pylist() for n in ("file", "bucket", "bits")), strict=True):
-            found = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
-            rows_of = BitMap64((found + (bucket - 1) * _BUCKET).astype(np.uint64))
+            offsets = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
+            rows_of = BitMap64((offsets + (bucket - 1) * _BUCKET).astype(np.uint64))
             number = int(self.files[file])
             out[number] = out[number] | rows_of if number in out else rows_of
         return out
@@ -131,15 +131,15 @@ def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: 
     scan = plan_scan(part)
     if extra and scan.plan.mode == "id":
         return None  # these columns have no id, and Spark would be told to look for nothing but ids
-    found = native_files(table.log.store, scan, load_vectors(table.log.store, scan))
+    files = native_files(table.log.store, scan, load_vectors(table.log.store, scan))
     fields = [T.StructField(name, T.LongType()) for name in extra]
-    found = replace(
-        found,
-        read_schema=T.StructType([*found.read_schema.fields, *fields]),
-        output=[*found.output, *((f.name, f) for f in fields)],
+    files = replace(
+        files,
+        read_schema=T.StructType([*files.read_schema.fields, *fields]),
+        output=[*files.output, *((f.name, f) for f in fields)],
     )
     try:
-        return native_frame(spark, found, address=(FILE, ROW))
+        return native_frame(spark, files, address=(FILE, ROW))
     except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
         _log.info("%s is read through Arrow: %s", table.uri, e)
         return None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from trilake.delta.commands.write.write import WriteRequest
+from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import is_connect
@@ -169,9 +169,9 @@ def setting_of(name: str) -> Setting | None:
     """What we do with a setting, by its full name; ``None`` for one that nobody listed."""
     lowered = name.lower()
     while lowered:
-        found = _BY_NAME.get(lowered)
-        if found is not None:
-            return found
+        setting = _BY_NAME.get(lowered)
+        if setting is not None:
+            return setting
         head, dot, _ = lowered.rstrip(".").rpartition(".")
         lowered = head + dot
     return None
@@ -193,21 +193,23 @@ def delta_settings(spark: SparkSession) -> dict[str, str]:
     return {name: str(spark.conf.get(name)) for name in names}
 
 
-def check_settings(given: Mapping[str, str]) -> None:
+def check_settings(settings: Mapping[str, str]) -> None:
     """Refuse settings that ask for something else to be stored than we would.
 
     Raises ``InvalidArgumentError``.  A name that is not listed is said in the log, once: it may be harmless.
     """
-    for name, value in sorted(given.items()):
-        found = setting_of(name)
-        if found is None:
+    for name, value in sorted(settings.items()):
+        setting = setting_of(name)
+        if setting is None:
             if name not in _warned:
                 _warned.add(name)
                 _log.warning("the session's %s is not known here, and has no effect", name)
-        elif found.effect == "refused" and value.lower() != found.unless:
+        elif setting.effect == "refused" and value.lower() != setting.unless:
             raise InvalidArgumentError(
-                f"the session's {name} is {value!r} ({found.meaning}), which is not done here",
-                help=_HELP.get(found.name, "unset it" if found.unless is None else f"unset it, or say {found.unless}"),
+                f"the session's {name} is {value!r} ({setting.meaning}), which is not done here",
+                help=_HELP.get(
+                    setting.name, "unset it" if setting.unless is None else f"unset it, or say {setting.unless}"
+                ),
                 setting=name,
             )
 
@@ -217,15 +219,15 @@ def session_log(spark: SparkSession, store: Store) -> DeltaLog:
 
     Raises as :func:`check_settings` does.
     """
-    given = delta_settings(spark)
-    check_settings(given)
-    return DeltaLog(store, spark_engine(), user_metadata=given.get(USER_METADATA))
+    settings = delta_settings(spark)
+    check_settings(settings)
+    return DeltaLog(store, spark_engine(), user_metadata=settings.get(USER_METADATA))
 
 
 def default_properties(spark: SparkSession) -> dict[str, str]:
     """The properties that new tables of the session have where they do not say otherwise."""
-    given = delta_settings(spark)
-    return {"delta." + name.removeprefix(DEFAULTS): v for name, v in given.items() if name.startswith(DEFAULTS)}
+    settings = delta_settings(spark)
+    return {"delta." + name.removeprefix(DEFAULTS): v for name, v in settings.items() if name.startswith(DEFAULTS)}
 
 
 def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collection[str] = ()) -> WriteRequest:
@@ -245,17 +247,23 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
     if defaults:
         new["default_properties"] = defaults
     if request.mode == "overwrite" and "partitionOverwriteMode" not in decided:
-        new["prefer_dynamic"] = _dynamic(spark)
+        new["prefer_dynamic"] = overwrites_dynamically(spark)
     if request.schema_mode is None and "mergeSchema" not in decided and session_flag(spark, AUTO_MERGE, False):
         new["schema_mode"] = "merge"
     return replace(request, **new) if new else request
 
 
-def _dynamic(spark: SparkSession) -> bool:
+def overwrites_dynamically(spark: SparkSession) -> bool:
+    """Whether an overwrite replaces the partitions that it has rows for alone, where it does not say which."""
     text = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
     if text not in ("static", "dynamic"):
         raise InvalidArgumentError(f"{OVERWRITE_MODE} is {text!r}", help="it must be static or dynamic")
     return text == "dynamic" and session_flag(spark, DYNAMIC, True)
+
+
+def is_ansi(spark: SparkSession) -> bool:
+    """Whether casts of the session fail on a value that does not fit; where it is not set, releases differ."""
+    return str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
 
 def session_flag(spark: SparkSession, name: str, default: bool) -> bool:

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 
+import pyarrow as pa
 from pyspark.sql import types as T
 
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.scan.changes import CHANGE_FIELDS
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError
@@ -59,13 +62,8 @@ WRITE_OPTIONS = (
     "maxRecordsPerFile",
     "compression",
 )
-_CHANGE_COLUMNS = T.StructType(
-    [
-        T.StructField("_change_type", T.StringType()),
-        T.StructField("_commit_version", T.LongType()),
-        T.StructField("_commit_timestamp", T.TimestampType()),
-    ]
-)
+#: What rows of a change data feed have behind the table's columns.
+CHANGE_COLUMNS = to_spark(from_arrow(pa.schema(CHANGE_FIELDS))).fields
 
 
 class DeltaDataSource(DataSource):
@@ -88,7 +86,8 @@ class DeltaDataSource(DataSource):
         else:
             head = log.head(wanted_version(log, options))
         self.analysed = Analysed(head.metadata, head.version)
-        return T.StructType(_rows_schema(head).fields + (_CHANGE_COLUMNS.fields if _feed(options) else []))
+        rows = to_spark(read_schema(head.schema))  # nullable throughout, like what files can give
+        return T.StructType(rows.fields + (CHANGE_COLUMNS if _feed(options) else []))
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         _check_place(self.options)
@@ -145,11 +144,6 @@ class TrilakeDeltaDataSource(DeltaDataSource):
     @classmethod
     def name(cls) -> str:
         return "trilake-delta"
-
-
-def _rows_schema(head: Head) -> T.StructType:
-    """The schema of the rows as Spark must declare them: nullable throughout, like what files can give."""
-    return to_spark(read_schema(head.schema))
 
 
 def _feed(options: Options) -> bool:

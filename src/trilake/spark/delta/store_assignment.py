@@ -39,11 +39,13 @@ def _struct(value: Column, source: T.StructType, target: T.StructType, name: str
         return value.cast(target)  # by position, as Spark does where no name fits
     fields = []
     for f in target.fields:
-        given = by_name.get(f.name.lower())
+        source_field = by_name.get(f.name.lower())
         part = (
             F.lit(None).cast(f.dataType)
-            if given is None
-            else stored(value.getField(given.name), given.dataType, f.dataType, f"{name}.{f.name}", ansi=ansi)
+            if source_field is None
+            else stored(
+                value.getField(source_field.name), source_field.dataType, f.dataType, f"{name}.{f.name}", ansi=ansi
+            )
         )
         fields.append(part.alias(f.name))
     return F.when(value.isNotNull(), F.struct(*fields))

@@ -377,8 +377,8 @@ class DeltaTable:
             return card(repr(self), [("error", str(e))])
 
 
-def _session(given: SparkSession | None) -> SparkSession:
-    session = given or SparkSession.getActiveSession()
+def _session(spark: SparkSession | None) -> SparkSession:
+    session = spark or SparkSession.getActiveSession()
     if session is None:
         raise InvalidArgumentError("no Spark session is given, and none is active", help="pass sparkSession")
     return session

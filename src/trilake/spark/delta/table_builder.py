@@ -218,9 +218,14 @@ def _column(name: str, kind: str | T.DataType) -> StructField:
 
 def _from_spark(f: T.StructField) -> StructField:
     """Spark's field, with the rules that its metadata states in the protocol's words."""
-    kept = from_spark(T.StructType([f]), keep_nullability=True).fields[0]
+    field = from_spark(T.StructType([f]), keep_nullability=True).fields[0]
     rules = {k: v for k, v in (f.metadata or {}).items() if k.startswith(("delta.identity.", "delta.generation"))}
-    return without_limits(StructType((replace(kept, metadata={**kept.metadata, **rules}),))).fields[0]
+    return without_limits(StructType((replace(field, metadata={**field.metadata, **rules}),))).fields[0]
+
+
+def described_schema(schema: T.StructType) -> StructType:
+    """Spark's columns as those of a new table, with their comments, defaults and rules."""
+    return StructType(tuple(_from_spark(f) for f in schema.fields))
 
 
 def _rule(always: Any, by_default: Any) -> dict[str, Any]:
@@ -241,8 +246,8 @@ def _rule(always: Any, by_default: Any) -> dict[str, Any]:
     return identity_metadata(generator.start, generator.step, explicit=by_default is not None)
 
 
-def _wrong(message: str, found: object) -> TypeError:
-    return TypeError(f"{message}. Found {found} with type {type(found)}.")
+def _wrong(message: str, value: object) -> TypeError:
+    return TypeError(f"{message}. Found {value} with type {type(value)}.")
 
 
 def _text(what: str, value: object) -> str:

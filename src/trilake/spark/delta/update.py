@@ -40,6 +40,7 @@ from trilake.spark.delta.row_addresses import (
     bitmaps,
     old_images,
 )
+from trilake.spark.delta.settings import is_ansi
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
@@ -87,29 +88,29 @@ def update_rows(
             named = empty if alias is None else empty.alias(alias)
             frames.added(named, values.values()).select(*values.values())
         return command.finish(files, [])
-    found = addressed_rows(spark, table, files, row_ids=True)
-    given = given_columns(snapshot.schema, assigned)
-    rules = update_rules(snapshot.metadata, given, uri=snapshot.uri, runtime=command.runtime, spark=True)
+    addressed = addressed_rows(spark, table, files, row_ids=True)
+    changed_schema = given_columns(snapshot.schema, assigned)
+    rules = update_rules(snapshot.metadata, changed_schema, uri=snapshot.uri, runtime=command.runtime, spark=True)
     job = _UpdateTask(
         table.log.store,
         rewrite_plan(snapshot, command.job_id),
         rules,
-        RowOrigins.of(snapshot, found.files),
+        RowOrigins.of(snapshot, addressed.files),
         records_changes(snapshot),
     )
     with resolved():
-        frame = found.frame if alias is None else found.frame.alias(alias)
+        frame = addressed.frame if alias is None else addressed.frame.alias(alias)
         frame = frames.added(frame, [condition, *values.values()])
         if read is not None:
             frame = frame.where(read.column)
-        rows = _new_rows(frame, snapshot, given, {n: (assigned[n], v) for n, v in values.items()}, job)
+        rows = _new_rows(frame, snapshot, changed_schema, {n: (assigned[n], v) for n, v in values.items()}, job)
     outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
-    return command.finish(files, [_placed(p, found) for p in outcomes], SparkRunner(spark))
+    return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark))
 
 
-def _placed(part: UpdatedPart, found: AddressedRows) -> UpdatedPart:
+def _placed(part: UpdatedPart, addressed: AddressedRows) -> UpdatedPart:
     """The part with positions in the snapshot instead of those in the scan."""
-    return replace(part, taken={int(found.files[n]): rows for n, rows in part.taken.items()})
+    return replace(part, taken={int(addressed.files[n]): rows for n, rows in part.taken.items()})
 
 
 # --- the rows, as Spark makes them -----------------------------------------------------------------------------------
@@ -118,18 +119,21 @@ def _placed(part: UpdatedPart, found: AddressedRows) -> UpdatedPart:
 def _new_rows(
     frame: DataFrame,
     snapshot: Snapshot,
-    given: StructType,
+    changed_schema: StructType,
     assigned: Mapping[str, tuple[Target, Column]],
     job: _UpdateTask,
 ) -> DataFrame:
-    """The columns ``given`` with new values, what they were where the change feed wants it, row ids, and addresses."""
+    """The changed columns with new values, what they were where the change feed wants it, row ids, and addresses."""
     values = {t.path: v for t, v in assigned.values()}
     typed = (
         frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
     )
     new = {path: (value, f.dataType) for (path, value), f in zip(values.items(), typed.fields, strict=True)}
-    ansi = frame.sparkSession.conf.get("spark.sql.ansi.enabled") == "true"
-    columns = [_value(F.col(quote_name(f.name)), f, (f.name,), new, ansi).alias(f.name) for f in to_spark(given).fields]
+    ansi = is_ansi(frame.sparkSession)
+    columns = [
+        _value(F.col(quote_name(f.name)), f, (f.name,), new, ansi).alias(f.name)
+        for f in to_spark(changed_schema).fields
+    ]
     carried: list[Column] = []
     if job.feed:
         names = read_schema(snapshot.schema).names
@@ -190,8 +194,8 @@ class _UpdateTask:
         pipeline = self.rules.start(task)
         with RowChangeWriter(self.store, self.files, task, feed=self.feed) as out:
             for rows in chunks(batches):
-                for file, found in bitmaps(rows.select([FILE, ROW])).items():
-                    taken[file] = taken[file] | found if file in taken else found
+                for file, bitmap in bitmaps(rows.select([FILE, ROW])).items():
+                    taken[file] = taken[file] | bitmap if file in taken else bitmap
                 old = [old_images(rows, self.files.schema.names, self.files.schema)] if self.feed else []
                 new = new_images(pipeline, rows, self.files.schema)
                 out.update(new, old, self.origins.kept_ids(rows, out.id_column))

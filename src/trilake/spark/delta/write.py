@@ -13,13 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.commands.write.write import (
-    WritePlan,
-    WriteRequest,
-    WriteResult,
-    finish_write,
-    plan_write,
-)
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog, Head

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.errors import InvalidArgumentError
-from trilake.expr import parse_filter
 from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.commands.write import Mode
 from trilake.lance.proto import format_pb2 as pb
@@ -25,9 +24,8 @@ from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, Writ
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.schemas import parse_ddl
-from trilake.spark.session.sources.pruned_source import pruned_source_frame
-from trilake.spark.session.sources.python_source import source_frame
-from trilake.spark.session.sources.rows_source import FilterRows, rows_schema
+from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
+from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 from trilake.table import FilterLike
@@ -51,21 +49,13 @@ def read_dataframe(
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
     output = table.schema if columns is None else table.projected_schema(columns)
-    bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    source_options = {"version": str(table.version), **(options or {})}
-    if isinstance(filter, str):
-        source_options["filter"] = filter
-    schema = rows_schema(output, table.uri)
     names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
-    if bound is None or isinstance(filter, str):
-        wanted = ml_vectors.declared(schema, names) if names else schema
-        return pruned_source_frame(spark, TrilakeLanceDataSource, table.uri, source_options, table.schema, wanted)
-    if names:
+    if names and not (filter is None or isinstance(filter, str)):
         raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
-    extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
-    wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
-    df = source_frame(spark, TrilakeLanceDataSource, table.uri, source_options, wanted)
-    return df.mapInArrow(FilterRows(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
+    declared = rows_schema(output, table.uri)
+    wanted = ml_vectors.declared(declared, names) if names else declared
+    source_options = {"version": str(table.version), **(options or {})}
+    return filtered_frame(spark, TrilakeLanceDataSource, table, filter, source_options, output, wanted)
 
 
 def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
@@ -110,8 +100,8 @@ def write_dataframe(
     packed = pickle.dumps(writer)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        mine: LanceWriter = pickle.loads(packed)
-        done = mine.write(batches)
+        task_writer: LanceWriter = pickle.loads(packed)
+        done = task_writer.write(batches)
         messages = [fragment_message(f).SerializeToString() for f in done.fragments]
         sizes = [json.dumps(done.sizes)] * len(messages)
         yield pa.RecordBatch.from_arrays([pa.array(messages, pa.binary()), pa.array(sizes, pa.string())], _WRITTEN)

@@ -86,7 +86,7 @@ def create_index(
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
-        model = _learned(spark, current, what)
+        model = _model(spark, current, what)
         uuid = UUID(current.runtime.new_id())
         _encode(spark, current, what, model, f"_indices/{uuid}")
         return op.CreateIndex((index_entry(current, uuid, what.column, what.name),))
@@ -94,68 +94,68 @@ def create_index(
     return replanned(start, plan)
 
 
-def _learned(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan) -> ivf_pq.Model:
-    centroids = what.centroids
+def _model(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> ivf_pq.Model:
+    centroids = plan.centroids
     if centroids is None:
-        large = what.sample_size(snapshot.count()) * what.size >= _LARGE
-        centroids = _summed(spark, snapshot, what) if large else _centroids(snapshot, what)
-    words = what.words if what.words is not None else _words(spark, snapshot, what, centroids)
-    return ivf_pq.Model(what.metric, centroids, words)
+        large = plan.sample_size(snapshot.count()) * plan.size >= _LARGE
+        centroids = _centroids_by_jobs(spark, snapshot, plan) if large else _centroids(snapshot, plan)
+    words = plan.words if plan.words is not None else _words(spark, snapshot, plan, centroids)
+    return ivf_pq.Model(plan.metric, centroids, words)
 
 
-def _centroids(snapshot: Snapshot, what: VectorIndexPlan) -> Floats:
-    vectors = what.checked_sample(sample_part(snapshot, what, sample_ranks(snapshot, what)))
-    return ivf_pq.kmeans(vectors, what.partitions, np.random.default_rng(what.seed), metric=what.metric)
+def _centroids(snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
+    vectors = plan.checked_sample(sample_part(snapshot, plan, sample_ranks(snapshot, plan)))
+    return ivf_pq.kmeans(vectors, plan.partitions, np.random.default_rng(plan.seed), metric=plan.metric)
 
 
-def _summed(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan) -> Floats:
+def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
     """Centroids by k-means whose steps are sums of tasks, each over its share of the sample."""
-    ranks = sample_ranks(snapshot, what)
-    rng = np.random.default_rng(what.seed)
-    chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * what.partitions), replace=False))
-    first = what.checked_sample(sample_part(snapshot, what, chosen))
+    ranks = sample_ranks(snapshot, plan)
+    rng = np.random.default_rng(plan.seed)
+    chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * plan.partitions), replace=False))
+    first = plan.checked_sample(sample_part(snapshot, plan, chosen))
     place, parts = Place.of(snapshot), _PARTS
 
     def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
         def job(text: str) -> str:
             current = place.open()
-            share = np.array_split(sample_ranks(current, what), parts)[int(text)]
-            vectors = sample_part(current, what, share)
-            found, counts = ivf_pq.kmeans_sums(vectors[np.isfinite(vectors).all(axis=1)], centroids, what.metric)
-            return json.dumps([found.tobytes().hex(), counts.tolist()])
+            share = np.array_split(sample_ranks(current, plan), parts)[int(text)]
+            vectors = sample_part(current, plan, share)
+            vector_sums, counts = ivf_pq.kmeans_sums(vectors[np.isfinite(vectors).all(axis=1)], centroids, plan.metric)
+            return json.dumps([vector_sums.tobytes().hex(), counts.tolist()])
 
         done = [json.loads(text) for text in run_tasks(spark, [str(i) for i in range(parts)], job)]
         total = sum(np.frombuffer(bytes.fromhex(text)).reshape(centroids.shape) for text, _ in done)
         return np.asarray(total), np.sum([counts for _, counts in done], axis=0)
 
-    return ivf_pq.kmeans(first, what.partitions, rng, metric=what.metric, iterations=_STEPS, sums=sums)
+    return ivf_pq.kmeans(first, plan.partitions, rng, metric=plan.metric, iterations=_STEPS, sums=sums)
 
 
-def _words(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, centroids: Floats) -> Floats:
+def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centroids: Floats) -> Floats:
     """The words of all pieces, some pieces a task."""
     place = Place.of(snapshot)
     # A word needs no more vectors than a partition does, however many partitions there are.
     most = 256 * ivf_pq.WORDS
-    groups = [part.tolist() for part in np.array_split(np.arange(what.pieces), min(what.pieces, 8))]
+    groups = [part.tolist() for part in np.array_split(np.arange(plan.pieces), min(plan.pieces, 8))]
 
     def job(text: str) -> str:
         current = place.open()
-        ranks = sample_ranks(current, what)
+        ranks = sample_ranks(current, plan)
         ranks = ranks[:: max(1, len(ranks) // most)]
-        vectors = what.checked_sample(sample_part(current, what, ranks), least=1)
-        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, what.metric)]
-        found = [
-            ivf_pq.piece_words(residuals, what.pieces, m, np.random.default_rng([what.seed, m]))
+        vectors = plan.checked_sample(sample_part(current, plan, ranks), least=1)
+        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, plan.metric)]
+        words = [
+            ivf_pq.piece_words(residuals, plan.pieces, m, np.random.default_rng([plan.seed, m]))
             for m in json.loads(text)
         ]
-        return np.stack(found).tobytes().hex()
+        return np.stack(words).tobytes().hex()
 
     done = run_tasks(spark, [json.dumps(g) for g in groups], job)
-    shape = (-1, ivf_pq.WORDS, what.size // what.pieces)
+    shape = (-1, ivf_pq.WORDS, plan.size // plan.pieces)
     return np.concatenate([np.frombuffer(bytes.fromhex(text), np.float32).reshape(shape) for text in done])
 
 
-def _encode(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, model: ivf_pq.Model, folder: str) -> None:
+def _encode(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model, folder: str) -> None:
     """Write the index of all live rows."""
     place = Place.of(snapshot)
     rows = max(_ROWS, sum(r.physical_rows for r in snapshot.readers) // _TASKS)
@@ -173,27 +173,27 @@ def _encode(spark: SparkSession, snapshot: Snapshot, what: VectorIndexPlan, mode
             filled = 0
         tasks[-1].append(piece)
         filled += size
-    version, named = snapshot.version, {"name": what.name, "column": what.column}
+    version, named = snapshot.version, {"name": plan.name, "column": plan.column}
 
     def job(text: str) -> str:
-        number, mine = json.loads(text)
+        number, ranges = json.loads(text)
         current = place.open()
         parts = []
-        for id, start, stop in mine:
+        for id, start, stop in ranges:
             reader = current.reader_of(id)
             assert reader is not None
-            parts.append(encoded_rows(current, what.column, model, reader, start, stop))
+            parts.append(encoded_rows(current, plan.column, model, reader, start, stop))
         partition, codes, ids = (np.concatenate([p[i] for p in parts]) for i in range(3))
         part = f"{folder}/part-{number}"
         ivf_pq.write(current.store, part, model, partition, codes, ids, **named, dataset_version=version)
         return part
 
-    done = run_tasks(spark, [json.dumps([i, mine]) for i, mine in enumerate(tasks)], job)
+    done = run_tasks(spark, [json.dumps([i, ranges]) for i, ranges in enumerate(tasks)], job)
     opened = [VectorIndex.open(snapshot.store, part) for part in done]
 
     def partition_of(number: int) -> tuple[ivf_pq.Codes, ivf_pq.RowIds]:
         partitions = [index.partition(number) for index in opened]
-        codes = np.concatenate([np.empty((0, what.pieces), np.uint8), *(f[0] for f in partitions)])
+        codes = np.concatenate([np.empty((0, plan.pieces), np.uint8), *(f[0] for f in partitions)])
         return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in partitions)])
 
     ivf_pq.write_partitions(snapshot.store, folder, model, partition_of, **named, dataset_version=version)

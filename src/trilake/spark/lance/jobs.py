@@ -180,12 +180,12 @@ def _changed(
         results = [json.loads(t) for t in run_tasks(spark, [str(f.id) for f in current.manifest.fragments], job)]
         touched = [r for r in results if r["rows"]]
         count = sum(r["rows"] for r in touched)
-        left = tuple(fragment_of(r["left"]) for r in touched if r["left"] is not None)
-        gone = tuple(r["id"] for r in touched if r["left"] is None)
+        changed_fragments = tuple(fragment_of(r["left"]) for r in touched if r["left"] is not None)
+        removed_ids = tuple(r["id"] for r in touched if r["left"] is None)
         written.extend(fragment_of(text) for r in touched for text in r["new"])
         if updates is None:
-            return op.Delete(left, gone, str(where))
-        return op.Update(gone, left, tuple(written))
+            return op.Delete(changed_fragments, removed_ids, str(where))
+        return op.Update(removed_ids, changed_fragments, tuple(written))
 
     changed = replanned_with_files(start, plan)
     return changed, count

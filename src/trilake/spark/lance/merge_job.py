@@ -29,10 +29,11 @@ from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.jobs import Place, collected, fragment_of, text_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
-from trilake.spark.session.sources.registry import register_sources
+from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
+from trilake.text import quote_name, quote_parts
 
 _SOURCE, _TARGET, _UPDATES, _DELETES = "source", "target", "trilake_updates", "trilake_deletes"
 
@@ -42,7 +43,7 @@ def merge_insert(
     uri: str,
     source: DataFrame,
     on: str | Sequence[str],
-    what: MergeInsert | None = None,
+    clauses: MergeInsert | None = None,
     *,
     options: WriteOptions | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -53,33 +54,33 @@ def merge_insert(
     ----------
     source: with the columns of the dataset, in any order.
     on: key columns; a null in one matches nothing.
-    what: what becomes of rows; by default matched ones are updated and others inserted.
+    clauses: what becomes of rows; by default matched ones are updated and others inserted.
     options: of the files that are written.
 
     Raises ``InvalidArgumentError`` where several rows of the source would replace one row, ``SchemaMismatchError``,
     ``FilterError``, ``ConflictError`` or ``WriteFailedError``.  Of a merge that fails nothing is ever visible.
     """
     keys = (on,) if isinstance(on, str) else tuple(on)
-    what = what or MergeInsert(keys, update=True, insert=True)
+    clauses = clauses or MergeInsert(keys, update=True, insert=True)
     store = session_options(spark, uri, storage_options)
     start = Snapshot.open(open_store(uri, store), standard_engine().runtime)
-    _check(start, source, what, keys)
-    register_sources(spark, [TrilakeLanceDataSource])
+    _check(start, source, clauses, keys)
+    ensure_source(spark, TrilakeLanceDataSource)
     _, vectors = ml_vectors.plain(source.schema)
     names = source.columns
-    rows = source.select(F.struct(*[F.col(f"`{n}`") for n in names]).alias(_SOURCE)).persist()
+    rows = source.select(F.struct(*[F.col(quote_name(n)) for n in names]).alias(_SOURCE)).persist()
     stats = MergeStats()
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal stats
-        pairs = _pairs(spark, current, rows, what, keys, store).persist()
+        pairs = _pairs(spark, current, rows, clauses, keys, store).persist()
         try:
-            left, gone, deleted = _marked(pairs, current, what)
-            inserted, updated = _written(pairs, current, what, options or WriteOptions(), tuple(vectors), written)
+            changed_fragments, removed_ids, deleted = _mark_rows(pairs, current, clauses)
+            inserted, updated = _write_rows(pairs, current, clauses, options or WriteOptions(), tuple(vectors), written)
         finally:
             pairs.unpersist()
         stats = MergeStats(inserted, updated, deleted - updated)
-        return op.Update(gone, left, tuple(written))
+        return op.Update(removed_ids, changed_fragments, tuple(written))
 
     try:
         replanned_with_files(start, plan)
@@ -88,7 +89,7 @@ def merge_insert(
         rows.unpersist()
 
 
-def _check(snapshot: Snapshot, source: DataFrame, what: MergeInsert, keys: Sequence[str]) -> None:
+def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Sequence[str]) -> None:
     """Mistakes show here, and not in a task."""
     names = snapshot.schema.names
     unknown = [k for k in keys if k not in names]
@@ -99,27 +100,29 @@ def _check(snapshot: Snapshot, source: DataFrame, what: MergeInsert, keys: Seque
             f"the source has the columns {', '.join(source.columns)}, the dataset {', '.join(names)}",
             help="give the source all columns of the dataset",
         )
-    if sum((what.update, what.delete_matched, what.fail_matched)) > 1:
+    if sum((clauses.update, clauses.delete_matched, clauses.fail_matched)) > 1:
         raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
-    if not any((what.update, what.delete_matched, what.fail_matched, what.insert, what.delete_unmatched)):
+    if not any(
+        (clauses.update, clauses.delete_matched, clauses.fail_matched, clauses.insert, clauses.delete_unmatched)
+    ):
         raise InvalidArgumentError("the merge insert does nothing", help="say what becomes of matched rows, or others")
-    snapshot.filter(what.delete_if)
-    parse_filter(what.update_if, pair_schema(snapshot.schema))
+    snapshot.filter(clauses.delete_if)
+    parse_filter(clauses.update_if, pair_schema(snapshot.schema))
 
 
 def _pairs(
     spark: SparkSession,
     snapshot: Snapshot,
     rows: DataFrame,
-    what: MergeInsert,
+    clauses: MergeInsert,
     keys: Sequence[str],
     store: Mapping[str, str],
 ) -> DataFrame:
     """The rows of both sides, joined, with what becomes of each."""
     needed = set(keys)
-    delete_if = snapshot.filter(what.delete_if)
+    delete_if = snapshot.filter(clauses.delete_if)
     needed |= set() if delete_if is None else delete_if.columns
-    update_if = parse_filter(what.update_if, pair_schema(snapshot.schema))
+    update_if = parse_filter(clauses.update_if, pair_schema(snapshot.schema))
     if update_if is not None:
         paths = update_if.paths
         whole = (_TARGET,) in paths
@@ -130,30 +133,32 @@ def _pairs(
         reader = reader.option(name, value)
     target = reader.schema(rows_schema(schema, snapshot.store.uri)).load(snapshot.store.uri)
     removed = F.lit(False)
-    if what.delete_unmatched:
-        removed = F.lit(True) if what.delete_if is None else F.coalesce(F.expr(what.delete_if), F.lit(False))
-    target = target.select(F.struct(*[F.col(f"`{n}`") for n in schema.names]).alias(_TARGET), removed.alias("removed"))
-    same = reduce(Column.__and__, [F.col(f"{_SOURCE}.`{k}`") == F.col(f"{_TARGET}.`{k}`") for k in keys])
-    joined = rows.join(target, same, "full_outer" if what.delete_unmatched else "left")
+    if clauses.delete_unmatched:
+        removed = F.lit(True) if clauses.delete_if is None else F.coalesce(F.expr(clauses.delete_if), F.lit(False))
+    target = target.select(
+        F.struct(*[F.col(quote_name(n)) for n in schema.names]).alias(_TARGET), removed.alias("removed")
+    )
+    same = reduce(Column.__and__, [F.col(quote_parts((_SOURCE, k))) == F.col(quote_parts((_TARGET, k))) for k in keys])
+    joined = rows.join(target, same, "full_outer" if clauses.delete_unmatched else "left")
     matched = F.col(_SOURCE).isNotNull() & F.col(_TARGET).isNotNull()
-    condition = F.lit(True) if what.update_if is None else F.coalesce(F.expr(what.update_if), F.lit(False))
-    updates = matched & condition if what.update else F.lit(False)
+    condition = F.lit(True) if clauses.update_if is None else F.coalesce(F.expr(clauses.update_if), F.lit(False))
+    updates = matched & condition if clauses.update else F.lit(False)
     deletes = F.col(_SOURCE).isNull() & F.coalesce(F.col("removed"), F.lit(False))
-    deletes = deletes | updates | (matched if what.delete_matched else F.lit(False))
+    deletes = deletes | updates | (matched if clauses.delete_matched else F.lit(False))
     return joined.select(
         _SOURCE, f"{_TARGET}.{ROW_ID}", matched.alias("matched"), updates.alias(_UPDATES), deletes.alias(_DELETES)
     )
 
 
-def _marked(
-    pairs: DataFrame, snapshot: Snapshot, what: MergeInsert
+def _mark_rows(
+    pairs: DataFrame, snapshot: Snapshot, clauses: MergeInsert
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...], int]:
     """Mark the rows that go: the fragments that are left, the ids of those that are not, and the number of rows."""
-    if what.fail_matched:
+    if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:
             raise InvalidArgumentError(f"{count} rows match, which this merge insert forbids")
-    place, several_forbidden = Place.of(snapshot), what.update
+    place, several_forbidden = Place.of(snapshot), clauses.update
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts = [b.column(0).to_numpy(zero_copy_only=False).astype(np.uint64) for b in batches]
@@ -171,10 +176,10 @@ def _marked(
             done.append(json.dumps({"id": id, "rows": len(rows), "left": None if left is None else text_of(left)}))
         yield pa.RecordBatch.from_arrays([pa.array(done, pa.string())], ["done"])
 
-    gone = pairs.where(_DELETES).select(ROW_ID)
+    deletes = pairs.where(_DELETES).select(ROW_ID)
     # All rows of a fragment in one task: it has one deletion file.
-    gone = gone.repartition(F.shiftright(F.col(ROW_ID), 32))
-    results = [json.loads(row.done) for row in collected(gone.mapInArrow(run, "done string"))]
+    deletes = deletes.repartition(F.shiftright(F.col(ROW_ID), 32))
+    results = [json.loads(row.done) for row in collected(deletes.mapInArrow(run, "done string"))]
     if any("twice" in r for r in results):
         raise InvalidArgumentError(
             "several rows of the source match one row of the dataset", help="remove all but one from the source"
@@ -184,10 +189,10 @@ def _marked(
     return left, empty, sum(r["rows"] for r in results)
 
 
-def _written(
+def _write_rows(
     pairs: DataFrame,
     snapshot: Snapshot,
-    what: MergeInsert,
+    clauses: MergeInsert,
     options: WriteOptions,
     vectors: tuple[str, ...],
     written: list[Fragment],
@@ -211,9 +216,9 @@ def _written(
         text = json.dumps({"counts": counts, "new": [text_of(f) for f in done]})
         yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], ["done"])
 
-    if not (what.update or what.insert):
+    if not (clauses.update or clauses.insert):
         return 0, 0
-    inserts = F.col("matched") == F.lit(False) if what.insert else F.lit(False)
+    inserts = F.col("matched") == F.lit(False) if clauses.insert else F.lit(False)
     coming = pairs.where(F.col(_SOURCE).isNotNull() & (F.col(_UPDATES) | inserts)).select(_SOURCE, _UPDATES)
     results = [json.loads(row.done) for row in collected(coming.mapInArrow(run, "done string"))]
     written.extend(fragment_of(text) for r in results for text in r["new"])

@@ -31,7 +31,7 @@ from trilake.lance.versions.stream import parse_options
 from trilake.lance.versions.versions import read_tag
 from trilake.runtime import Runtime
 from trilake.spark.lance import ml_vectors
-from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter
+from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter, stored_names
 from trilake.spark.lance.vectors import Vectors, with_vectors
 from trilake.spark.session.options import Options, table_path
 from trilake.spark.session.schemas import from_spark
@@ -192,19 +192,9 @@ class LanceReader(RowsReader):
 
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], int | None]:
     """The dataset's names of the columns declared, and the place of the row ids among those."""
-    by_lower = {name.lower(): name for name in schema.names}
-    names, row_id = [], None
-    for i, name in enumerate(declared.names):
-        column = name if name in schema.names else by_lower.get(name.lower())
-        if column is not None:
-            names.append(column)
-        elif name == ROW_ID:
-            row_id = i
-        else:
-            raise SchemaMismatchError(
-                f"the dataset has no column {name!r}", help=f"it has {', '.join(schema.names)}", file=uri, column=name
-            )
-    return names, row_id
+    has_own = ROW_ID in (name.lower() for name in schema.names)
+    row_id = None if has_own or ROW_ID not in declared.names else declared.names.index(ROW_ID)
+    return stored_names(schema, [n for i, n in enumerate(declared.names) if i != row_id], uri), row_id
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

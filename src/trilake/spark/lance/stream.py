@@ -105,7 +105,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part = cast(StreamFragment, partition)
         view = View(part.stored)
-        columns = _names(view.schema, self.declared, self.path)
+        columns = stored_names(view.schema, self.declared.names, self.path)
         plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
         reader = FragmentReader(open_store(self.path, self.store), part.fragment, part.stored)
         for batch in scan(plan, [reader], threads=1):
@@ -113,18 +113,15 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield ml_vectors.vectors_in(as_declared(named, self.declared), self.ml)
 
 
-def _names(schema: LanceSchema, declared: pa.Schema, uri: str) -> list[str]:
+def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[str]:
+    """The dataset's names of columns, whose case may be another.  Raises ``SchemaMismatchError`` for one it lacks."""
     by_lower = {name.lower(): name for name in schema.names}
-    names = [n if n in schema.names else by_lower.get(n.lower()) for n in declared.names]
-    if None in names:
-        lacking = declared.names[names.index(None)]
-        raise SchemaMismatchError(
-            f"the dataset has no column {lacking!r}",
-            help=f"it has {', '.join(schema.names)}",
-            file=uri,
-            column=lacking,
-        )
-    return [n for n in names if n is not None]
+    for name in names:
+        if name.lower() not in by_lower:
+            raise SchemaMismatchError(
+                f"the dataset has no column {name!r}", help=f"it has {', '.join(schema.names)}", file=uri, column=name
+            )
+    return [name if name in schema.names else by_lower[name.lower()] for name in names]
 
 
 class JobWriter(Protocol):

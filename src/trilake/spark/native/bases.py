@@ -45,11 +45,11 @@ class _Bases:
 
     def get(self, key: tuple[object, ...], spark: SparkSession) -> Any:
         with self.lock:
-            found = self.entries.get(key)
-            if found is None or found.session() is not spark:
+            entry = self.entries.get(key)
+            if entry is None or entry.session() is not spark:
                 return None
             self.entries.move_to_end(key)
-            return found.value
+            return entry.value
 
     def put(self, key: tuple[object, ...], entry: _CachedBase) -> None:
         with self.lock:
@@ -101,9 +101,9 @@ def base_frame(
     key: tuple[object, ...] = ()
     if keep:
         key = (id(spark), sha256(text).digest(), provider, schema.json(), tuple(sorted(options.items())))
-        found: DataFrame | None = _bases.get(key, spark)
-        if found is not None:
-            return found
+        cached: DataFrame | None = _bases.get(key, spark)
+        if cached is not None:
+            return cached
     # A name that was never used before: Spark takes scans of one folder for the same.
     folder = Path(mkdtemp(prefix="trilake-scan-"))
     try:

@@ -135,11 +135,11 @@ def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filte
     if _CLOCK.search(text):
         return None
     try:
-        found = parse_filter(text, read_schema(schema).to_arrow_schema())
+        parsed = parse_filter(text, read_schema(schema).to_arrow_schema())
     except FilterError:
         return None
-    assert found is not None
-    return None if _depends_on_zone(found) and spark.conf.get("spark.sql.session.timeZone") not in _UTC else found
+    assert parsed is not None
+    return None if _depends_on_zone(parsed) and spark.conf.get("spark.sql.session.timeZone") not in _UTC else parsed
 
 
 def _depends_on_zone(filter: Filter) -> bool:

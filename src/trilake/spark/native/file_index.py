@@ -85,7 +85,6 @@ class PlannedFiles:
         self._scan, self._prune = scan, prune
         self._sample = sample
         self._root = sequence(spark, [hadoop_path(spark, root)])
-        self._nothing = sequence(spark, [])
         self._all: Any = None
         self._lists: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
@@ -98,7 +97,7 @@ class PlannedFiles:
         except Exception as e:  # noqa: BLE001 - an expression without a text
             say_once("conditions of a plan do not choose files", e)
         listed = self._listed(tuple(sorted(c for c in conditions if len(c) <= _LONGEST)))
-        return self._nothing if listed is None else listed.listFiles(partition_filters, data_filters)
+        return sequence(self._spark, []) if listed is None else listed.listFiles(partition_filters, data_filters)
 
     def rootPaths(self) -> Any:
         """Where the table is."""
@@ -158,10 +157,10 @@ class PlannedFiles:
         except Exception as e:  # noqa: BLE001 - all files are right for every plan
             say_once("the files of a plan are not chosen by its conditions", e)
             keep = None
-        kept = self._count if keep is None else int(np.count_nonzero(keep))
-        if keep is None or kept == self._count:
+        count = self._count if keep is None else int(np.count_nonzero(keep))
+        if keep is None or count == self._count:
             return self._everything()
-        return self._index(np.flatnonzero(keep)) if kept else None
+        return self._index(np.flatnonzero(keep)) if count else None
 
     def _everything(self) -> Any:
         if self._all is None:

@@ -20,8 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import LocalFileSystem
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from trilake.errors import TrilakeError
 from trilake.expr.terms import engine
@@ -83,14 +81,16 @@ class FileKey:
             out |= np.clip(times, 0, (1 << _KEY_BITS) - 1) >> shift << shift
         return out
 
-    def column(self, name: str, modified: Column) -> Column:
-        """A part as a column, given ``_metadata.file_modification_time``."""
-        key, bits = F.unix_millis(modified), self._bits(name)
+    def term(self, name: str, modified: str) -> str:
+        """A part as an SQL text, given that of ``_metadata.file_modification_time``.
+
+        >>> FileKey({"slot": np.array([0, 1, 1]), "tuple": np.array([5, 0, 4])}).term("tuple", "m")
+        'CAST(shiftright(unix_millis(m), 1) & 7 AS INT)'
+        """
         names = list(self.parts)
         shift = sum(self._bits(n) for n in names[: names.index(name)])
-        if shift:
-            key = F.shiftright(key, shift)
-        return key.bitwiseAND(F.lit((1 << bits) - 1)).cast("int")
+        key = f"shiftright(unix_millis({modified}), {shift})" if shift else f"unix_millis({modified})"
+        return f"CAST({key} & {(1 << self._bits(name)) - 1} AS INT)"
 
     def _bits(self, name: str) -> int:
         return int(self.parts[name].max(initial=0)).bit_length()
@@ -165,8 +165,8 @@ def unreadable(paths: pa.ChunkedArray, spark_version: str) -> str | None:
     major, minor = (int(n) for n in spark_version.split(".")[:2])
     hidden = [] if (major, minor) >= (4, 3) else [r"/\.[^/]*$", r"/_[^/=]*$"]
     pattern = f"(?s){'|'.join([_NEVER_READ, _NEVER_OPENED, *hidden])}"
-    found = paths.filter(pc.match_substring_regex(paths, pattern))
-    return found[0].as_py() if len(found) else None
+    refused = paths.filter(pc.match_substring_regex(paths, pattern))
+    return refused[0].as_py() if len(refused) else None
 
 
 def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArray:

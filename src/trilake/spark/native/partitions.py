@@ -133,8 +133,8 @@ def _reads_as(spelled: pa.Array, folder: pa.Array, values: pa.Array) -> bool:
     allowed = _spellings(typed.dictionary)
     if allowed is None:
         return False
-    found = spelled.take(folder)
-    equal = reduce(pc.or_, (pc.equal(found, texts.take(typed.indices)) for texts in allowed))
+    folder_texts = spelled.take(folder)
+    equal = reduce(pc.or_, (pc.equal(folder_texts, texts.take(typed.indices)) for texts in allowed))
     return bool(pc.all(equal).as_py())
 
 

@@ -37,8 +37,8 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
     zone: the session's time zone.
 
     >>> schema = pa.schema({"col-1": pa.int64()})
-    >>> found = plan_filter(["(`col-1` > 5L)", "my_function(`col-1`)"], schema, {"col-1": "n"}, "UTC")
-    >>> found.text, found.columns
+    >>> condition = plan_filter(["(`col-1` > 5L)", "my_function(`col-1`)"], schema, {"col-1": "n"}, "UTC")
+    >>> condition.text, condition.columns
     ('`col-1` > CAST(5 AS BIGINT)', frozenset({'n'}))
     """
     conjuncts: list[Conjunct] = []
@@ -47,11 +47,11 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
         if readable is None:
             continue
         try:
-            found = parse_filter(readable, schema, case_sensitive=True)
+            parsed = parse_filter(readable, schema, case_sensitive=True)
         except FilterError:
             continue
-        assert found is not None
-        conjuncts += [replace(c, predicate=renamed(c.predicate, names)) for c in found.conjuncts]
+        assert parsed is not None
+        conjuncts += [replace(c, predicate=renamed(c.predicate, names)) for c in parsed.conjuncts]
     if not conjuncts:
         return None
     shown = pa.schema([f.with_name(names.get(f.name, f.name)) for f in schema])

@@ -29,15 +29,23 @@ from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, ma
 from trilake.spark.native.partitions import attached, distinct, hive_columns
 from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
 from trilake.spark.native.roots import note_root
-from trilake.spark.native.vectors import ROW_INDEX, Vector, alive
+from trilake.spark.native.vectors import ROW_INDEX, Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
-from trilake.spark.session.internals import column_without_nulls, frame_without_nulls, say_once
+from trilake.spark.session.internals import (
+    InternalsError,
+    column_without_nulls,
+    frame_without_nulls,
+    say_once,
+    select_texts,
+)
 from trilake.text import quote_name
 
 __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
 #: Bytes of a line of a manifest, about.
 _LINE = 200
+#: The time of a file, constant for its rows: a column of the scan, where one of the table's is called ``_metadata``.
+_MODIFIED = "__trilake_modified"
 _FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
 
@@ -90,37 +98,34 @@ class NativeFiles:
 class NativeScan:
     """Spark's scan of a list of files, which any number of frames can be made from.
 
-    ``columns`` and ``sources`` are the columns it has and their types, by the names that ``NativeFiles.output`` uses;
-    ``key`` is what its rows know of their file, and ``size`` the bytes of the manifest that Spark has read for it.
+    ``rows`` has those that are read, with the scan's columns and maybe more.  ``columns`` and ``sources`` are the
+    columns, as SQL texts where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
+    has the texts for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
+    Spark keeps.
     """
 
-    base: DataFrame
-    key: FileKey
-    columns: Mapping[str, Column]
+    rows: DataFrame
+    columns: Mapping[str, str | Column]
     sources: Mapping[str, T.StructField]
+    address: tuple[str, str] | None
     size: int
     id_mode: bool
-    vectors_select: bool = False
 
     def frame(
         self,
         spark: SparkSession,
         output: Sequence[tuple[str, T.StructField]],
-        vectors: Mapping[int, Vector],
         address: tuple[str, str] | None = None,
     ) -> DataFrame:
-        """The rows, as :func:`native_frame` returns them; ``vectors`` and ``address`` must be those of the scan."""
+        """The rows, as :func:`native_frame` returns them; ``address`` only of a scan that was made with one."""
         if self.id_mode:
             # Columns are found by id as soon as the schema has ids; without ids in it the setting changes nothing.
             spark.conf.set(_FIELD_IDS, "true")
-        df, modified = self.base, _modified(self.base)
-        if vectors:
-            in_order = [vectors[i] for i in sorted(vectors)]
-            df = alive(spark, df, in_order, self.key.column("slot", modified), select=self.vectors_select)
         out = [_output(self.columns.get(name), self.sources.get(name), f) for name, f in output]
         if address is not None:
-            out += [self.key.column("file", modified).alias(address[0]), F.col(ROW_INDEX).alias(address[1])]
-        return df.select(*out)
+            assert self.address is not None
+            out += [f"{term} AS {quote_name(name)}" for term, name in zip(self.address, address, strict=True)]
+        return _select(self.rows, out)
 
 
 def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
@@ -141,23 +146,22 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
     """
     if not len(files.paths):
         return _no_rows(spark, files, address)
-    return native_scan(spark, files, address=address).frame(spark, files.output, files.vectors, address)
+    return native_scan(spark, files, address=address is not None).frame(spark, files.output, address)
 
 
-def native_scan(
-    spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None, keep: bool = True
-) -> NativeScan:
+def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = False, keep: bool = True) -> NativeScan:
     """The scan that :func:`native_frame` makes its frame from, of at least one file.
 
-    ``keep`` looks for Spark's view of the list among those kept, and keeps it.  Raises :class:`NativeScanError`.
+    ``address`` lets it know where a row is; ``keep`` looks for Spark's view of the list among those kept, and keeps it.
+    Raises :class:`NativeScanError`.
     """
     note_root(files.root)
-    check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address is not None)
+    check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address)
     folders = _folders(files)
-    key, values = _file_key(files, address, inferred=folders is not None)
+    key, values = _file_key(files, address=address, inferred=folders is not None)
     read = _read_fields(files)
     row_index = [T.StructField(ROW_INDEX, T.LongType())] if files.vectors or address else []
-    types = _partition_types(files)
+    types = dict(zip(files.partition_columns, (f.dataType for f in files.partition_types.fields), strict=True))
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
     times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
     modified = key.packed(len(files.paths), times)
@@ -179,20 +183,34 @@ def native_scan(
     if files.prune is not None and len(files.paths) > 1:
         total = int(pc.sum(files.sizes).as_py() or 0)
         base = planned_frame(
-            spark, hadoop_uri(files.root), len(files.paths), total, lambda at: of_files(at)[0], files.prune, required
+            spark,
+            hadoop_uri(files.root),
+            len(files.paths),
+            total,
+            lambda at: of_files(at, keep)[0],
+            files.prune,
+            required,
         )
         size = len(files.paths) * _LINE
     if base is None:
         base, size = of_files(None, keep)
         base = _without_nulls(spark, base, required)
     sources = {**read, **inferred}
-    columns = {name: F.col(quote_name(f.name)) for name, f in sources.items()}
+    columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
+    at = {}
+    if key.parts:
+        base, time = _with_modified(base)
+        at = {part: key.term(part, time) for part in key.parts}
     for name, distinct_values in values.items():
-        columns[name] = attached(distinct_values, types[name], key.column("tuple", _modified(base)))
-        if name in files.required and not distinct_values.null_count:
-            columns[name] = _known(spark, columns[name])
+        column = attached(distinct_values, types[name], F.expr(at["tuple"]))
+        known = name in files.required and not distinct_values.null_count
+        columns[name] = _known(spark, column) if known else column
         sources[name] = T.StructField(name, types[name])
-    return NativeScan(base, key, columns, sources, size, files.id_mode, files.vectors_select)
+    if files.vectors:
+        packed = pack([files.vectors[i] for i in sorted(files.vectors)])
+        base = alive(spark, base, packed, at["slot"], select=files.vectors_select)
+        size += packed.size
+    return NativeScan(base, columns, sources, (at["file"], ROW_INDEX) if address else None, size, files.id_mode)
 
 
 def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:
@@ -217,10 +235,6 @@ def _known(spark: SparkSession, column: Column) -> Column:
         return column
 
 
-def _modified(base: DataFrame) -> Column:
-    return file_metadata(base).getField("file_modification_time")
-
-
 def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:
     fields = [
         T.StructField(f.name, _nullable(f.dataType), n not in files.required, f.metadata) for n, f in files.output
@@ -238,19 +252,13 @@ def _folders(files: NativeFiles) -> dict[str, str] | None:
     names = files.partition_types.names
     # In a table with renamed columns, a folder's name may be that of a data column too.
     taken = {f.name.lower() for f in files.read_schema.fields}
-    found = hive_columns(
+    columns = hive_columns(
         files.root, files.paths, files.partition_columns, dict(zip(files.partition_columns, names, strict=True))
     )
-    return found if found is not None and not taken & {n.lower() for n in found} else None
+    return columns if columns is not None and not taken & {n.lower() for n in columns} else None
 
 
-def _partition_types(files: NativeFiles) -> dict[str, T.DataType]:
-    return {n: f.dataType for n, f in zip(files.partition_columns, files.partition_types.fields, strict=True)}
-
-
-def _file_key(
-    files: NativeFiles, address: tuple[str, str] | None, *, inferred: bool
-) -> tuple[FileKey, Mapping[str, pa.Array]]:
+def _file_key(files: NativeFiles, *, address: bool, inferred: bool) -> tuple[FileKey, Mapping[str, pa.Array]]:
     """What rows must know of their file, and the partition values to look up by it."""
     parts: dict[str, Integers] = {}
     values: Mapping[str, pa.Array] = {}
@@ -260,7 +268,7 @@ def _file_key(
         # Files without a vector share the number behind the last one.
         parts["slot"] = np.full(len(files.paths), len(files.vectors), np.int64)
         parts["slot"][sorted(files.vectors)] = np.arange(len(files.vectors))
-    if address is not None:
+    if address:
         parts["file"] = np.arange(len(files.paths))
     return FileKey(parts), values
 
@@ -289,15 +297,14 @@ def scan_name(name: str, *, id_mode: bool) -> str:
     return f"__trilake_by_id {name}" if id_mode else name
 
 
-def _output(column: Column | None, source: T.StructField | None, target: T.StructField) -> Column:
+def _output(term: str | Column | None, source: T.StructField | None, target: T.StructField) -> str | Column:
     """A column of the result.  Each gets a new identity, so that two frames over the same scan can be joined."""
     type_ = _nullable(target.dataType)
-    if column is None or source is None:
-        column = F.lit(None).cast(type_)
-    elif source.dataType != type_ or source.metadata:
-        # A cast renames nested fields by position, and keeps the metadata of the source away.
-        column = column.cast(type_)
-    return column.alias(target.name, metadata=target.metadata) if target.metadata else column.alias(target.name)
+    if term is None or source is None:
+        return _aliased("NULL", target, type_)
+    # A cast renames nested fields by position, and keeps the metadata of the source away.
+    cast = type_ if source.dataType != type_ or source.metadata else None
+    return _aliased(term, target, cast)
 
 
 def _has_floats(part: Any) -> bool:
@@ -322,3 +329,44 @@ def _nullable(type_: T.DataType) -> T.DataType:
     if isinstance(type_, T.MapType):
         return T.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
     return type_
+
+
+# --- columns as SQL texts ---------------------------------------------------------------------------------------------
+
+
+def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
+    """The frame's ``terms``: SQL texts, each with its ``AS``, and columns.
+
+    The JVM takes texts all at once.  A ``Column`` of PySpark's is made by a dozen calls to it, so a frame of many of
+    them costs more than its plan.
+    """
+    texts = [t for t in terms if isinstance(t, str)]
+    if len(texts) < len(terms):
+        return df.select(*(F.expr(t) if isinstance(t, str) else t for t in terms))
+    try:
+        return select_texts(df, texts)
+    except InternalsError as e:
+        say_once("columns are selected one by one", e)
+    return df.selectExpr(*texts)
+
+
+def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None = None) -> str | Column:
+    """A term under the name of ``field``, with the field's metadata, cast to ``type_`` where it is given.
+
+    >>> from pyspark.sql.types import LongType, StructField
+    >>> _aliased("`a b`", StructField("c", LongType()))
+    '`a b` AS `c`'
+    """
+    if isinstance(term, str) and type_ is None and not field.metadata:
+        return f"{term} AS {quote_name(field.name)}"
+    column = F.expr(term) if isinstance(term, str) else term
+    if type_ is not None:
+        column = column.cast(type_)
+    return column.alias(field.name, metadata=field.metadata) if field.metadata else column.alias(field.name)
+
+
+def _with_modified(df: DataFrame) -> tuple[DataFrame, str]:
+    """A scan, and the term for the time of a row's file in it."""
+    if "_metadata" not in (name.lower() for name in df.columns):
+        return df, "_metadata.file_modification_time"
+    return df.withColumn(_MODIFIED, file_metadata(df).getField("file_modification_time")), _MODIFIED

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.spark.native.manifest import NativeScanError
@@ -27,7 +27,8 @@ Vector = BitMap64 | npt.NDArray[np.integer[Any]]
 #: Parquet's generated column of row numbers.  As a column of the read schema it is a plain column of the scan; taken
 #: from ``_metadata`` it would come in a struct that is built anew for every row.
 ROW_INDEX = "_tmp_metadata_row_index"
-
+#: Columns for the words and the page table of all files.
+_WORDS, _PAGES = "__trilake_words", "__trilake_pages"
 _PAGE = 12  # log2 of the rows of a page
 _DENSE_WORDS = 8 << 20  # 64 MiB
 #: Deleted rows in all: each takes 8 bytes while the words are made, though a bitmap of runs is smaller.
@@ -52,6 +53,11 @@ class Words:
     def count(self) -> int:
         """Number of words in all."""
         return len(self.words.flatten())
+
+    @property
+    def size(self) -> int:
+        """Bytes of words and pages in all."""
+        return int(self.words.nbytes + (self.pages.nbytes if self.pages is not None else 0))
 
 
 def pack(vectors: Sequence[Vector]) -> Words:
@@ -79,53 +85,47 @@ def pack(vectors: Sequence[Vector]) -> Words:
     return Words(_lists([w for w, _ in paged], pa.int64()), _lists([p for _, p in paged], pa.int32()))
 
 
-def alive(
-    spark: SparkSession, df: DataFrame, vectors: Sequence[Vector], slot: Column, *, select: bool = False
-) -> DataFrame:
-    """The rows of ``df`` that are in no vector; with ``select``, those that are in one.
+def alive(spark: SparkSession, df: DataFrame, packed: Words, slot: str, *, select: bool = False) -> DataFrame:
+    """The rows of ``df`` that are in no vector, and maybe more columns; with ``select``, those that are in one.
 
     Parameters
     ----------
     df: a scan with the column :data:`ROW_INDEX`.
-    slot: which of ``vectors`` belongs to a row's file; any number beyond them for a file without one.
+    packed: the vectors.
+    slot: an SQL text, which of them belongs to a row's file; any number beyond them for a file without one.
     """
-    packed = pack(vectors)
-    row = F.col(ROW_INDEX)
     # A Spark that does not know the column would find it in no file, and every deleted row would be back.
-    df = df.where(row.isNotNull() | F.raise_error(F.lit("this Spark does not number the rows of files")).isNull())
+    numbered = f"({ROW_INDEX} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
         # One row, one scalar subquery for all: Spark evaluates it once.
-        arrays = {"words": packed.words, "pages": packed.pages}
-        values = {
-            name: F.get(_frame(spark, {name: _one(array)}).scalar(), slot)
-            for name, array in arrays.items()
-            if array is not None
-        }
-        marked = _deleted(row, values["words"], values.get("pages"))
-        return df.where(marked if select else ~marked)
-    arrays = {"__slot": pa.array(range(len(vectors)), pa.int32()), "__words": packed.words}
+        arrays = {_WORDS: packed.words, _PAGES: packed.pages}
+        scalars = {n: _frame(spark, {n: _one(a)}).scalar() for n, a in arrays.items() if a is not None}
+        for name, scalar in scalars.items():
+            df = df.withColumn(name, scalar)
+        marked = _deleted(f"get({_WORDS}, {slot})", f"get({_PAGES}, {slot})" if _PAGES in scalars else None)
+        return df.where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
+    arrays = {"__slot": pa.array(range(len(packed.words)), pa.int32()), _WORDS: packed.words}
     if packed.pages is not None:
-        arrays["__pages"] = packed.pages
-    marked = _deleted(row, F.col("__words"), F.col("__pages") if packed.pages is not None else None)
+        arrays[_PAGES] = packed.pages
+    marked = _deleted(_WORDS, _PAGES if packed.pages is not None else None)
     # A semi or anti join, so that Spark's estimate of the size stays that of the scan.
     # A column of its own, because Spark 3.5 takes no metadata of files in the condition of a join.
-    numbered = df.withColumn("__trilake_slot", slot)
-    matches = (F.col("__trilake_slot") == F.col("__slot")) & marked
+    df = df.where(numbered).withColumn("__trilake_slot", F.expr(slot))
+    matches = F.expr(f"__trilake_slot = __slot AND {marked}")
     how = "left_semi" if select else "left_anti"
-    return numbered.join(F.broadcast(_frame(spark, arrays)), matches, how).drop("__trilake_slot")
+    return df.join(F.broadcast(_frame(spark, arrays)), matches, how).drop("__trilake_slot")
 
 
-def _deleted(row: Column, words: Column, pages: Column | None) -> Column:
-    """Whether the bit of ``row`` is set; what is not there is not set."""
+def _deleted(words: str, pages: str | None) -> str:
+    """Whether the bit of a row is set; what is not there is not set."""
     if pages is None:
-        at = F.shiftright(row, 6)
+        at = f"shiftright({ROW_INDEX}, 6)"
     else:
-        page = F.get(pages, F.shiftright(row, _PAGE).cast("int"))
-        inside = F.shiftright(row, 6).bitwiseAND(F.lit((1 << (_PAGE - 6)) - 1))
-        at = F.shiftleft(page.cast("long"), _PAGE - 6) + inside
-    word = F.get(words, at.cast("int"))
-    bit = F.call_function("shiftrightunsigned", word, row.bitwiseAND(F.lit(63)).cast("int")).bitwiseAND(F.lit(1))
-    return F.coalesce(bit, F.lit(0)) != 0
+        page = f"get({pages}, CAST(shiftright({ROW_INDEX}, {_PAGE}) AS INT))"
+        inside = f"(shiftright({ROW_INDEX}, 6) & {(1 << (_PAGE - 6)) - 1})"
+        at = f"shiftleft(CAST({page} AS BIGINT), {_PAGE - 6}) + {inside}"
+    word = f"get({words}, CAST({at} AS INT))"
+    return f"(coalesce(shiftrightunsigned({word}, CAST({ROW_INDEX} & 63 AS INT)) & 1, 0) != 0)"
 
 
 def _rows(vector: Vector) -> npt.NDArray[np.int64]:

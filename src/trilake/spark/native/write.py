@@ -34,6 +34,7 @@ from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.spark.session.settings import overridden
 from trilake.storage.base import Store
 from trilake.storage.staging import Staging, staging
+from trilake.text import quote_name
 
 _PARQUET = "spark.sql.parquet."
 #: Without these, Spark writes older spellings of Parquet on request, and timestamps that have no statistics always.
@@ -91,13 +92,13 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
     return native_refusal(store.uri, "parquet", spark=df.sparkSession)
 
 
-def _types_refusal(given: T.StructType, wanted: StructType) -> str | None:
+def _types_refusal(row_schema: T.StructType, wanted: StructType) -> str | None:
     """Why rows of these types would have to be changed, or looked at one by one, to be rows of the table."""
-    types = {f.name.lower(): f.dataType for f in given.fields}
+    types = {f.name.lower(): f.dataType for f in row_schema.fields}
     for field, spark in zip(wanted.fields, to_spark(wanted).fields, strict=True):
-        found = types.get(field.name.lower())
-        if found is not None and found.simpleString() != spark.dataType.simpleString():
-            return f"column {field.name} is {found.simpleString()} and the table has {spark.dataType.simpleString()}"
+        row_type = types.get(field.name.lower())
+        if row_type is not None and row_type.simpleString() != spark.dataType.simpleString():
+            return f"column {field.name} is {row_type.simpleString()} and the table has {spark.dataType.simpleString()}"
         if forbids_null(field.type) or (not field.nullable and not isinstance(field.type, PrimitiveType)):
             return f"parts of column {field.name} must not be null"
     names = {f.type.name for f in nested_fields(wanted) if isinstance(f.type, PrimitiveType)}
@@ -123,13 +124,13 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
     """The rows with the table's columns, as its files call them."""
-    given = {n.lower(): n for n in df.columns}
+    names = {n.lower(): n for n in df.columns}
     fields = to_physical_spark(plan.schema.fields, ids=plan.mode != "none").fields
     spark = to_spark(plan.schema).fields
     columns = []
     for field, logical, target in zip(plan.schema.fields, spark, fields, strict=True):
-        name = given.get(field.name.lower())
-        column = F.lit(None) if name is None else F.col(f"`{name.replace('`', '``')}`")
+        name = names.get(field.name.lower())
+        column = F.lit(None) if name is None else F.col(quote_name(name))
         if name is None or target.dataType != logical.dataType:
             column = column.cast(target.dataType)  # which gives nested fields their names and ids
         columns.append(column.alias(target.name, metadata=target.metadata or {}))
@@ -145,7 +146,7 @@ def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) ->
     full = {n: m for n, m in footers.items() if m.num_rows}
     for name, footer in full.items():
         _check_nulls(f"{folder.path}/{name}", footer, plan)
-    attempt = runtime.new_id()[:8]
+    attempt = runtime.new_attempt()
     keys = {name: f"part-{i:05d}-{plan.job_id}-{attempt}.c000.{plan.ending}" for i, name in enumerate(full)}
     sizes = {name: folder.size(name) for name in full}
     folder.publish(keys)
@@ -167,8 +168,8 @@ def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str
         (i, p) for i, p in enumerate(leaf_paths(schema)) if p is not None and pa.types.is_floating(type_at(schema, p))
     ]
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
-    found = ((p, g.column(i).statistics) for i, p in floats for g in groups)
-    return frozenset(p for p, s in found if s is not None and s.has_min_max and s.max != s.max)
+    chunks = ((p, g.column(i).statistics) for i, p in floats for g in groups)
+    return frozenset(p for p, s in chunks if s is not None and s.has_min_max and s.max != s.max)
 
 
 def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from pyspark.errors import (
     AnalysisException,
@@ -50,17 +50,21 @@ def analysis_error(error: TrilakeError) -> TrilakeError:
 
 
 def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:
-    """The error for what Spark's analysis refused; its condition and SQLSTATE, which handlers ask for, stay Spark's."""
-    found = analysis_error(error)
-    found._errorClass = error_condition(cause) or error.code  # type: ignore[attr-defined]
-    found._state = cause.getSqlState()  # type: ignore[attr-defined]
-    return found
+    """The error for what Spark's analysis refused; its condition and SQLSTATE, which handlers ask for, stay Spark's.
+
+    Where the error states the condition of delta-spark, that one is its own.
+    """
+    spark_error = analysis_error(error)
+    if "condition" not in error.context:
+        spark_error._errorClass = error_condition(cause) or error.code  # type: ignore[attr-defined]
+    spark_error._state = cause.getSqlState()  # type: ignore[attr-defined]
+    return spark_error
 
 
 def job_error(error: TrilakeError) -> TrilakeError:
     """The error of a write as Spark's: of its analysis where Spark would have found it then, of its run otherwise."""
-    found = analysis_error(error)
-    return found if isinstance(found, PySparkException) else _both(error, SparkRuntimeException)
+    spark_error = analysis_error(error)
+    return spark_error if isinstance(spark_error, PySparkException) else _both(error, SparkRuntimeException)
 
 
 def parse_error(error: TrilakeError) -> TrilakeError:
@@ -74,19 +78,25 @@ def unsupported_error(error: TrilakeError) -> TrilakeError:
 
 
 def _both(error: TrilakeError, kind: type[PySparkException]) -> TrilakeError:
-    found = _class(type(error), kind)(error.message, help=error.help, **error.context)
-    found._message, found._errorClass = str(error), _condition(error)  # type: ignore[attr-defined]
-    return found
+    both = _class(type(error), kind)(error.message, help=error.help, **error.context)
+    both._message, both._errorClass = str(error), _condition(error)  # type: ignore[attr-defined]
+    return both
 
 
-#: The name of a condition that a message begins with.
-_NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)\] ")
+_NAME = r"([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)"
+#: The name of a condition in a message: at its beginning, as that of a cause, or in the words that a task's error has
+#: brought along.
+_NAMED = (
+    re.compile(rf"^\[{_NAME}\] "),
+    re.compile(rf" Cause: \[{_NAME}\] "),
+    re.compile(rf"[(,] ?condition: {_NAME}[,)]"),
+)
 
 
 def _condition(error: TrilakeError) -> str:
     """The name that Spark or delta-spark has for what is wrong, where the error states one; otherwise its own code."""
     stated = error.context.get("condition")
-    named = _NAMED.match(error.message)
+    named = next((m for m in (pattern.search(error.message) for pattern in _NAMED) if m is not None), None)
     return str(stated) if stated else named[1] if named else error.code
 
 
@@ -110,14 +120,21 @@ def _class(ours: type[TrilakeError], spark: type[PySparkException]) -> type[Tril
         "__reduce__": __reduce__,
         "getSqlState": getSqlState,
     }
-    made = cast(type[TrilakeError], type(ours.__name__, (ours, spark), members))
-    return _CLASSES.setdefault((ours, spark), made)
+    cls = cast(type[TrilakeError], type(ours.__name__, (ours, spark), members))
+    return _CLASSES.setdefault((ours, spark), cls)
 
 
 def _rebuild(
     ours: type[TrilakeError], spark: type[PySparkException], message: str, help: str | None, context: dict[str, Any]
 ) -> TrilakeError:
     return _both(ours(message, help=help, **context), spark)
+
+
+def raise_for_spark(error: TrilakeError, spark_error: TrilakeError) -> NoReturn:
+    """Raise an error that was caught as the one that it is for Spark's callers, with the traceback that it has."""
+    if spark_error is error:
+        raise error
+    raise spark_error.with_traceback(error.__traceback__) from error.__cause__
 
 
 def raises_for_spark(cls: C) -> C:
@@ -138,9 +155,6 @@ def _translated(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except TrilakeError as e:
-            found = analysis_error(e)
-            if found is e:
-                raise
-            raise found.with_traceback(e.__traceback__) from e.__cause__
+            raise_for_spark(e, analysis_error(e))
 
     return call

@@ -37,8 +37,8 @@ def check_pyspark() -> None:
     need("pyspark", "Spark sessions")
     import pyspark
 
-    found = tuple(int(part) for part in pyspark.__version__.split(".")[:2] if part.isdigit())
-    if found < OLDEST:
+    installed = tuple(int(part) for part in pyspark.__version__.split(".")[:2] if part.isdigit())
+    if installed < OLDEST:
         raise UnsupportedSparkError(
             f"PySpark {pyspark.__version__} is too old", help='pip install "pyspark>=3.5", best of the newest 4.x'
         )
@@ -87,9 +87,9 @@ def _check_workers(spark: SparkSession, context: Any) -> None:
 
 
 def _runs_this(executable: str) -> bool:
-    found = shutil.which(executable)
+    path = shutil.which(executable)
     # Links are not followed: the interpreter of a virtual environment is a link to that of the system.
-    return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)
+    return path is not None and os.path.abspath(path) == os.path.abspath(sys.executable)
 
 
 @cache
@@ -107,9 +107,9 @@ def _problem(executable: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         return f"cannot be run: {e}"
-    mine = "{}.{}".format(*sys.version_info[:2])
-    if done.stdout.strip() != mine:
-        return f"is Python {done.stdout.strip() or 'of an unknown version'}, and this process runs {mine}"
+    own = "{}.{}".format(*sys.version_info[:2])
+    if done.stdout.strip() != own:
+        return f"is Python {done.stdout.strip() or 'of an unknown version'}, and this process runs {own}"
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         return f"cannot import trilake: {lines[-1] if lines else 'no reason given'}"

@@ -80,8 +80,8 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None
         from pyspark.sql.connect import dataframe, plan
 
         relation = plan.LocalRelation(rows, schema=schema.json())
-        made: DataFrame = dataframe.DataFrame.withPlan(relation, spark)  # type: ignore[attr-defined]
-        return made
+        frame: DataFrame = dataframe.DataFrame.withPlan(relation, spark)  # type: ignore[attr-defined]
+        return frame
     return _classic_frame(spark, rows, schema)
 
 
@@ -114,8 +114,8 @@ def to_arrow(df: DataFrame) -> pa.Table:
         session: Any = df.sparkSession
         table, _ = session.client.to_table(df._plan.to_proto(session.client))  # type: ignore[operator]
         return table
-    found: Any = df
-    batches = found._collect_as_arrow()
+    classic: Any = df
+    batches = classic._collect_as_arrow()
     return pa.Table.from_batches(batches, schema=None if batches else to_arrow_schema(df.schema))
 
 
@@ -126,8 +126,8 @@ def file_metadata(df: DataFrame) -> Column:
 
 def error_condition(error: Any) -> str | None:
     """The name of the condition that one of Spark's errors states."""
-    found: str | None = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
-    return found
+    condition: str | None = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
+    return condition
 
 
 def error_logs() -> list[logging.Logger]:

@@ -15,6 +15,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
 | the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
+| many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
 """
 
@@ -23,10 +24,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -34,7 +36,9 @@ from trilake.spark.session.compat import RELEASE, dataset_of, is_connect
 
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
-_said: set[str] = set()
+_logged: set[str] = set()
+#: Between texts that are sent as one.
+_BETWEEN = "\x01"
 
 
 class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
@@ -44,34 +48,34 @@ class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
 def say_once(what: str, error: object) -> None:
     """Log that something private is not as expected; once for each thing."""
     with _lock:
-        if what in _said:
+        if what in _logged:
             return
-        _said.add(what)
+        _logged.add(what)
     _log.warning("this Spark is not as expected, so %s: %r", what, error)
 
 
 def jvm(spark: SparkSession) -> Any:
     """The JVM behind a classic session.  Raises :class:`InternalsError` on Spark Connect."""
-    found = None if is_connect(spark) else getattr(spark, "_jvm", None)
-    if found is None:
+    java = None if is_connect(spark) else getattr(spark, "_jvm", None)
+    if java is None:
         raise InternalsError("the session has no JVM")
-    return found
+    return java
 
 
 def java_session(spark: SparkSession) -> Any:
     """The JVM's session.  Raises :class:`InternalsError` on Spark Connect."""
-    found = None if is_connect(spark) else getattr(spark, "_jsparkSession", None)
-    if found is None:
+    session = None if is_connect(spark) else getattr(spark, "_jsparkSession", None)
+    if session is None:
         raise InternalsError("the session has no JVM")
-    return found
+    return session
 
 
 def java_column(column: Column) -> Any:
     """The JVM's column.  Raises :class:`InternalsError` on Spark Connect."""
-    found = getattr(column, "_jc", None)
-    if found is None:
+    java = getattr(column, "_jc", None)
+    if java is None:
         raise InternalsError("the column is none of the JVM's")
-    return found
+    return java
 
 
 @contextmanager
@@ -166,11 +170,11 @@ def _of_files(spark: SparkSession, relation: Any, index: object, required: Colle
 
 def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) -> Any:
     """A schema of the JVM's, in which these columns are not nullable."""
-    found = json.loads(str(schema.json()))
-    if not any(f["name"] in required for f in found["fields"]):
+    parsed = json.loads(str(schema.json()))
+    if not any(f["name"] in required for f in parsed["fields"]):
         return schema
-    fields = [{**f, "nullable": f["nullable"] and f["name"] not in required} for f in found["fields"]]
-    return java_session(spark).parseDataType(json.dumps({**found, "fields": fields}))
+    fields = [{**f, "nullable": f["nullable"] and f["name"] not in required} for f in parsed["fields"]]
+    return java_session(spark).parseDataType(json.dumps({**parsed, "fields": fields}))
 
 
 def source_relation(df: DataFrame) -> Any:
@@ -194,10 +198,10 @@ def frame_of_table(spark: SparkSession, table: object) -> DataFrame:
 def java_array(spark: SparkSession, cls: str, size: int) -> Any:
     """An array of the JVM's, filled with nulls."""
     gateway: Any = spark.sparkContext._gateway
-    found: Any = jvm(spark)
+    element: Any = jvm(spark)
     for part in cls.split("."):
-        found = getattr(found, part)
-    return gateway.new_array(found, size)
+        element = getattr(element, part)
+    return gateway.new_array(element, size)
 
 
 def java_frame(spark: SparkSession, java: Any) -> DataFrame:
@@ -205,6 +209,25 @@ def java_frame(spark: SparkSession, java: Any) -> DataFrame:
     from pyspark.sql import DataFrame as Frame  # with classic sessions, the parent makes the classic one
 
     return Frame(java, spark)
+
+
+def select_texts(df: DataFrame, texts: Sequence[str]) -> DataFrame:
+    """``df.selectExpr(*texts)`` by a handful of calls to the JVM, however many texts there are.
+
+    Raises :class:`InternalsError` on Spark Connect, and where the texts cannot be sent as one.
+    """
+    java = getattr(df, "_jdf", None)
+    if java is None or not texts or any(_BETWEEN in t for t in texts):
+        raise InternalsError("the texts cannot be sent as one")
+    spark: Any = df.sparkSession
+    array = java_class(spark, "java.util.regex.Pattern").compile(_BETWEEN).split(_BETWEEN.join(texts))
+    return java_frame(spark, java.selectExpr(array))
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """A class of the JVM, without a call for each part of its name."""
+    java = jvm(spark)
+    return JavaClass(name, java._gateway_client)
 
 
 def sequence(spark: SparkSession, items: list[Any]) -> Any:
@@ -219,8 +242,7 @@ def items_of(sequence: Any) -> list[Any]:
 
 def hadoop_path(spark: SparkSession, uri: str) -> Any:
     """A URI as Hadoop's ``Path``."""
-    java = jvm(spark)
-    return java.org.apache.hadoop.fs.Path(java.java.net.URI.create(uri))
+    return java_class(spark, "org.apache.hadoop.fs.Path")(java_class(spark, "java.net.URI").create(uri))
 
 
 def _start_callbacks(spark: SparkSession) -> None:

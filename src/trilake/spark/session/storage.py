@@ -21,26 +21,28 @@ from trilake.storage.uri import parse_location
 
 
 def session_options(
-    spark: SparkSession, uri: str | os.PathLike[str], given: Mapping[str, str] | None = None
+    spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The options of the store at ``uri``: those given, and behind them those of the session.
 
     Local files and memory need none, and the session is not asked.
     """
-    options = dict(given or {})
+    options = dict(options or {})
     location = parse_location(uri)
     if location.scheme in ("file", "memory"):
         return options
-    found = from_hadoop(_settings(spark, hadoop_names(location.scheme, location.authority)), bucket=location.authority)
+    settings = from_hadoop(
+        _settings(spark, hadoop_names(location.scheme, location.authority)), bucket=location.authority
+    )
     stated = from_hadoop({k: v for k, v in options.items() if is_storage_option(k)}, bucket=location.authority)
     if any(is_credential(name) for name in stated):
-        found = {k: v for k, v in found.items() if not is_credential(k)}
-    return {**without_stated(found, stated), **options}
+        settings = {k: v for k, v in settings.items() if not is_credential(k)}
+    return {**without_stated(settings, stated), **options}
 
 
-def session_store(spark: SparkSession, uri: str | os.PathLike[str], given: Mapping[str, str] | None = None) -> Store:
+def session_store(spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
     """The store at ``uri``, opened with :func:`session_options`."""
-    return open_store(uri, session_options(spark, uri, given))
+    return open_store(uri, session_options(spark, uri, options))
 
 
 def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
@@ -57,7 +59,7 @@ def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
                 out[name] = str(value)
         return out
     for name in names:  # Spark Connect
-        found = spark.conf.get(name, None) or spark.conf.get(f"spark.hadoop.{name}", None)
-        if found is not None:
-            out[name] = found
+        setting = spark.conf.get(name, None) or spark.conf.get(f"spark.hadoop.{name}", None)
+        if setting is not None:
+            out[name] = setting
     return out

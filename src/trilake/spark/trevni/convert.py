@@ -23,7 +23,7 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.sources.registry import register_sources
+from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni.write import write_dataframe
 from trilake.storage import Store, open_store
@@ -113,7 +113,7 @@ def from_trevni(
     store = dict(storage_options or {})
     if format != "avro":
         _refuse(properties=properties)
-        register_sources(spark, [TrilakeTrevniDataSource])
+        ensure_source(spark, TrilakeTrevniDataSource)
         df = spark.read.format("trilake-trevni").options(**store).load(source)
         df.write.format(format).options(**dict(options or {})).mode(mode).save(target)
         return None
@@ -130,8 +130,8 @@ def from_trevni(
     return _convert(spark, source, target, mode, store, ".avro", convert)
 
 
-def _refuse(**given: object) -> None:
-    for name, value in given.items():
+def _refuse(**arguments: object) -> None:
+    for name, value in arguments.items():
         if value:
             raise InvalidArgumentError(f"{name} {value!r} cannot be used with this format", help="leave it out")
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from trilake.expr import parse_filter
 from trilake.spark.session.schemas import parse_ddl
-from trilake.spark.session.sources.pruned_source import pruned_source_frame
-from trilake.spark.session.sources.python_source import source_frame
-from trilake.spark.session.sources.rows_source import FilterRows, rows_schema
+from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
+from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.trevni.source import TrilakeTrevniDataSource
 from trilake.table import FilterLike
 from trilake.trevni.tables.table import TrevniTable
@@ -35,17 +32,8 @@ def read_dataframe(
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
     output = table.schema if columns is None else table.projected_schema(columns)
-    bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
-    source_options = dict(options or {})
-    if bound is None or isinstance(filter, str):
-        if isinstance(filter, str):
-            source_options["filter"] = filter
-        wanted = rows_schema(output, table.uri)
-        return pruned_source_frame(spark, TrilakeTrevniDataSource, table.uri, source_options, table.schema, wanted)
-    extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
-    wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
-    df = source_frame(spark, TrilakeTrevniDataSource, table.uri, source_options, wanted)
-    return df.mapInArrow(FilterRows(bound), df.schema).select(*(f"`{n.replace('`', '``')}`" for n in output.names))
+    wanted = rows_schema(output, table.uri)
+    return filtered_frame(spark, TrilakeTrevniDataSource, table, filter, options or {}, output, wanted)
 
 
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:

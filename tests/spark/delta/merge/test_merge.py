@@ -389,8 +389,9 @@ def _refusal(action: Callable[[], object]) -> str:
     with pytest.raises(AnalysisException) as refused:
         action()
     assert isinstance(refused.value, ExpressionError)
-    # Handlers of SQL scripts ask for Spark's own names of what happened.
-    assert re.match(r"UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|DATATYPE_MISMATCH", refused.value.getCondition())
+    # Handlers of SQL scripts ask for the names that Spark and delta-spark have for what happened.
+    known = r"DELTA_MERGE_UNRESOLVED_EXPRESSION|UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|DATATYPE_MISMATCH"
+    assert re.match(known, refused.value.getCondition())
     assert refused.value.getSqlState().startswith("42")
     return str(refused.value)
 
@@ -401,8 +402,9 @@ def test_names_mean_columns_of_the_tables_that_a_clause_sees(session: SparkSessi
     source = _source(session).toDF("key", "other")
     m = table.alias("t").merge(source.alias("s"), "t.key = s.key")
     both = "the reference to key is ambiguous: t and s both have it. Help: write t.key or s.key"
-    of_target = "it is of the target, and clauses WHEN NOT MATCHED see the source alone. Help: columns are s: "
-    of_source = "it is of the source, and clauses WHEN NOT MATCHED BY SOURCE see the target alone. Help: columns are t"
+    help = "(condition: DELTA_MERGE_UNRESOLVED_EXPRESSION). Help: columns are"
+    of_target = f"it is of the target, and clauses WHEN NOT MATCHED see the source alone {help} s: "
+    of_source = f"it is of the source, and clauses WHEN NOT MATCHED BY SOURCE see the target alone {help} t"
     wrong = [
         (table.alias("t").merge(source.alias("s"), "key = s.key").whenMatchedDelete(), both),
         (m.whenMatchedUpdate(set={"value": "length(key)"}), both),

@@ -82,14 +82,14 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 class Sides:
     """The frames of both tables; ``target`` is ``None`` where only rows of the source are looked at.
 
-    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``given`` the source's.
+    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``source_schema`` the source's.
     """
 
     source: DataFrame
     target: DataFrame | None
     before: StructType
     after: StructType
-    given: T.StructType
+    source_schema: T.StructType
     ansi: bool
 
     @cached_property
@@ -128,17 +128,17 @@ class Values:
         something else where they are used.  Raises what Spark raises where names cannot be resolved.
         """
         self.sides, self.clauses, self.frame = sides, clauses, frame
-        asked: dict[tuple[int, Path | None], Column] = {}
+        columns: dict[tuple[int, Path | None], Column] = {}
         for c in clauses:
             if c.clause.condition is not None:
-                asked[c.number, None] = as_column(c.clause.condition)
-            asked |= {(c.number, path): as_column(e) for path, e in c.expressions.items()}
-        named = {f"{_HOISTED}{i}": e for i, e in enumerate(asked.values())}
+                columns[c.number, None] = as_column(c.clause.condition)
+            columns |= {(c.number, path): as_column(e) for path, e in c.expressions.items()}
+        named = {f"{_HOISTED}{i}": e for i, e in enumerate(columns.values())}
         shown = frame.select(*(e.alias(n) for n, e in named.items())).schema.fields if named else []
         if hoist and named:
             self.frame = frame.withColumns(named)
-            asked = {key: self.frame[n] for key, n in zip(asked, named, strict=True)}
-        self.expressions = {key: (e, f.dataType) for (key, e), f in zip(asked.items(), shown, strict=True)}
+            columns = {key: self.frame[n] for key, n in zip(columns, named, strict=True)}
+        self.expressions = {key: (e, f.dataType) for (key, e), f in zip(columns.items(), shown, strict=True)}
 
     def choice(self) -> Column:
         """The number of the first clause that takes a row, null for none."""
@@ -172,7 +172,7 @@ class Values:
                 value, source = self.expressions[clause.number, path]
                 return by_name(value, source, type_, shown, ansi=self.sides.ansi)
             case FromSource(at):
-                source = _type_at(self.sides.given, at)
+                source = _type_at(self.sides.source_schema, at)
                 return by_name(self.sides.source_column(at), source, type_, shown, ansi=self.sides.ansi)
             case Parts(fields, null_with):
                 assert isinstance(type_, T.StructType)
@@ -205,7 +205,7 @@ def by_name(value: Column, source: T.DataType, target: T.DataType, name: str, *,
     Raises ``SchemaMismatchError`` for a struct with a field that the column does not have.
     """
     if isinstance(source, T.StructType) and isinstance(target, T.StructType):
-        given = {f.name.lower(): f for f in source.fields}
+        source_fields = {f.name.lower(): f for f in source.fields}
         extra = [f.name for f in source.fields if f.name.lower() not in {n.lower() for n in target.names}]
         if extra and len(extra) < len(source.fields):
             raise SchemaMismatchError(
@@ -219,10 +219,12 @@ def by_name(value: Column, source: T.DataType, target: T.DataType, name: str, *,
             return value
         parts = []
         for f in target.fields:
-            g = given.get(f.name.lower())
+            source_field = source_fields.get(f.name.lower())
             part = F.lit(None).cast(f.dataType)
-            if g is not None:
-                part = by_name(value.getField(g.name), g.dataType, f.dataType, f"{name}.{f.name}", ansi=ansi)
+            if source_field is not None:
+                part = by_name(
+                    value.getField(source_field.name), source_field.dataType, f.dataType, f"{name}.{f.name}", ansi=ansi
+                )
             parts.append(part.alias(f.name))
         return F.when(value.isNotNull(), F.struct(*parts))
     if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
@@ -263,19 +265,19 @@ def new_rows(
     """
     columns = []
     for f in metadata.schema.fields:
-        given = [(c.number, columns_of[f.name]) for c, columns_of in values if f.name in columns_of]
-        if given:
-            columns.append(_by_clause(given, everything=len(given) == len(values)).alias(f.name))
+        assignments = [(c.number, columns_of[f.name]) for c, columns_of in values if f.name in columns_of]
+        if assignments:
+            columns.append(_by_clause(assignments, everything=len(assignments) == len(values)).alias(f.name))
     rows = frame.select(*columns, *carried)
-    asked = {e.name for c, _ in values if c.rules is not None for e in c.rules.needs_spark}
-    return _with_spark_rules(rows, metadata, [c for c, _ in values], asked) if asked else rows
+    spark_names = {e.name for c, _ in values if c.rules is not None for e in c.rules.needs_spark}
+    return _with_spark_rules(rows, metadata, [c for c, _ in values], spark_names) if spark_names else rows
 
 
-def _by_clause(given: Sequence[tuple[int, Column]], *, everything: bool) -> Column:
-    if len(given) == 1 and everything:
-        return given[0][1]
+def _by_clause(assignments: Sequence[tuple[int, Column]], *, everything: bool) -> Column:
+    if len(assignments) == 1 and everything:
+        return assignments[0][1]
     column = None
-    for number, value in given:
+    for number, value in assignments:
         condition = F.col(CLAUSE) == number
         column = F.when(condition, value) if column is None else column.when(condition, value)
     assert column is not None
@@ -283,7 +285,7 @@ def _by_clause(given: Sequence[tuple[int, Column]], *, everything: bool) -> Colu
 
 
 def _with_spark_rules(
-    rows: DataFrame, metadata: Metadata, clauses: Sequence[SparkClause], asked: set[str]
+    rows: DataFrame, metadata: Metadata, clauses: Sequence[SparkClause], spark_names: set[str]
 ) -> DataFrame:
     """Defaults, generated columns and conditions that the embedded engine does not know."""
     schema = metadata.schema
@@ -293,7 +295,7 @@ def _with_spark_rules(
     for f in schema.fields:
         text, kind = generation_text(f), sql_type(f.type)
         lacking = [c.number for c in clauses if c.rules is not None and f.name not in c.columns]
-        if f.name in asked and lacking:
+        if f.name in spark_names and lacking:
             value = F.expr(f"CAST(({text or default_text(f)}\n) AS {kind})")
             known = F.col(quote_name(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
             stage = first if text is None else second

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from trilake.delta.commands.merge.names import VISIBLE, Side, VisibleColumns
 from trilake.delta.protocol.schema import StructType
-from trilake.errors import TrilakeError
+from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.source_keys import alias_of
 from trilake.spark.native.columns import as_column, empty_frame
 from trilake.spark.native.resolution import UnresolvedName, resolving
-from trilake.spark.session.compat import is_connect
+from trilake.spark.session.analysis_errors import analysed_error
+from trilake.spark.session.compat import error_condition, is_connect
+
+#: The column of a frame without rows.
+_OTHER = "__trilake_other"
 
 
 def visible_columns(request: SparkMerge, schema: StructType) -> VisibleColumns:
@@ -44,7 +50,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     named = empty if request.alias is None else empty.alias(request.alias)
     target = request.frames.added(named, request.expressions, besides=request.source)
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
-    with resolving(partial(name_error, columns), of_table=True):
+    with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))
         _analyse(spark, both, [])
         frames["target", "source"] = both
@@ -55,6 +61,34 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
         with resolving(partial(name_error, columns.only(clause.kind)), of_table=True):
             rows = frame if clause.condition is None else frame.where(as_column(clause.condition))
             _analyse(spark, rows, [as_column(e) for e in (clause.values or {}).values()])
+        if clause.condition is not None:
+            _check_deterministic(spark, frame, as_column(clause.condition))
+
+
+def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Column) -> None:
+    """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``: Spark refuses it where frames are joined."""
+    try:
+        with _deterministic():
+            _analyse(spark, frame.join(spark.range(0).toDF(_OTHER), condition), [])
+    except AnalysisException as e:
+        if isinstance(e, TrilakeError):
+            raise  # anything else that a join does not take, a clause may
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Lets Spark's refusal of a condition that may be another each time leave the block as delta-spark's."""
+    try:
+        yield
+    except AnalysisException as e:
+        if error_condition(e) != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
+            raise
+        error = ExpressionError(
+            "a condition of MERGE may be another each time it is computed",
+            help="store what it gives in a column of the source first, and use that",
+            condition="DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED",
+        )
+        raise analysed_error(error, e) from None
 
 
 def _analyse(spark: SparkSession, frame: DataFrame, expressions: Sequence[Column]) -> None:

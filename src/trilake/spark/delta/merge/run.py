@@ -33,7 +33,7 @@ from trilake.delta.commands.merge.clauses import (
     lenient_duplicates,
     resolve,
 )
-from trilake.delta.commands.merge.commit import MergePlan, MergeResult, Times, finish_merge, merge_files
+from trilake.delta.commands.merge.commit import MergePlan, MergeResult, Times, finish_merge
 from trilake.delta.commands.merge.pruning import (
     KeyValues,
     Pruned,
@@ -43,7 +43,13 @@ from trilake.delta.commands.merge.pruning import (
 )
 from trilake.delta.commands.rows.change_commit import discard
 from trilake.delta.commands.rows.row_change_writer import RowCounts
-from trilake.delta.commands.rows.row_changes import check_changeable, records_changes, row_columns, take_rows
+from trilake.delta.commands.rows.row_changes import (
+    changed_rows_plan,
+    check_changeable,
+    records_changes,
+    row_columns,
+    take_rows,
+)
 from trilake.delta.commit import row_tracking
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
@@ -56,6 +62,7 @@ from trilake.spark.delta.merge.source import SourceRows, look_at_source, persist
 from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
+from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, session_flag
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.native.resolution import resolving
 from trilake.spark.session.compat import arrow_frame, to_arrow
@@ -70,7 +77,6 @@ _BROADCAST_BYTES = 64 << 20
 _MANY_ROWS = 1 << 20
 #: Rows that are inserted from the driver: a job in Python takes longer than those.
 _FEW_INSERTS = 50_000
-_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
@@ -97,14 +103,14 @@ class MergeJob:
         self.snapshot, self.log, self.runtime = table.snapshot, table.log, table.log.engine.runtime
         self.started = self.runtime.clock_ms()
         self.job_id = self.runtime.new_id()
-        snapshot, given = self.snapshot, from_spark(request.source.schema)
+        snapshot, source_schema = self.snapshot, from_spark(request.source.schema)
         self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
-        evolve = request.evolve or spark.conf.get(_AUTO_MERGE, "false") == "true"
+        evolve = request.evolve or session_flag(spark, AUTO_MERGE, False)
         if evolve:
             self.protocol, self.metadata = evolved(
                 self.protocol,
                 self.metadata,
-                given,
+                source_schema,
                 request.clauses,
                 alias=request.alias,
                 version=snapshot.version + 1,
@@ -114,7 +120,7 @@ class MergeJob:
         self.clauses = [
             SparkClause.of(
                 i,
-                resolve(c, self.metadata.schema, given, alias=request.alias, evolve=evolve),
+                resolve(c, self.metadata.schema, source_schema, alias=request.alias, evolve=evolve),
                 self.metadata,
                 uri=snapshot.uri,
                 now_ms=self.started,
@@ -131,7 +137,7 @@ class MergeJob:
         self.source = request.source.withColumns(
             {SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)}
         )
-        self.ansi = spark.conf.get("spark.sql.ansi.enabled") == "true"
+        self.ansi = is_ansi(spark)
 
     def sides(self, target: DataFrame | None) -> Sides:
         """The frames whose columns clauses name."""
@@ -253,7 +259,7 @@ class MergeJob:
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
         return MergeTask(
             self.log.store,
-            merge_files(self.snapshot, self.metadata, self.job_id),
+            changed_rows_plan(self.snapshot, self.metadata, self.job_id),
             tuple(c.task for c in self.clauses),
             origins,
             feed,
@@ -263,8 +269,8 @@ class MergeJob:
 
     # --- rows of the target ------------------------------------------------------------------------------------------
 
-    def _named(self, found: AddressedRows) -> DataFrame:
-        named = found.frame if self.request.alias is None else found.frame.alias(self.request.alias)
+    def _named(self, addressed: AddressedRows) -> DataFrame:
+        named = addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
         return self.request.frames.added(named, self.request.expressions, besides=self.request.source)
 
     def _joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
@@ -272,14 +278,14 @@ class MergeJob:
         source = F.broadcast(self.source) if small else self.source
         return target.join(source, as_column(self.request.condition), how)
 
-    def _matched_ids(self, found: AddressedRows, count: int) -> pa.Array:
+    def _matched_ids(self, addressed: AddressedRows, count: int) -> pa.Array:
         """The numbers of source rows that have a match; nothing but the columns of the condition is read."""
-        joined = self._joined(self._named(found), count, "inner")
+        joined = self._joined(self._named(addressed), count, "inner")
         return to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
 
-    def _change(self, found: AddressedRows, count: int) -> MergeOutcome:
+    def _change(self, addressed: AddressedRows, count: int) -> MergeOutcome:
         """Update and delete rows of the target."""
-        target = self._named(found)
+        target = self._named(addressed)
         unmatched: Values | None = None
         if self.unmatched:
             unmatched = Values(self.sides(target), target, self.unmatched, hoist=self._shared_names)
@@ -298,7 +304,7 @@ class MergeJob:
             rows = rows.where(F.col(CLAUSE).isNotNull())
         elif self.unmatched:
             rows = rows.where(F.col(CLAUSE).isNotNull() | self.source[SOURCE].isNotNull())
-        task = self._task(RowOrigins.of(self.snapshot, found.files), feed=self.feed)
+        task = self._task(RowOrigins.of(self.snapshot, addressed.files), feed=self.feed)
         carried = [target[FILE], target[ROW], F.col(CLAUSE)]
         if self.inserts:
             carried.append(self.source[SOURCE])
@@ -311,7 +317,7 @@ class MergeJob:
         frame = new_rows(rows, self.metadata, [(c, columns) for c, columns in values if c.rules is not None], carried)
         outcomes = self._run(frame, task)
         if outcomes.clash is not None:
-            raise self._ambiguous(rows, target, outcomes, found)
+            raise self._ambiguous(rows, target, outcomes, addressed)
         return outcomes
 
     @cached_property
@@ -320,7 +326,7 @@ class MergeJob:
         return bool({n.lower() for n in self.request.source.columns} & {n.lower() for n in self.snapshot.schema.names})
 
     def _ambiguous(
-        self, rows: DataFrame, target: DataFrame, outcomes: MergeOutcome, found: AddressedRows
+        self, rows: DataFrame, target: DataFrame, outcomes: MergeOutcome, addressed: AddressedRows
     ) -> TrilakeError:
         assert outcomes.clash is not None
         discard(self.log.store, outcomes.actions, self.job_id)
@@ -328,7 +334,7 @@ class MergeJob:
         here = rows.where((target[FILE] == file) & (target[ROW] == row) & F.col(CLAUSE).isNotNull())
         names = self.request.source.columns
         shown = to_arrow(here.select(*(self.source[quote_name(n)] for n in names)).limit(3)).to_pylist()
-        path = self.snapshot.adds["path"][int(found.files[file])].as_py()
+        path = self.snapshot.adds["path"][int(addressed.files[file])].as_py()
         return ambiguous_rows(shown, file=path, row=row)
 
     # --- rows of the source ------------------------------------------------------------------------------------------
@@ -358,12 +364,12 @@ class MergeJob:
         if left > _FEW_INSERTS:
             return self._run(frame, task)
         try:
-            found = to_arrow(frame)
+            inserts = to_arrow(frame)
         except AnalysisException:
             raise
         except PySparkException as e:
             raise failed_job(e, self.log, self.job_id, "merge") from None
-        return self._insert_here(found, task)
+        return self._insert_here(inserts, task)
 
     def _insert_here(self, rows: pa.Table, task: MergeTask) -> MergeOutcome:
         done = task(iter(rows.to_batches()), 0, tasks=1)

@@ -59,19 +59,19 @@ class SourceRows:
 
 
 def look_at_source(
-    given: DataFrame, source: DataFrame, columns: Sequence[KeyColumn], inserts: Inserts | None, *, files: int
+    original: DataFrame, source: DataFrame, columns: Sequence[KeyColumn], inserts: Inserts | None, *, files: int
 ) -> SourceRows:
     """Compute the source: how many rows it has, what is known of its keys, and of a small one the rows it would insert.
 
     Parameters
     ----------
-    given: the source as the caller gave it.
+    original: the source as the caller gave it.
     source: the same with the numbers of its rows, which is computed here.
     columns: columns of the target that must equal something of the source.
     inserts: what makes the rows to insert; ``None`` where none are.
     files: files of the target, which the keys choose from.
     """
-    if _plan_bytes(given) <= _FEW_BYTES:
+    if _plan_bytes(original) <= _FEW_BYTES:
         try:
             return _small_source(source, columns, inserts)
         except AnalysisException:

@@ -44,13 +44,13 @@ def key_columns(
     text = condition if isinstance(condition, str) else _analysed(spark, snapshot.schema, source, condition, alias)
     if text is None:
         return (), ()
-    given = from_spark(source.schema)
-    assert isinstance(given, StructType)
+    source_schema = from_spark(source.schema)
+    assert isinstance(source_schema, StructType)
     own = alias_of(source)
     try:
         scope = Scope.of(
             target_schema(snapshot),
-            given.to_arrow_schema(),
+            source_schema.to_arrow_schema(),
             {"target": alias or _TARGET, "source": own or _SOURCE},
             snapshot.engine.runtime.now(),
         )

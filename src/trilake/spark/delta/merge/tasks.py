@@ -127,8 +127,8 @@ class ClauseRunner:
         for number, (clause, pipeline) in enumerate(zip(self.job.clauses, self.pipelines, strict=True)):
             which = np.flatnonzero(chosen == number)
             if len(which):
-                mine = rows if len(which) == rows.num_rows else rows.take(pa.array(which))
-                self._apply(clause, pipeline, mine)
+                clause_rows = rows if len(which) == rows.num_rows else rows.take(pa.array(which))
+                self._apply(clause, pipeline, clause_rows)
 
     def _address(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Note the rows of the target that are changed; which of them were not noted before."""
@@ -137,11 +137,11 @@ class ClauseRunner:
         for file in np.unique(files):
             at = np.flatnonzero(files == file)
             here = places[at].astype(np.uint64)
-            found, first = np.unique(here, return_index=True)
+            distinct, first = np.unique(here, return_index=True)
             old = self.taken.get(int(file), BitMap64())
-            add = BitMap64(found)
+            add = BitMap64(distinct)
             again = old & add
-            if len(found) < len(here) or len(again):
+            if len(distinct) < len(here) or len(again):
                 fresh = np.zeros(len(here), bool)
                 fresh[first] = True
                 if len(again):
@@ -161,8 +161,8 @@ class ClauseRunner:
         if pipeline is None:
             self.writer.delete(rows.num_rows, old, matched=matched)
             return
-        given = pipeline.rules.given | {e.name for e in pipeline.rules.needs_spark}
-        wanted = [n for n in rows.schema.names if n in given]
+        inputs = pipeline.rules.present | {e.name for e in pipeline.rules.needs_spark}
+        wanted = [n for n in rows.schema.names if n in inputs]
         new = pipeline.apply(rows.select(wanted or [CLAUSE]))
         if clause.action == "insert":
             self.writer.insert(new, feed=True)

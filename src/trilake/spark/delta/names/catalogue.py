@@ -31,13 +31,13 @@ from trilake.spark.delta.names.entries import (
     database_location,
     find_entry,
     make_entry,
-    quoted_parts,
 )
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.storage import open_store
+from trilake.text import quote_parts
 
 #: The formats that a table of the catalogue may have, by the names of their providers.
 _FORMATS = {prefix + name: name for prefix in ("", "trilake-") for name in ("delta", "lance", "trevni")}
@@ -59,7 +59,7 @@ def parts_of(name: str) -> list[str]:
 
 def quoted(name: str) -> str:
     """A table's name as SQL."""
-    return quoted_parts(parts_of(name))
+    return quote_parts(parts_of(name))
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ def location_of(spark: SparkSession, name: str) -> str | None:
 
     ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
     """
-    found = find_table(spark, name)
-    if found is not None and found.format != "delta":
+    table = find_table(spark, name)
+    if table is not None and table.format != "delta":
         raise InvalidArgumentError(
-            f"{name} is no Delta table of the catalogue, but a {found.format} table",
+            f"{name} is no Delta table of the catalogue, but a {table.format} table",
             help="it is read with spark.table, and written with df.write.saveAsTable or insertInto",
         )
-    return None if found is None else found.location
+    return None if table is None else table.location
 
 
 def default_location(spark: SparkSession, name: str) -> str:
@@ -163,9 +163,9 @@ def new_name(
 
 def _place_of(spark: SparkSession, name: str) -> str:
     """The place that the catalogue has chosen for a name that it has."""
-    found = find_table(spark, name)
-    assert found is not None
-    return found.location
+    table = find_table(spark, name)
+    assert table is not None
+    return table.location
 
 
 def _absolute(path: str | None) -> str | None:

@@ -7,14 +7,14 @@ and may stand for a place that Spark knows no file system for.  A Spark Connect 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.log.log import Head
@@ -25,7 +25,7 @@ from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
 from trilake.spark.session.schemas import ddl_text, to_spark
-from trilake.text import quote_name, string_literal
+from trilake.text import quote_name, quote_parts, string_literal
 
 _CATALOG = "spark_catalog"
 #: Properties that Spark keeps for itself, and that no statement may set.
@@ -55,11 +55,6 @@ class About:
         """What the catalogue shall say of a Delta table."""
         metadata = head.metadata
         return cls(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
-
-
-def quoted_parts(parts: list[str]) -> str:
-    """The parts of a name as SQL."""
-    return ".".join(map(quote_name, parts))
 
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
@@ -140,7 +135,7 @@ def create_text(parts: list[str], about: About, *, path: str | None, provider: s
     >>> create_text(["t"], About(columns), path="/lake/t", provider="delta", managed=False)
     "CREATE TABLE `t` (`id` bigint NOT NULL) USING `delta` LOCATION '/lake/t'"
     """
-    name = quoted_parts(parts)
+    name = quote_parts(parts)
     if not about.columns.fields:
         raise UnsupportedSparkError(
             f"over Spark Connect, the catalogue takes no table without columns, and {name} has none",
@@ -167,16 +162,18 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     if not _has_catalog(spark, parts):
         return False
     catalog = _catalog(spark)
-    now = catalog.getTableMetadata(_identifier(spark, _short(parts)))
+    entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
     columns = java_session(spark).parseDataType(about.columns.json())
-    found = now.identifier()
-    catalog.alterTable(changed(now, properties=text_map(spark, about.properties), comment=some(spark, about.comment)))
+    identifier = entry.identifier()
+    catalog.alterTable(changed(entry, properties=text_map(spark, about.properties), comment=some(spark, about.comment)))
     for method in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release of Spark
         try:
-            getattr(catalog.externalCatalog(), method)(str(found.database().get()), str(found.table()), columns)
+            getattr(catalog.externalCatalog(), method)(
+                str(identifier.database().get()), str(identifier.table()), columns
+            )
         except (Py4JError, PySparkException):
             continue
-        catalog.refreshTable(found)
+        catalog.refreshTable(identifier)
         return True
     return False
 
@@ -187,7 +184,7 @@ def database_location(spark: SparkSession, parts: list[str]) -> str:
         about = _catalog(spark).getDatabaseMetadata(parts[-1])
         return decoded(str(about.locationUri().toString()))
     with spark_alone():
-        rows = {r[0]: r[1] for r in spark.sql(f"DESCRIBE DATABASE {quoted_parts(parts)}").collect()}
+        rows = {r[0]: r[1] for r in spark.sql(f"DESCRIBE DATABASE {quote_parts(parts)}").collect()}
     return decoded(str(rows["Location"]))
 
 
@@ -225,24 +222,28 @@ def _catalog(spark: SparkSession) -> Any:
 
 
 def _identifier(spark: SparkSession, parts: list[str]) -> Any:
-    return java_session(spark).sessionState().sqlParser().parseTableIdentifier(quoted_parts(parts))
+    return java_session(spark).sessionState().sqlParser().parseTableIdentifier(quote_parts(parts))
 
 
 def _shown(spark: SparkSession, parts: list[str]) -> Entry | None:
     """The entry as SQL shows it."""
-    *database, table = parts
-    if not spark.catalog.tableExists(quoted_parts(parts)):
+    if not spark.catalog.tableExists(quote_parts(parts)):
         return None
-    inside = f" IN {quoted_parts(database)}" if database else ""
+    for _, stated in shown_entries(spark, parts):
+        place, kind = stated.get("Location"), stated.get("Type", "")
+        provider = "" if kind == "VIEW" else stated.get("Provider", "").lower()
+        return Entry(provider, None if place is None else decoded(place), kind == "MANAGED")
+    return Entry("", None, False)
+
+
+def shown_entries(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[Row, dict[str, str]]]:
+    """What ``SHOW TABLE EXTENDED`` says of a name: the rows, each with what its text states."""
+    *database, table = parts
+    inside = f" IN {quote_parts(database)}" if database else ""
     pattern = re.sub(r"([|*\\'])", ".", table)
     with spark_alone():
         rows = spark.sql(f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'").collect()
     for row in rows:
-        if row["tableName"].lower() != table.lower():
-            continue
-        about = dict(re.findall(r"^(Provider|Location|Type): (.*)$", row["information"], re.MULTILINE))
-        place = about.get("Location")
-        kind = about.get("Type", "")
-        provider = "" if kind == "VIEW" else about.get("Provider", "").lower()
-        return Entry(provider, None if place is None else decoded(place), kind == "MANAGED")
-    return Entry("", None, False)
+        if row["tableName"].lower() == table.lower():
+            lines = re.findall(r"^(Provider|Location|Type|View Text): (.*)$", row["information"], re.MULTILINE)
+            yield row, dict(lines)

@@ -33,7 +33,7 @@ from trilake.delta.scan.changes import (
 )
 from trilake.delta.scan.scan import read_schema
 from trilake.spark.delta.read import files_refusal, task_files
-from trilake.spark.delta.source import TrilakeDeltaDataSource
+from trilake.spark.delta.source import CHANGE_COLUMNS, TrilakeDeltaDataSource
 from trilake.spark.native.scan import NativeFiles, NativeScanError, native_frame
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.python_source import source_frame
@@ -42,11 +42,6 @@ from trilake.storage.base import Store
 _log = logging.getLogger("trilake.spark")
 #: Most scans that a feed may take before it is read through Arrow instead.
 _MOST_SCANS = 32
-_FIELDS = (
-    T.StructField(CHANGE_TYPE, T.StringType()),
-    T.StructField(COMMIT_VERSION, T.LongType()),
-    T.StructField(COMMIT_TIMESTAMP, T.TimestampType()),
-)
 
 
 def change_feed(
@@ -82,7 +77,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
     if len(groups) > _MOST_SCANS:
         raise NativeScanError(f"its files take {len(groups)} scans, because some appear that often")
     if not groups:
-        return spark.createDataFrame([], T.StructType([*to_spark(schema).fields, *_FIELDS]))
+        return spark.createDataFrame([], T.StructType([*to_spark(schema).fields, *CHANGE_COLUMNS]))
     parts = [_files(store, schema, scan, tasks) for tasks in groups.values()]
     return reduce(DataFrame.unionByName, [native_frame(spark, files) for files in parts])
 
@@ -98,17 +93,17 @@ def _files(store: Store, schema: StructType, scan: ChangeFeedScan, tasks: Sequen
     }
     read = files.read_schema
     if tasks[0].change_type is None:
-        read = T.StructType([*read.fields, _FIELDS[0]])
+        read = T.StructType([*read.fields, CHANGE_COLUMNS[0]])
     else:
         constants[CHANGE_TYPE] = pa.chunked_array([pa.array([t.change_type for t in tasks], pa.string())])
-    types = {f.name: f for f in _FIELDS}
+    types = {f.name: f for f in CHANGE_COLUMNS}
     marked = {i: BitMap64.deserialize(t.file.selected) for i, t in enumerate(tasks) if t.file.selected is not None}
     return replace(
         files,
         read_schema=read,
         partition_columns={**files.partition_columns, **constants},
         partition_types=T.StructType([*files.partition_types.fields, *(types[n] for n in constants)]),
-        output=[*files.output, *((f.name, f) for f in _FIELDS)],
+        output=[*files.output, *((f.name, f) for f in CHANGE_COLUMNS)],
         vectors=marked or files.vectors,
         vectors_select=bool(marked),
     )

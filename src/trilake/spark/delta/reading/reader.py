@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,7 @@ from trilake.spark.delta.reading.change_feed import change_feed
 from trilake.spark.delta.reading.time_travel import split_place, version_of, zoned_ms
 from trilake.spark.delta.source import READ_OPTIONS
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.options import Options
+from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl
 from trilake.storage import open_store
 from trilake.text import quote_name
@@ -38,21 +39,23 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnknownOptionError``, ``InvalidArgumentError`` and
     ``ChangeFeedError``.
     """
-    given = Options(options, READ_OPTIONS)
-    place = split_place(path, given.store)
-    store = open_store(place.path, dict(given.store))
+    read_options = Options(options, READ_OPTIONS)
+    place = split_place(path, read_options.store)
+    store = open_store(place.path, dict(read_options.store))
     log = DeltaLog(store, spark_engine())
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
-    if any(given.flag(name) for name in _FEED):
-        if place.is_travel or given.get("versionAsOf") or given.get("timestampAsOf"):
+    if any(read_options.flag(name) for name in _FEED):
+        if place.is_travel or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
             raise InvalidArgumentError(
                 "a change feed is of a range of versions, not of one",
                 help="pass startingVersion and endingVersion",
                 file=store.uri,
             )
-        found = change_feed(spark, log, *_range(log, given, zone), options=given.store)
+        frame = change_feed(
+            spark, log, *change_range(log, read_options, partial(zoned_ms, zone=zone)), options=read_options.store
+        )
     else:
-        lost = [name for name in _RANGE if given.get(name) is not None]
+        lost = [name for name in _RANGE if read_options.get(name) is not None]
         if lost:
             raise InvalidArgumentError(
                 f"{', '.join(lost)} mean something to a change feed only",
@@ -61,26 +64,9 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             )
         if not log.exists():
             raise TableNotFoundError("there is no Delta table", help="check the path", file=store.uri)
-        table = ArrowDeltaTable(store, spark_engine(), version=version_of(log, given, place, zone))
-        found = read_dataframe(spark, table, options=given.store)
-    return found if schema is None else with_schema(found, schema)
-
-
-def _range(log: DeltaLog, options: Options, zone: str) -> tuple[int, int | None]:
-    """First and last version of a change feed; the last is ``None`` for the newest.
-
-    A starting timestamp means the first commit at or after it, an ending one the last at or before it.
-    """
-    options.one_of("startingVersion", "startingTimestamp")
-    options.one_of("endingVersion", "endingTimestamp")
-    start, end = options.integer("startingVersion"), options.integer("endingVersion")
-    if (text := options.get("startingTimestamp")) is not None:
-        start = log.version_from(zoned_ms(text, zone))
-    if (text := options.get("endingTimestamp")) is not None:
-        end = log.version_at(zoned_ms(text, zone))
-    if start is None:
-        raise InvalidArgumentError("a change feed needs a start", help="pass startingVersion or startingTimestamp")
-    return start, end
+        table = ArrowDeltaTable(store, spark_engine(), version=version_of(log, read_options, place, zone))
+        frame = read_dataframe(spark, table, options=read_options.store)
+    return frame if schema is None else with_schema(frame, schema)
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:

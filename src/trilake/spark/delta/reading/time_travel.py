@@ -59,12 +59,12 @@ def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int 
     for a text that is no time, and ``VersionNotFoundError``.
     """
     options.one_of("versionAsOf", "timestampAsOf")
-    given = options.get("timestampAsOf")
-    if place.is_travel and (given is not None or options.get("versionAsOf") is not None):
+    timestamp = options.get("timestampAsOf")
+    if place.is_travel and (timestamp is not None or options.get("versionAsOf") is not None):
         raise InvalidArgumentError(
             "the path and an option both name a version", help="leave one of them out", file=log.store.uri
         )
-    time = place.time or given
+    time = place.time or timestamp
     if time is not None:
         return log.version_at(zoned_ms(time, zone))
     return options.integer("versionAsOf") if place.version is None else place.version

@@ -14,7 +14,8 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark import TaskContext
 
-from trilake.delta.commands.write.write import WritePlan, WriteRequest, plan_write
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import WritePlan, plan_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog

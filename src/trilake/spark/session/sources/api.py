@@ -174,10 +174,10 @@ def check_limits(limits: Iterable[str]) -> None:
 
     Raises ``UnsupportedSparkError``.
     """
-    given = sorted(limits)
-    if given and not HAS_ADMISSION:
+    names = sorted(limits)
+    if names and not HAS_ADMISSION:
         raise UnsupportedSparkError(
-            f"PySpark {pyspark.__version__} does not limit the batches of a Python source: {', '.join(given)}",
+            f"PySpark {pyspark.__version__} does not limit the batches of a Python source: {', '.join(names)}",
             help="leave the option out, so that a batch takes all there is, or use PySpark 4.2 or newer",
         )
 

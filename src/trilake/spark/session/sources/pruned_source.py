@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.expr import parse_filter
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
-    InternalsError,
     frame_of_table,
     java_array,
     say_once,
@@ -29,6 +29,9 @@ from trilake.spark.session.internals import (
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 from trilake.spark.session.sources.filters import filter_text
 from trilake.spark.session.sources.python_source import source_frame
+from trilake.spark.session.sources.rows_source import FilterRows, rows_schema
+from trilake.table import FilterLike, Table
+from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.spark")
 _READ = "org.apache.spark.sql.connector.read"
@@ -53,21 +56,43 @@ def pruned_source_frame(
     whole = source_frame(spark, source, path, options, schema)
     if is_connect(spark) or not HAS_DATA_SOURCES:
         return whole
-    given = options.get("filter")
+    option_filter = options.get("filter")
 
     def load(columns: T.StructType, filter: str | None) -> DataFrame:
-        both = " AND ".join(f"({text})" for text in (given, filter) if text)
+        both = " AND ".join(f"({text})" for text in (option_filter, filter) if text)
         return source_frame(spark, source, path, {**options, **({"filter": both} if both else {})}, columns)
 
     try:
         relation = source_relation(whole)
         table = PrunedTable(spark, relation, whole.schema, rows, load)
         return frame_of_table(spark, table)
-    except InternalsError as e:
-        say_once("queries read all columns of our sources", e)
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
         say_once("queries read all columns of our sources", e)
     return whole
+
+
+def filtered_frame(
+    spark: SparkSession,
+    source: type[DataSource],
+    table: Table,
+    filter: FilterLike | None,
+    options: Mapping[str, Any],
+    output: pa.Schema,
+    schema: T.StructType,
+) -> DataFrame:
+    """The columns ``output`` of a table, as the source declares them in ``schema``, for which ``filter`` is true.
+
+    A filter that is SQL text goes to the source, which chooses files by it; any other is a step behind the read.
+    Raises ``FilterError``.
+    """
+    bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
+    if bound is None or isinstance(filter, str):
+        own = {**options, "filter": filter} if isinstance(filter, str) else options
+        return pruned_source_frame(spark, source, table.uri, own, table.schema, schema)
+    extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
+    wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
+    df = source_frame(spark, source, table.uri, options, wanted)
+    return df.mapInArrow(FilterRows(bound), df.schema).select(*map(quote_name, output.names))
 
 
 class PrunedTable:
@@ -101,11 +126,11 @@ class PrunedTable:
 
     def _columns(self, names: Sequence[str]) -> T.StructType:
         wanted = set(names)
-        found = [f for f in self.schema_.fields if f.name in wanted]
-        if not found and self.schema_.fields:
+        fields = [f for f in self.schema_.fields if f.name in wanted]
+        if not fields and self.schema_.fields:
             # Rows are only counted: the column that is least work will do.
-            found = [min(self.schema_.fields, key=lambda f: not isinstance(f.dataType, T.NumericType))]
-        return T.StructType(found)
+            fields = [min(self.schema_.fields, key=lambda f: not isinstance(f.dataType, T.NumericType))]
+        return T.StructType(fields)
 
     def equals(self, other: object) -> bool:
         """Whether this is ``other``: the JVM asks only where they are not the same object."""

@@ -20,7 +20,7 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.runner import task_rows
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
-from trilake.spark.session.sources.registry import register_sources
+from trilake.spark.session.sources.registry import ensure_source
 
 
 def source_frame(
@@ -39,14 +39,14 @@ def source_frame(
     schema: the columns wanted; all by default.
     """
     if HAS_DATA_SOURCES:
-        register_sources(spark, [source])
+        ensure_source(spark, source)
         reader = spark.read.format(source.name()).options(**options)
         with spark_alone():  # our name in spark.read leads here
             return (reader if schema is None else reader.schema(schema)).load(path)
-    made = source({**{k: str(v) for k, v in options.items()}, "path": path})
-    wanted = made.schema() if schema is None else schema
+    instance = source({**{k: str(v) for k, v in options.items()}, "path": path})
+    wanted = instance.schema() if schema is None else schema
     assert isinstance(wanted, T.StructType)
-    planned = made.reader(wanted)
+    planned = instance.reader(wanted)
     parts = list(planned.partitions())
     return task_rows(spark, _Read(planned), parts, wanted)
 

@@ -14,6 +14,8 @@ _log = logging.getLogger("trilake.spark")
 
 #: Class of delta-spark's jar that claims the name ``delta``.
 _DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
+#: Where a session's object keeps the names that were registered through it.
+_REGISTERED = "_trilake_sources"
 
 
 def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -> list[str]:
@@ -29,8 +31,15 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
         if HAS_DATA_SOURCES:
             with active_session(spark):  # Spark (4.3) asks that one whether the name is taken by something else
                 spark.dataSource.register(source)
+            spark.__dict__.setdefault(_REGISTERED, set()).add(source.name())
         names.append(source.name())
     return names
+
+
+def ensure_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source, unless that was done through this object of the session: Spark warns of a second time."""
+    if source.name() not in spark.__dict__.get(_REGISTERED, ()):
+        register_sources(spark, [source])
 
 
 def _owns_delta(spark: SparkSession) -> bool:
