@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.runtimes import runtime_in_ms
 from trilake import lance
 from trilake.errors import (
+    ClockError,
     ConflictError,
     ExpressionError,
     InvalidArgumentError,
@@ -21,8 +23,10 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation
+from trilake.lance.cleanup import cleanup
 from trilake.lance.commands import update
 from trilake.lance.optimize import CompactionTask, RewriteResult
+from trilake.runtime import SYSTEM_RUNTIME
 
 ROWS = pa.table({"id": pa.array(range(300), pa.int64()), "t": [f"t{i % 7}" for i in range(300)]})
 _count = iter(range(10**6))
@@ -437,6 +441,17 @@ def test_cleanup() -> None:
     ds.cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
     assert len(list(store.list("data"))) == 1
     assert ds.count_rows() == 150
+
+
+def test_a_clock_ahead_of_the_stores_cleans_up_nothing() -> None:
+    ds = begun()
+    ds.delete("id < 150")
+    store = ds.snapshot.store
+    before = [o.key for o in store.list()]
+    ahead = runtime_in_ms(lambda: SYSTEM_RUNTIME.clock_ms() + 40 * 24 * 3_600_000)
+    with pytest.raises(ClockError, match="ahead of the store's"):
+        cleanup(store, 7 * 24 * 3_600_000, ahead)
+    assert [o.key for o in store.list()] == before
 
 
 # --- distributed commits ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import shutil
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
+from tests.conftest import SOAK
 from tests.lance import corpus
 from tests.lance.file.test_data_file import use
 from tests.lance.mutations import attack, mutated, with_message
@@ -39,7 +41,7 @@ from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
 #: Damaged files for each kind.
-COUNT = 3000
+COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "5000"))
 MIB = 1 << 20
 
 

@@ -71,7 +71,7 @@ def test_batches_are_tensors(torch: Any, made: lance.LanceDataset) -> None:
     few = torch.data.LanceDataset(made.uri, 8, columns=["n"], filter="n >= 220")
     assert _numbers(few) == list(range(220, 230))  # one column is a tensor alone
     assert few.schema.names == ["n"]
-    assert "batch_size=8" in repr(few)
+    assert repr(few) == f"LanceDataset({made.uri}, batch_size=8)"
     own = torch.data.LanceDataset(made, 230, to_tensor_fn=lambda batch: batch.num_rows)
     assert list(own) == [230]
 
@@ -145,5 +145,5 @@ def test_a_worker_that_is_started_anew_gets_the_dataset(torch: Any, made: lance.
 def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     sys.modules.pop(_MODULE, None)
-    with pytest.raises(MissingDependencyError, match="pip install torch"):
+    with pytest.raises(MissingDependencyError, match=r'pip install "trilake\[torch\]"'):
         import_module(_MODULE)

@@ -275,11 +275,11 @@ def _mutated(rng: random.Random, seed: bytes) -> bytes:
 
 def test_mutated_files_give_rows_or_typed_errors() -> None:
     """Neither crash nor hang nor much memory, whatever bytes are changed: 100,000 files with TRILAKE_SOAK=1."""
-    rounds = 100_000 if os.environ.get("TRILAKE_SOAK") == "1" else 500
+    rounds = int(os.environ.get("TRILAKE_FUZZ", "100000" if os.environ.get("TRILAKE_SOAK") == "1" else "5000"))
     seeds = _seeds()
     for seed in seeds:
         consume(seed)
-    rng = random.Random(20)
+    rng = random.Random(int(os.environ.get("TRILAKE_FIRST_SEED", "20")))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     slowest = 0.0
     errors: list[str] = []

@@ -52,8 +52,8 @@ class CachedDataset:
             raise InvalidArgumentError("the cache is closed")
         if self._complete:
             if self._file is not None:
-                with pa.ipc.open_stream(self._file) as kept:
-                    yield from kept
+                with pa.ipc.open_stream(self._file) as batches:
+                    yield from batches
             return
         if self._file is not None:
             raise UnfinishedError("the first pass over the stream has not ended")

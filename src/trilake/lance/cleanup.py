@@ -134,18 +134,20 @@ def plan_cleanup(
                 )
         keep |= files_of(manifest)
     limit = 0 if delete_unverified else UNVERIFIED_MS
-    gone = [m for folder in _FOLDERS for m in store.list(folder) if _removable(m, keep, old_files, now_ms, limit)]
+    removable = [m for folder in _FOLDERS for m in store.list(folder) if _removable(m, old_files, now_ms, limit)]
     unfinished = old_temporaries(store, "", now_ms - limit + 1)
     manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
-    # A writer may have committed meanwhile on what looked forgotten: only files that the newest does not name may go.
+    # A writer may have committed meanwhile on what looked forgotten: what the newest versions name stays, too.
     newest = list_versions(store)
     for version in newest.versions:
         if version > listing.latest:
             key = newest.key(version)
             keep |= files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))
-    own = set(own_keys(store, [m.key for m in (*gone, *manifests) if not _named(m.key, keep)], _NAMES, what="clean-up"))
-    gone, manifests = [m for m in gone if m.key in own], [m for m in manifests if m.key in own]
-    return CleanupPlan(tuple(gone), tuple(unfinished), tuple(manifests), tuple(old))
+    own = set(
+        own_keys(store, [m.key for m in (*removable, *manifests) if not _named(m.key, keep)], _NAMES, what="clean-up")
+    )
+    removable, manifests = [m for m in removable if m.key in own], [m for m in manifests if m.key in own]
+    return CleanupPlan(tuple(removable), tuple(unfinished), tuple(manifests), tuple(old))
 
 
 def _named(key: str, names: set[str]) -> bool:
@@ -154,9 +156,8 @@ def _named(key: str, names: set[str]) -> bool:
     return key in names
 
 
-def _removable(meta: ObjectMeta, keep: set[str], old: set[str], now_ms: int, limit: int) -> bool:
-    if _named(meta.key, keep):
-        return False
+def _removable(meta: ObjectMeta, old: set[str], now_ms: int, limit: int) -> bool:
+    """Whether a file is old enough to go if no version names it that stays."""
     return _named(meta.key, old) or now_ms - meta.modified_ms >= limit
 
 

@@ -191,8 +191,8 @@ class Compaction:
         return metrics
 
 
-def _options(given: Mapping[str, Any] | None) -> CompactionOptions:
-    chosen = {k: v for k, v in (given or {}).items() if v is not None}
+def _options(options: Mapping[str, Any] | None) -> CompactionOptions:
+    chosen = {k: v for k, v in (options or {}).items() if v is not None}
     unknown = set(chosen) - set(CompactionOptions.__dataclass_fields__)
     if unknown:
         raise InvalidArgumentError(

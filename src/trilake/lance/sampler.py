@@ -160,11 +160,11 @@ class _ShardedSampler(Sampler):
 
     def share(self, count: int) -> list[int]:
         """The numbers of this reader's parts, of ``count`` parts."""
-        mine = np.arange(self.rank, count, self.world_size)
+        parts = np.arange(self.rank, count, self.world_size)
         if self.randomize:
-            mine = np.random.default_rng([self.seed, self._epoch]).permutation(mine)
+            parts = np.random.default_rng([self.seed, self._epoch]).permutation(parts)
         self._epoch += 1
-        return [int(i) for i in mine]
+        return [int(i) for i in parts]
 
 
 class ShardedFragmentSampler(_ShardedSampler):
@@ -182,9 +182,9 @@ class ShardedFragmentSampler(_ShardedSampler):
     ) -> Iterator[pa.RecordBatch]:
         """The batches of this reader's fragments; parameters are those of :meth:`Sampler.__call__`."""
         fragments = dataset.get_fragments()
-        mine = [fragments[i] for i in self.share(len(fragments))]
+        share = [fragments[i] for i in self.share(len(fragments))]
         batches = dataset.to_batches(
-            columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id, fragments=mine
+            columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id, fragments=share
         )
         yield from rebatched(batches, batch_size)
 

@@ -19,6 +19,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Manifest, parse_manifest
 from trilake.lance.versions.versions import Listing, list_versions
+from trilake.option_values import positive
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
@@ -127,7 +128,7 @@ class LanceTable(Table):
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """The files that may match a filter, and how many of their rows are in row groups that may."""
         bound = self.snapshot.filter(filter)
-        paths, kept, reasons, total, left = [], [], [], 0, 0
+        paths, needed, reasons, total, left = [], [], [], 0, 0
         for reader in self.snapshot.readers:
             ranges = [(0, reader.physical_rows)]
             if bound is not None:
@@ -136,12 +137,12 @@ class LanceTable(Table):
             left += sum(b - a for a, b in ranges)
             for entry in reader.fragment.files:
                 paths.append(entry.key)
-                kept.append(bool(ranges))
+                needed.append(bool(ranges))
                 reasons.append("it may hold matching rows" if ranges else "no row group can match")
         files = pa.table(
             {
                 "path": pa.array(paths, pa.string()),
-                "kept": pa.array(kept, pa.bool_()),
+                "kept": pa.array(needed, pa.bool_()),
                 "reason": pa.array(reasons, pa.string()),
             }
         )
@@ -191,7 +192,7 @@ def version_at(store: Store, timestamp: TimestampLike) -> int:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(texts: Mapping[str, str]) -> WriteOptions:
     """The options of a write, from texts: ``maxRowsPerFile``, ``maxRowsPerGroup``, ``maxBytesPerFile`` and ``nulls``.
 
     Names in any case.  Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
@@ -200,20 +201,15 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     4096
     """
     known = {name.lower(): name for name in OPTIONS}
-    unknown = sorted(name for name in given if name.lower() not in known)
+    unknown = sorted(name for name in texts if name.lower() not in known)
     if unknown:
         raise UnknownOptionError(
             f"{', '.join(map(repr, unknown))} is no option of a Lance write", help=f"options are {', '.join(OPTIONS)}"
         )
-    by_name = {known[name.lower()]: value for name, value in given.items()}
+    by_name = {known[name.lower()]: value for name, value in texts.items()}
 
     def number(name: str, default: int) -> int:
-        text = by_name.get(name)
-        if text is None:
-            return default
-        if not str(text).strip().isdigit():
-            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be a number above 0")
-        return int(text)
+        return positive(name, by_name.get(name)) or default
 
     defaults = WriteOptions()
     return WriteOptions(

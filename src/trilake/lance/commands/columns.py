@@ -163,15 +163,18 @@ class _Feed:
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         self._schema, self._batches = schema, batches
-        self._held: pa.Table = schema.empty_table()
+        self._waiting: pa.Table = schema.empty_table()
 
-    def __call__(self, asked: pa.RecordBatch) -> pa.RecordBatch:
-        while self._held.num_rows < asked.num_rows:
+    def __call__(self, batch_of_rows: pa.RecordBatch) -> pa.RecordBatch:
+        while self._waiting.num_rows < batch_of_rows.num_rows:
             batch = next(self._batches, None)
             if batch is None:
                 raise SchemaMismatchError("there are fewer new values than rows")
-            self._held = pa.concat_tables([self._held, pa.Table.from_batches([batch])])
-        part, self._held = self._held.slice(0, asked.num_rows), self._held.slice(asked.num_rows)
+            self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([batch])])
+        part, self._waiting = (
+            self._waiting.slice(0, batch_of_rows.num_rows),
+            self._waiting.slice(batch_of_rows.num_rows),
+        )
         return pa.RecordBatch.from_arrays([one_array(c) for c in part.columns], schema=part.schema)
 
 
@@ -211,9 +214,9 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
         raise InvalidArgumentError("the data to merge has no column besides its key")
 
     def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-        mine = batch.column(0)
-        mine = mine.cast(kind) if mine.type != kind else mine
-        at = pc.index_in(mine, value_set=keys, skip_nulls=True)
+        own_keys = batch.column(0)
+        own_keys = own_keys.cast(kind) if own_keys.type != kind else own_keys
+        at = pc.index_in(own_keys, value_set=keys, skip_nulls=True)
         columns = rest.take(at)
         return pa.RecordBatch.from_arrays([one_array(c) for c in columns.columns], schema=columns.schema)
 
@@ -231,11 +234,11 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
 
     def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
         view = current.view
-        gone = {id for c in columns for id in (f.id for f in view.schema.field(c).walk())}
+        dropped = {id for c in columns for id in (f.id for f in view.schema.field(c).walk())}
         # A column takes its companion with it.
         masks = {m.field_id: m.mask_id for m in view.masked}
-        gone |= {masks[id] for id in gone if id in masks}
-        fields_left = tuple(f for f in (_without(f, gone) for f in current.manifest.schema.fields) if f is not None)
+        dropped |= {masks[id] for id in dropped if id in masks}
+        fields_left = tuple(f for f in (_without(f, dropped) for f in current.manifest.schema.fields) if f is not None)
         if not {f.id for f in fields_left} - set(masks.values()):
             raise InvalidArgumentError("a dataset must keep a column")
         schema = LanceSchema(fields_left, current.manifest.schema.metadata)

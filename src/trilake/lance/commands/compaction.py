@@ -276,15 +276,15 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
     Raises ``ConflictError`` where somebody changed the old fragments meanwhile.
     """
     metrics = CompactionMetrics()
-    results = [r for r in results if r.original_fragments]
+    results = [result for result in results if result.original_fragments]
     if not results:
         return snapshot, metrics
-    for r in results:
+    for result in results:
         for name in ("fragments_removed", "fragments_added", "files_removed", "files_added"):
-            setattr(metrics, name, getattr(metrics, name) + getattr(r.metrics, name))
-    read_version = min(r.read_version for r in results)
-    count = sum(len(r.new_fragments) for r in results)
-    written = [f for r in results for f in r.new_fragments]
+            setattr(metrics, name, getattr(metrics, name) + getattr(result.metrics, name))
+    read_version = min(result.read_version for result in results)
+    count = sum(len(result.new_fragments) for result in results)
+    written = [f for result in results for f in result.new_fragments]
     with discarded_on_failure(snapshot.store, written):
         reserve = transaction.begin(read_version, op.ReserveFragments(count), snapshot.runtime)
         reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime)
@@ -295,10 +295,10 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
             else Snapshot.open(snapshot.store, snapshot.runtime, read_version)
         )
         groups = []
-        for r in results:
-            new = tuple(replace(f, id=next_id + i) for i, f in enumerate(r.new_fragments))
+        for result in results:
+            new = tuple(replace(f, id=next_id + i) for i, f in enumerate(result.new_fragments))
             next_id += len(new)
-            groups.append(op.RewriteGroup(r.original_fragments, new))
+            groups.append(op.RewriteGroup(result.original_fragments, new))
         moved = _moved_indices(base, groups)
         return snapshot.commit(op.Rewrite(tuple(groups), moved), read_version), metrics
 

@@ -188,14 +188,14 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
     """
     order = np.argsort(before)
     before, after = before[order], after[order]
-    gone = np.array(sorted(rewritten), np.uint64)
+    rewritten_ids = np.array(sorted(rewritten), np.uint64)
 
     def move(ids: RowIds) -> tuple[RowIds, npt.NDArray[np.bool_]]:
         snapshot.check_indexed(ids)
         at = np.minimum(np.searchsorted(before, ids), max(len(before) - 1, 0))
         hit = before[at] == ids if len(before) else np.zeros(len(ids), bool)
         moved = np.where(hit, after[at], ids) if len(before) else ids
-        return moved, hit | ~np.isin(ids >> np.uint64(32), gone)
+        return moved, hit | ~np.isin(ids >> np.uint64(32), rewritten_ids)
 
     rewritten_indices = []
     for index in snapshot.manifest.indices:

@@ -42,28 +42,28 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
     if isinstance(data, pa.dataset.Scanner):
         data = data.to_reader()
     if isinstance(data, pa.Table):
-        found, batches = data.schema, iter(data.to_batches())
+        own_schema, batches = data.schema, iter(data.to_batches())
     elif isinstance(data, pa.RecordBatchReader):
-        found, batches = data.schema, iter(data)
+        own_schema, batches = data.schema, iter(data)
     elif hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
-        found, batches = reader.schema, iter(reader)
+        own_schema, batches = reader.schema, iter(reader)
     elif isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
         if schema is None:
             raise InvalidArgumentError(
                 "Must provide schema to write dataset from RecordBatch iterable", help="pass schema="
             )
-        found, batches = schema, iter(data)
+        own_schema, batches = schema, iter(data)
     else:
         raise WrongTypeError(
             f"Unknown data type {type(data)}",
             help="pass Arrow data, a frame with the Arrow stream interface, or an iterable of record batches",
         )
-    found, batches = plain(found, batches)
+    own_schema, batches = plain(own_schema, batches)
     if schema is None or (
-        schema.equals(found, check_metadata=True) and isinstance(data, pa.Table | pa.RecordBatchReader)
+        schema.equals(own_schema, check_metadata=True) and isinstance(data, pa.Table | pa.RecordBatchReader)
     ):
-        return found, batches
+        return own_schema, batches
     schema = without_views_schema(schema)
     return schema, _cast(batches, schema)
 
@@ -80,8 +80,8 @@ def _plain(batch: Any) -> Any:
 
 def table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     """The rows of :func:`stream` as one table."""
-    found, batches = stream(data, schema)
-    return pa.Table.from_batches(batches, schema=found)
+    row_schema, batches = stream(data, schema)
+    return pa.Table.from_batches(batches, schema=row_schema)
 
 
 def _is_instance(data: Any, package: str, name: str) -> bool:
@@ -101,11 +101,11 @@ def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]
         yield batch
 
 
-def numbers(given: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
+def numbers(rows: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
     """Places of rows, or row ids, as an array.  Raises ``InvalidArgumentError`` for what is no whole number."""
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        given = given.to_numpy(zero_copy_only=False) if isinstance(given, pa.Array) else given.to_numpy()
-    array = np.asarray(list(given) if isinstance(given, range) else given)
+    if isinstance(rows, pa.Array | pa.ChunkedArray):
+        rows = rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
+    array = np.asarray(list(rows) if isinstance(rows, range) else rows)
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
         raise InvalidArgumentError("rows are asked for by whole numbers", help="pass a list or array of integers")
     return array.astype(kind)

@@ -139,32 +139,32 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
         batches = list(snapshot.scan(snapshot.plan(read, with_row_id=True), [reader]))
         if not batches:
             continue
-        mine = pa.Table.from_batches(batches)
-        at = pa.array(np.arange(mine.num_rows))
-        left = _keys(mine.select(list(what.on))).append_column("target_row", at)
+        targets_table = pa.Table.from_batches(batches)
+        at = pa.array(np.arange(targets_table.num_rows))
+        left = _keys(targets_table.select(list(what.on))).append_column("target_row", at)
         pairs = query(f"SELECT s.source_row, t.target_row FROM s JOIN t ON {on} ORDER BY 2, 1", s=keys, t=left)
         sources, targets = (pairs.column(i).to_numpy() for i in range(2))
         seen.append(sources)
-        offsets = (mine.column(ROW_ID).to_numpy() & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        gone: list[Rows] = []
+        offsets = (targets_table.column(ROW_ID).to_numpy() & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        deleted: list[Rows] = []
         if len(targets) and what.fail_matched:
             raise InvalidArgumentError(f"{len(targets)} rows match, which this merge insert forbids")
         if what.delete_matched:
-            gone.append(np.unique(targets))
+            deleted.append(np.unique(targets))
         elif what.update and len(targets):
             if update_if is not None:
-                mask = _updatable(update_if, mine, rows, sources, targets)
+                mask = _updatable(update_if, targets_table, rows, sources, targets)
                 sources, targets = sources[mask], targets[mask]
             if len(np.unique(targets)) < len(targets):
                 raise InvalidArgumentError(
                     "several rows of the source match one row of the dataset", help="remove all but one from the source"
                 )
-            gone.append(targets)
+            deleted.append(targets)
             matches.updates.append(sources)
         if what.delete_unmatched:
-            gone.append(_unmatched(condition, mine, pairs.column(1).to_numpy()))
-        if gone:
-            matches.deleted[reader.fragment.id] = offsets[np.unique(np.concatenate(gone))]
+            deleted.append(_unmatched(condition, targets_table, pairs.column(1).to_numpy()))
+        if deleted:
+            matches.deleted[reader.fragment.id] = offsets[np.unique(np.concatenate(deleted))]
     matches.matched = np.unique(np.concatenate(seen)) if seen else matches.matched
     return matches
 
@@ -174,11 +174,11 @@ def _keys(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=[f"k{i}" for i in range(len(columns))])
 
 
-def _unmatched(condition: Filter | None, mine: pa.Table, matched: Rows) -> Rows:
-    rest = np.setdiff1d(np.arange(mine.num_rows), matched)
+def _unmatched(condition: Filter | None, targets: pa.Table, matched: Rows) -> Rows:
+    rest = np.setdiff1d(np.arange(targets.num_rows), matched)
     if condition is None or not len(rest):
         return rest
-    mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(mine.take(pa.array(rest))))
+    mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(targets.take(pa.array(rest))))
     unmatched: Rows = rest[mask]
     return unmatched
 
@@ -188,8 +188,8 @@ def pair_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(side, pa.struct(list(schema))) for side in ("source", "target")])
 
 
-def _updatable(condition: Filter, mine: pa.Table, rows: pa.Table, sources: Rows, targets: Rows) -> Any:
-    source, target = rows.take(pa.array(sources)), mine.drop_columns([ROW_ID]).take(pa.array(targets))
+def _updatable(condition: Filter, target_rows: pa.Table, rows: pa.Table, sources: Rows, targets: Rows) -> Any:
+    source, target = rows.take(pa.array(sources)), target_rows.drop_columns([ROW_ID]).take(pa.array(targets))
     pairs = pa.table({"source": _struct(source), "target": _struct(target)})
     return np.asarray(condition.mask(pairs))
 

@@ -97,14 +97,14 @@ def commit_batch(
         ) from e
 
 
-def _claim(store: Store, batch: LanceBatch, mine: Transaction) -> Transaction:
+def _claim(store: Store, batch: LanceBatch, own: Transaction) -> Transaction:
     """The transaction that stands for the batch: ``mine``, unless another was faster."""
     try:
-        store.put_if_absent(batch.key, transaction.serialise(mine))
+        store.put_if_absent(batch.key, transaction.serialise(own))
     except ObjectExistsError:
-        theirs = transaction.parse(store.read(batch.key).to_pybytes(), file=batch.key)
-        return mine if theirs.uuid == mine.uuid else theirs
-    return mine
+        claimed = transaction.parse(store.read(batch.key).to_pybytes(), file=batch.key)
+        return own if claimed.uuid == own.uuid else claimed
+    return own
 
 
 def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | None:

@@ -48,15 +48,15 @@ def update(
     Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``, ``ConflictError`` or
     ``WriteFailedError``.
     """
-    expressions, how = bind(snapshot.schema, updates), options or WriteOptions()
+    expressions, write_options = bind(snapshot.schema, updates), options or WriteOptions()
     count = 0
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal count
         parts_by_fragment: dict[int, list[Rows]] = {}
-        target = Target(current.manifest.schema, nulls=how.nulls)
+        target = Target(current.manifest.schema, nulls=write_options.nulls)
         rows = changed_rows(current, updates, where, parts_by_fragment)
-        written += write_fragments(current.store, rows, target, how, current.runtime)
+        written += write_fragments(current.store, rows, target, write_options, current.runtime)
         offsets = {id: np.concatenate(parts) for id, parts in parts_by_fragment.items()}
         count = sum(map(len, offsets.values()))
         updated, removed = mark_all(current, offsets)

@@ -262,10 +262,10 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
     return index_entry(snapshot, uuid, column, index.name)
 
 
-def _centroids(given: Any, partitions: int, size: int) -> Floats:
-    if isinstance(given, pa.Array):
-        given = vectors_of(storage(given), size)
-    centroids: Floats = np.asarray(given)
+def _centroids(values: Any, partitions: int, size: int) -> Floats:
+    if isinstance(values, pa.Array):
+        values = vectors_of(storage(values), size)
+    centroids: Floats = np.asarray(values)
     if centroids.dtype != np.float32:
         raise WrongTypeError(f"IVF centroids must be float32, got {centroids.dtype}")
     if centroids.shape != (partitions, size):
@@ -273,10 +273,10 @@ def _centroids(given: Any, partitions: int, size: int) -> Floats:
     return centroids
 
 
-def _words(given: Any, pieces: int, size: int) -> Floats:
-    if isinstance(given, pa.FixedShapeTensorArray):
-        given = given.to_numpy_ndarray()
-    words: Floats = np.asarray(given)
+def _words(values: Any, pieces: int, size: int) -> Floats:
+    if isinstance(values, pa.FixedShapeTensorArray):
+        values = values.to_numpy_ndarray()
+    words: Floats = np.asarray(values)
     shape = (pieces, ivf_pq.WORDS, size // pieces)
     if words.dtype != np.float32:
         raise WrongTypeError(f"the codebook must be float32, got {words.dtype}")

@@ -30,6 +30,8 @@ from trilake.storage.base import Store
 
 #: Bytes of an object's end that are fetched first; footer, metadata and page table of most files fit.
 TAIL = 64 << 10
+#: Bytes of batches that are fetched at once.
+_AHEAD = 16 << 20
 #: Before the offsets of strings lie the strings: so many bytes are fetched with them unseen, at most.
 MAX_GUESS = 64 << 20
 
@@ -137,8 +139,8 @@ class DataFile:
         """The columns of the file among those asked for; fields that it does not have are left out."""
         if columns is None:
             return self.schema
-        asked, projection = self._last
-        if asked is columns:  # by identity: that is how batch after batch is asked for
+        last_columns, projection = self._last
+        if last_columns is columns:  # by identity: that is how batch after batch is asked for
             return projection
         projection = self._project(columns)
         self._last = columns, projection
@@ -150,8 +152,35 @@ class DataFile:
             return LanceSchema(tuple(f for f in fields if f is not None), columns.metadata)
         return self.schema.project_ids(columns)
 
+    def ahead(self, first: int, last: int, columns: LanceSchema) -> tuple[int, Source | None]:
+        """Fetch the batches from ``first`` on, up to ``last``, at once, as far as they are few bytes.
+
+        Returns the batch that they end before, and what to read them from with :meth:`read_batch`; of a file on this
+        machine there is nothing to fetch.
+        """
+        if isinstance(self._source, MappedSource):
+            return last, None
+        schema = self.projection(columns)
+        ranges: list[tuple[int, int]] = []
+        size = 0
+        stop = first
+        while stop < last:
+            total = self._bounds[stop + 1] - self._bounds[stop]
+            more = self._ranges(schema, stop, 0, total, total)
+            size += sum(length for _, length in more)
+            if ranges and size > _AHEAD:
+                break
+            ranges += more
+            stop += 1
+        return stop, self._source.window(ranges)
+
     def read_batch(
-        self, batch: int, columns: LanceSchema | Sequence[int] | None = None, rows: slice | None = None
+        self,
+        batch: int,
+        columns: LanceSchema | Sequence[int] | None = None,
+        rows: slice | None = None,
+        *,
+        fetched: Source | None = None,
     ) -> pa.RecordBatch:
         """The rows of one batch.
 
@@ -160,6 +189,7 @@ class DataFile:
         batch: from 0 to ``num_batches - 1``.
         columns: a projected schema, or field ids; ``None`` for all columns of the file.
         rows: of the batch, without a step; ``None`` for all.
+        fetched: what :meth:`ahead` has fetched of it.
 
         Columns that the file does not have are left out.  Raises ``CorruptFileError``.
         """
@@ -174,7 +204,9 @@ class DataFile:
         for field in schema.fields:
             self._decoder.check(field)
         decoder = self._decoder
-        if not isinstance(self._source, MappedSource):
+        if fetched is not None:
+            decoder = decoder.with_source(fetched)
+        elif not isinstance(self._source, MappedSource):
             decoder = decoder.with_source(self._source.window(self._ranges(schema, batch, start, count, total)))
         arrays = [decoder.column(field, batch, start, count, total) for field in schema.fields]
         return _batch(arrays, schema, count)
@@ -213,21 +245,21 @@ class DataFile:
         and only their bytes are read.  Raises ``InvalidArgumentError`` for rows that the file does not have, and
         ``CorruptFileError``.
         """
-        asked = np.asarray(rows, np.int64)
+        places = np.asarray(rows, np.int64)
         schema = self.projection(columns)
-        if len(asked) and (asked.min() < 0 or asked.max() >= self.num_rows):
+        if len(places) and (places.min() < 0 or places.max() >= self.num_rows):
             raise InvalidArgumentError(
-                f"the file has {self.num_rows} rows; asked for were {asked.min()} to {asked.max()}", file=self.file
+                f"the file has {self.num_rows} rows; asked for were {places.min()} to {places.max()}", file=self.file
             )
         order: Int64s | None = None
-        if len(asked) > 1 and not (np.diff(asked) > 0).all():
-            asked, order = np.unique(asked, return_inverse=True)
-        batch = np.searchsorted(self.batch_offsets, asked, "right") - 1
-        slots = Slots(batch, asked - self.batch_offsets[batch])
+        if len(places) > 1 and not (np.diff(places) > 0).all():
+            places, order = np.unique(places, return_inverse=True)
+        batch = np.searchsorted(self.batch_offsets, places, "right") - 1
+        slots = Slots(batch, places - self.batch_offsets[batch])
         for field in schema.fields:
             self._decoder.check(field)
         arrays = self._source.run(together([take(self._decoder, field, slots) for field in schema.fields]))
-        table = pa.Table.from_batches([_batch(arrays, schema, len(asked))])
+        table = pa.Table.from_batches([_batch(arrays, schema, len(places))])
         return table if order is None else table.take(pa.array(order))
 
     def _ranges(self, schema: LanceSchema, batch: int, start: int, count: int, total: int) -> list[tuple[int, int]]:
@@ -273,9 +305,8 @@ def open_source(store: Store, key: str) -> Source:
         if store.local_path(key) is not None:
             with store.open_input(key) as mapped:
                 return MappedSource(file, mapped.read_buffer())
-        size = store.head(key).size
-        ranged = RangedSource(store, key, file, size)
-        return ranged.window([(max(size - TAIL, 0), min(size, TAIL))])
+        size, end = store.read_sized(key, TAIL, end=True)
+        return RangedSource(store, key, file, size).with_range(size - end.size, end)
     except ObjectNotFoundError as e:
         raise MissingFileError("a file of the dataset is missing", file=file) from e
 
@@ -312,12 +343,12 @@ def _page_table(source: Source, position: int, ids: Sequence[int], batches: int)
 
 def _common(field: Field, schema: LanceSchema) -> Field | None:
     """The field as it was asked for, without those below it that the file does not have."""
-    mine = schema.by_id(field.id)
-    if mine is None or not field.children:
-        return mine and field
-    asked = frozenset(f.id for f in field.walk() if not f.children)
-    have = frozenset(f.id for f in mine.walk())
-    return field if asked <= have else field.keep(asked & have)
+    stored = schema.by_id(field.id)
+    if stored is None or not field.children:
+        return stored and field
+    wanted = frozenset(f.id for f in field.walk() if not f.children)
+    have = frozenset(f.id for f in stored.walk())
+    return field if wanted <= have else field.keep(wanted & have)
 
 
 def _batch(arrays: Sequence[pa.Array], schema: LanceSchema, count: int) -> pa.RecordBatch:

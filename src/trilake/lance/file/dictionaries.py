@@ -97,27 +97,27 @@ class DictionaryUnifier:
         """
         if array.dictionary.null_count:
             array = _without_null_values(array)
-        mine = array.dictionary
-        if self._known is not None and (mine is self._known or mine.equals(self._known)):
+        values = array.dictionary
+        if self._known is not None and (values is self._known or values.equals(self._known)):
             mapping = self._mapping
         else:
-            mapping = self._map(mine)
-            self._known, self._mapping = mine, mapping
+            mapping = self._map(values)
+            self._known, self._mapping = values, mapping
         if mapping is None:
             return array.indices
         return mapping.take(array.indices.cast(pa.int64(), safe=False))
 
-    def _map(self, mine: pa.Array) -> pa.Array | None:
+    def _map(self, values: pa.Array) -> pa.Array | None:
         """The common key of each of a batch's values; ``None`` where keys are the same."""
-        if mine.equals(self.values.slice(0, len(mine))):
+        if values.equals(self.values.slice(0, len(values))):
             return None
-        if not len(self.values) and len(mine) == len(pc.unique(mine)):
-            self._grow(mine)
+        if not len(self.values) and len(values) == len(pc.unique(values)):
+            self._grow(values)
             return None
-        at = pc.index_in(mine, self.values)
+        at = pc.index_in(values, self.values)
         if at.null_count:
-            self._grow(pc.unique(mine.filter(pc.is_null(at))))
-            at = pc.index_in(mine, self.values)
+            self._grow(pc.unique(values.filter(pc.is_null(at))))
+            at = pc.index_in(values, self.values)
         return at.cast(self._field.arrow_type.index_type)
 
     def _grow(self, new: pa.Array) -> None:

@@ -148,16 +148,20 @@ class RangedSource(Source):
         for pieces in requests:
             lengths = np.broadcast_to(pieces.lengths, pieces.starts.shape)
             ranges += zip(pieces.starts.tolist(), lengths.tolist(), strict=True)
-        asked = [r for r in ranges if r[1]]
-        data = iter(self._store.read_ranges(self._key, asked) if asked else [])
+        nonempty = [r for r in ranges if r[1]]
+        data = iter(self._store.read_ranges(self._key, nonempty) if nonempty else [])
         result = []
         at = 0
         for pieces in requests:
-            mine = ranges[at : at + len(pieces.starts)]
-            at += len(mine)
-            parts = [self._checked(next(data), *r) for r in mine if r[1]]
+            own_ranges = ranges[at : at + len(pieces.starts)]
+            at += len(own_ranges)
+            parts = [self._checked(next(data), *r) for r in own_ranges if r[1]]
             result.append(np.frombuffer(b"".join(map(memoryview, parts)), np.uint8))
         return result
+
+    def with_range(self, start: int, data: pa.Buffer) -> Source:
+        """The source with bytes at hand that were read already."""
+        return _Window(self, [(start, data)])
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         inside = [(max(start, 0), min(start + length, self.size) - max(start, 0)) for start, length in ranges]

@@ -105,7 +105,7 @@ class Field:
         """The field with only those below it that ``ids`` ask for: all if its own id is among them."""
         if self.id in ids:
             return self
-        children = tuple(kept for c in self.children if (kept := c.keep(ids)) is not None)
+        children = tuple(child for c in self.children if (child := c.keep(ids)) is not None)
         return replace(self, children=children) if children else None
 
 
@@ -323,10 +323,10 @@ class LanceSchema:
 
         A struct or list whose id is given together with ids below it is cut down to those.
         """
-        asked = frozenset(ids)
+        wanted = frozenset(ids)
         # A data file lists parents and children alike: a parent stands for all its children only if none is listed.
         exact = frozenset(
-            f.id for f in self.walk() if f.id in asked and not any(c.id in asked for c in f.walk() if c.id != f.id)
+            f.id for f in self.walk() if f.id in wanted and not any(c.id in wanted for c in f.walk() if c.id != f.id)
         )
         fields = (f.keep(exact) for f in self.fields)
         return replace(self, fields=tuple(f for f in fields if f is not None))
@@ -410,12 +410,12 @@ def _check_names(fields: Iterable[Field]) -> None:
         seen.add(each.name)
 
 
-def _differences(mine: Sequence[Field], theirs: Sequence[Field], above: str, nullability: bool) -> list[str]:
-    if [f.name for f in mine] != [f.name for f in theirs]:
-        have, want = ", ".join(f.name for f in theirs), ", ".join(f.name for f in mine)
+def _differences(wanted: Sequence[Field], present: Sequence[Field], above: str, nullability: bool) -> list[str]:
+    if [f.name for f in wanted] != [f.name for f in present]:
+        have, want = ", ".join(f.name for f in present), ", ".join(f.name for f in wanted)
         return [f"{above.rstrip('.') or 'the schema'} has {have or 'no columns'}, not {want or 'none'}"]
     differences = []
-    for a, b in zip(mine, theirs, strict=True):
+    for a, b in zip(wanted, present, strict=True):
         path = above + a.name
         if a.logical_type != b.logical_type:
             differences.append(f"{path} is {b.logical_type}, not {a.logical_type}")

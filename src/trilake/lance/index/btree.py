@@ -149,26 +149,26 @@ class ScalarIndex:
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds:
         """Rows with one of these values; null among them finds nothing."""
-        asked = self._choices(values)
-        if not len(asked):
+        choices = self._choices(values)
+        if not len(choices):
             return np.empty(0, np.uint64)
-        keep, beside = self._pages_of(asked)
-        return self._search(keep, lambda found: pc.is_in(found, asked), beside)
+        keep, beside = self._pages_of(choices)
+        return self._search(keep, lambda values_of_page: pc.is_in(values_of_page, choices), beside)
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> npt.NDArray[np.bool_]:
         """For each page whether it can hold one of these values; errors as :meth:`is_in`."""
-        asked = self._choices(values)
-        return self._pages_of(asked)[0] if len(asked) else np.zeros(self.num_pages, bool)
+        choices = self._choices(values)
+        return self._pages_of(choices)[0] if len(choices) else np.zeros(self.num_pages, bool)
 
     def _choices(self, values: Sequence[Any] | pa.Array) -> pa.Array:
-        asked = values if isinstance(values, pa.Array) else self._array(values)
+        choices = values if isinstance(values, pa.Array) else self._array(values)
         try:
-            asked = asked.cast(self.value_type).drop_null().unique()
+            choices = choices.cast(self.value_type).drop_null().unique()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
-        return asked.take(pc.sort_indices(asked))
+        return choices.take(pc.sort_indices(choices))
 
-    def _pages_of(self, asked: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _pages_of(self, choices: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
         """For each page whether it can hold one of some values, and the pages right before and behind each value."""
         # A page is needed if its range has one of them: as many are below its max as, strictly, below its min, if not.
         # Bounds that are unknown keep a page.
@@ -179,8 +179,8 @@ class ScalarIndex:
             and not self._max.null_count
             and not pt.is_floating(self._min.type)
         ):
-            ranks = pc.rank(pa.concat_arrays([asked, self._min, self._max]), tiebreaker="dense").to_numpy()
-            of = np.split(ranks, [len(asked), len(asked) + self.num_pages])
+            ranks = pc.rank(pa.concat_arrays([choices, self._min, self._max]), tiebreaker="dense").to_numpy()
+            of = np.split(ranks, [len(choices), len(choices) + self.num_pages])
             keep = np.searchsorted(of[0], of[2], "right") > np.searchsorted(of[0], of[1], "left")
             before, behind = np.searchsorted(of[2], of[0], "left") - 1, np.searchsorted(of[1], of[0], "right")
             beside = np.unique(np.concatenate([before, behind]))

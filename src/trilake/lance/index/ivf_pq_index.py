@@ -57,13 +57,13 @@ class PartitionCache:
 
     def __init__(self, size: int = _KEPT) -> None:
         self._size = size
-        self._kept: OrderedDict[tuple[str, int], tuple[Codes, RowIds]] = OrderedDict()
+        self._partitions: OrderedDict[tuple[str, int], tuple[Codes, RowIds]] = OrderedDict()
         self._lock = threading.Lock()
         #: Partitions that were asked for, and those among them that were here.
-        self.asked = self.hits = 0
+        self.requests = self.hits = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._partitions)
 
     def resize(self, size: int) -> None:
         """Keep so many from now on."""
@@ -74,22 +74,22 @@ class PartitionCache:
     def find(self, file: str, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
         """Those partitions of a file that are here."""
         with self._lock:
-            cached = {i: self._kept[file, i] for i in numbers if (file, i) in self._kept}
-            self.asked += len(numbers)
+            cached = {i: self._partitions[file, i] for i in numbers if (file, i) in self._partitions}
+            self.requests += len(numbers)
             self.hits += len(cached)
             for i in cached:
-                self._kept.move_to_end((file, i))
+                self._partitions.move_to_end((file, i))
             return cached
 
     def add(self, file: str, partitions: Mapping[int, tuple[Codes, RowIds]]) -> None:
         """Keep these."""
         with self._lock:
-            self._kept.update(((file, i), partition) for i, partition in partitions.items())
+            self._partitions.update(((file, i), partition) for i, partition in partitions.items())
             self._shrink()
 
     def _shrink(self) -> None:
-        while len(self._kept) > self._size:
-            self._kept.popitem(last=False)
+        while len(self._partitions) > self._size:
+            self._partitions.popitem(last=False)
 
 
 class VectorIndex:
@@ -255,8 +255,8 @@ class VectorIndex:
                 ids, keep = move(ids)
                 codes, ids = codes[keep], ids[keep]
             if more is not None and number in extra:
-                mine = extra[number]
-                codes, ids = np.concatenate([codes, more[1][mine]]), np.concatenate([ids, more[2][mine]])
+                added = extra[number]
+                codes, ids = np.concatenate([codes, more[1][added]]), np.concatenate([ids, more[2][added]])
             return codes, ids
 
         version = self.dataset_version if dataset_version is None else dataset_version
@@ -291,16 +291,16 @@ class VectorIndex:
         near = centroid_distances(query[None], model.centroids, model.metric)[0]
         numbers = _least(near, min(nprobes, len(near)))
         tables = _tables(model, numbers, query)
-        ids, found = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
+        ids, distances = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
         for i, (codes, rows) in enumerate(self._partitions(numbers.tolist())):
             if allowed is not None:
                 keep = allowed(rows)
                 codes, rows = codes[keep], rows[keep]
             ids.append(rows)
-            found.append(_code_distances(model, int(numbers[i]), codes, query, tables[i]))
-        all_ids, all_found = np.concatenate(ids), np.concatenate(found)
-        best = nearest_first(all_found, all_ids, k)
-        return all_ids[best], all_found[best]
+            distances.append(_code_distances(model, int(numbers[i]), codes, query, tables[i]))
+        all_ids, all_distances = np.concatenate(ids), np.concatenate(distances)
+        best = nearest_first(all_distances, all_ids, k)
+        return all_ids[best], all_distances[best]
 
 
 def nearest_first(distances: Floats, ids: RowIds, k: int) -> npt.NDArray[np.int64]:

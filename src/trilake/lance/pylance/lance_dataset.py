@@ -232,7 +232,7 @@ class LanceDataset(ArrowDataset):
         ``accelerator`` may be named, but is not used.  The dataset that is returned has a cache of ``index_cache_size``
         entries.
         """
-        how = vector_indices.checked_options(more, metric, accelerator)
+        checked = vector_indices.checked_options(more, metric, accelerator)
         plan = vector_indices.plan_index(
             self.snapshot,
             column,
@@ -242,7 +242,7 @@ class LanceDataset(ArrowDataset):
             num_partitions=num_partitions,
             num_sub_vectors=num_sub_vectors,
             ivf_centroids=ivf_centroids,
-            **how,
+            **checked,
         )
         snapshot = vector_indices.create_vector_index(self.snapshot, plan)
         self.moved(snapshot)

@@ -130,10 +130,14 @@ def with_ids(schema: pa.Schema, base: Manifest) -> LanceSchema:
     first = next_field_id(base)
     fields: list[Field] = []
     for one in schema:
-        mine = known.get(one.name)
+        present = known.get(one.name)
         field = LanceSchema.from_arrow(pa.schema([one]), first).fields[0]
-        if mine is not None and mine.logical_type == field.logical_type and mine.arrow_type == field.arrow_type:
-            fields.append(mine)
+        if (
+            present is not None
+            and present.logical_type == field.logical_type
+            and present.arrow_type == field.arrow_type
+        ):
+            fields.append(present)
         else:
             fields.append(field)
             first += len(list(field.walk()))

@@ -23,6 +23,7 @@ from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file.data_file import DataFile
 from trilake.lance.file.decode import MAX_UNBACKED
+from trilake.lance.file.pages_source import Source
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.statistics import Masked, trusted
 from trilake.lance.versions import deletions
@@ -200,9 +201,9 @@ class FragmentReader:
         ids = frozenset(projection.field_ids)
         parts = []
         for entry in self.fragment.files:
-            mine = ids.intersection(entry.fields)
-            if mine:
-                schema = projection.project_ids(mine)
+            field_ids = ids.intersection(entry.fields)
+            if field_ids:
+                schema = projection.project_ids(field_ids)
                 if schema.fields:
                     parts.append(_Part(self.file(entry), schema))
         for part in parts[1:]:
@@ -223,6 +224,9 @@ class FragmentReader:
         arrow = projection.to_arrow()
         bounds = self.batch_offsets.tolist()
         whole = len(parts) == 1 and parts[0].schema.fields == projection.fields
+        last = min(bisect_left(bounds, stop), len(bounds) - 1)
+        ends = [0] * len(parts)
+        fetched: list[Source | None] = [None] * len(parts)
         for i in range(max(bisect_right(bounds, start) - 1, 0), len(bounds) - 1):
             base, end = bounds[i], bounds[i + 1]
             if base >= stop:
@@ -230,10 +234,11 @@ class FragmentReader:
             low, high = max(start, base), min(stop, end)
             if low >= high:
                 continue
-            if whole:
-                batch = parts[0].file.read_batch(i, parts[0].schema)
-            else:
-                batch = _combined([part.file.read_batch(i, part.schema) for part in parts], arrow, end - base)
+            for n, part in enumerate(parts):
+                if i >= ends[n]:
+                    ends[n], fetched[n] = part.file.ahead(i, last, part.schema)
+            read = [p.file.read_batch(i, p.schema, fetched=f) for p, f in zip(parts, fetched, strict=True)]
+            batch = read[0] if whole else _combined(read, arrow, end - base)
             yield batch if high - low == end - base else batch.slice(low - base, high - low)
 
     def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:

@@ -34,7 +34,7 @@ class OpenIndices:
         self._open: OrderedDict[tuple[type[Any], UUID], Any] = OrderedDict()
         self._partitions = PartitionCache()
         self._lock = threading.Lock()
-        self._hits = self._asked = 0
+        self._hits = self._requests = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenIndices, (self._store, self._size)  # a task opens what it needs
@@ -59,7 +59,7 @@ class OpenIndices:
                 index = self._open[key]
                 self._open.move_to_end(key)
                 if index is not None:
-                    self._asked += 1
+                    self._requests += 1
                     self._hits += 1
                 return index
         try:
@@ -70,7 +70,7 @@ class OpenIndices:
             index = self._open.setdefault(key, index)
             if isinstance(index, VectorIndex):
                 index.partitions = self._partitions
-            self._asked += index is not None
+            self._requests += index is not None
             while self._whole() > max(self._size, 1):
                 self._open.popitem(last=False)
             self._partitions.resize(max(self._size - self._whole(), 1))
@@ -87,5 +87,5 @@ class OpenIndices:
     @property
     def hit_rate(self) -> float:
         """The share of requests for an index or a partition for which it was open already."""
-        asked = self._asked + self._partitions.asked
-        return (self._hits + self._partitions.hits) / asked if asked else 0.0
+        requests = self._requests + self._partitions.requests
+        return (self._hits + self._partitions.hits) / requests if requests else 0.0

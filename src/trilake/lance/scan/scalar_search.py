@@ -112,11 +112,11 @@ def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -
 
     It may have more: of rows that are deleted since, and of fragments that it does not cover any more.
     """
-    mine = [f for f in manifest.fragments if f.id in (entry.fragment_bitmap or ())]
-    deleted = [0 if f.deletion_file is None else f.deletion_file.num_deleted_rows for f in mine]
-    if any(f.deletion_file is not None and not n for f, n in zip(mine, deleted)):
+    covered = [f for f in manifest.fragments if f.id in (entry.fragment_bitmap or ())]
+    deleted = [0 if f.deletion_file is None else f.deletion_file.num_deleted_rows for f in covered]
+    if any(f.deletion_file is not None and not n for f, n in zip(covered, deleted)):
         return  # how many live is not known
-    live = sum(f.physical_rows for f in mine) - sum(deleted)
+    live = sum(f.physical_rows for f in covered) - sum(deleted)
     if index.num_rows < live:
         raise CorruptFileError(
             f"index {entry.name!r} has {index.num_rows} rows of {live} that it must have",

@@ -206,9 +206,9 @@ def _allowed(
         for i in np.unique(of).tolist():
             reader = by_id.get(i)
             if reader is not None:
-                mine = of == i
-                offsets = (ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-                ok[mine] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[i])
+                of_fragment = of == i
+                offsets = (ids[of_fragment] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+                ok[of_fragment] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[i])
         return ok
 
     return allowed
@@ -229,21 +229,21 @@ def vectors_of(column: pa.Array, size: int) -> Floats:
     return vectors
 
 
-def distances(vectors: Floats, q: Floats, metric: str) -> Floats:
-    """The distance of each vector from ``q``: the squared L2 distance, 1 - cosine, or the negative dot product.
+def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
+    """The distance of each vector from ``query``: the squared L2 distance, 1 - cosine, or the negative dot product.
 
     >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
     [18.0, 0.0]
     """
     distance: Floats
     if metric == "l2":
-        difference = vectors - q
+        difference = vectors - query
         distance = np.einsum("ij,ij->i", difference, difference)
         return distance
-    distance = -(vectors @ q)
+    distance = -(vectors @ query)
     if metric == "cosine":
         with np.errstate(divide="ignore", invalid="ignore"):
-            distance = 1 + distance / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(q @ q))
+            distance = 1 + distance / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(query @ query))
     return distance
 
 
@@ -318,9 +318,9 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
 
 def explain_filter(snapshot: Snapshot, plan: ScanPlan, *, whole: str) -> list[str]:
     """The steps by which indices find the rows of a filter; none where rows are scanned."""
-    asked = snapshot.index_query(plan.filter)
-    if asked is None:
+    query = snapshot.index_query(plan.filter)
+    if query is None:
         return []
-    if asked.exact:
-        return [f"{whole}: query={asked.text}"]
-    return [f"FilterExec: {plan.filter}", f"MaterializeIndex: query={asked.text}"]
+    if query.exact:
+        return [f"{whole}: query={query.text}"]
+    return [f"FilterExec: {plan.filter}", f"MaterializeIndex: query={query.text}"]

@@ -63,8 +63,8 @@ class Snapshot:
         other.indices = self.indices
         if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
             other.view = self.view
-            mine = {reader.fragment: reader for reader in self.readers}
-            other.__dict__["readers"] = tuple(mine.get(f) or other.reader(f) for f in manifest.fragments)
+            readers = {reader.fragment: reader for reader in self.readers}
+            other.__dict__["readers"] = tuple(readers.get(f) or other.reader(f) for f in manifest.fragments)
         return other
 
     @property
@@ -145,8 +145,8 @@ class Snapshot:
             raise UnknownRowError(f"row {bad} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri)
         at = np.searchsorted(self.rank_offsets, wanted, "right") - 1
 
-        def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
-            return self.readers[i].offsets_of_live(wanted[mine] - self.rank_offsets[i])
+        def offsets(i: int, of_fragment: npt.NDArray[np.bool_] | slice) -> Rows:
+            return self.readers[i].offsets_of_live(wanted[of_fragment] - self.rank_offsets[i])
 
         return self._gathered(at, offsets, columns, with_row_id)
 
@@ -162,8 +162,8 @@ class Snapshot:
         at = np.array([known.get(int(f), -1) for f in unique], np.int64)[inverse] if len(unique) else of
         low = (wanted & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
-        def offsets(i: int, mine: npt.NDArray[np.bool_] | slice) -> Rows:
-            offsets = low[mine]
+        def offsets(i: int, of_fragment: npt.NDArray[np.bool_] | slice) -> Rows:
+            offsets = low[of_fragment]
             if i < 0 or not self.readers[i].is_live(offsets).all():
                 raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
             return offsets
@@ -177,8 +177,8 @@ class Snapshot:
         for fragment_id in np.unique(of):
             reader = self._by_id.get(int(fragment_id))
             if reader is not None:
-                mine = of == fragment_id
-                live[mine] = reader.is_live((ids[mine] & np.uint64(0xFFFFFFFF)).astype(np.int64))
+                of_fragment = of == fragment_id
+                live[of_fragment] = reader.is_live((ids[of_fragment] & np.uint64(0xFFFFFFFF)).astype(np.int64))
         return live
 
     def check_indexed(self, ids: npt.NDArray[np.uint64]) -> None:
@@ -211,12 +211,12 @@ class Snapshot:
         fragments = np.unique(at).tolist()
         tables, places = [], []
         for i in fragments:
-            mine: npt.NDArray[np.bool_] | slice = at == i if len(fragments) > 1 else slice(None)
-            rows = offsets(i, mine)
+            of_fragment: npt.NDArray[np.bool_] | slice = at == i if len(fragments) > 1 else slice(None)
+            rows = offsets(i, of_fragment)
             batch = scan.one_batch(self.readers[i].take(rows, stored))
             tables.append(scan.finish(plan, self.readers[i], batch, rows if with_row_id else None))
-            if not isinstance(mine, slice):
-                places.append(np.flatnonzero(mine))
+            if not isinstance(of_fragment, slice):
+                places.append(np.flatnonzero(of_fragment))
         if len(tables) == 1:
             return pa.Table.from_batches(tables)
         if not tables:

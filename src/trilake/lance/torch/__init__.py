@@ -1,1 +1,1 @@
-"""Lance datasets for torch: :mod:`trilake.lance.torch.data`.  Torch is installed apart: ``pip install torch``."""
+"""Lance datasets for torch: :mod:`trilake.lance.torch.data`.  Torch comes with ``pip install "trilake[torch]"``."""

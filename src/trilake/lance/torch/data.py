@@ -1,6 +1,6 @@
 """``LanceDataset`` of torch: batches of a Lance dataset as tensors, parted between processes and workers of a loader.
 
-The module needs torch, which no extra brings: ``MissingDependencyError`` says so where it is not installed.
+The module needs torch (``pip install "trilake[torch]"``): ``MissingDependencyError`` says so where it is not installed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         return shown.append(pa.field("_rowid", pa.uint64())) if self.with_row_id else shown
 
     def __repr__(self) -> str:
-        return f"LanceTorchDataset({self.dataset.uri}, batch_size={self.batch_size})"
+        return f"LanceDataset({self.dataset.uri}, batch_size={self.batch_size})"
 
     def __iter__(self) -> Iterator[Any]:
         batches: Iterable[pa.RecordBatch]
@@ -133,20 +133,13 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
     def _batches(self) -> Iterator[pa.RecordBatch]:
         worker = _data.get_worker_info()
         count, number = (1, 0) if worker is None else (worker.num_workers, worker.id)
+        if count > 1 and (self.samples or self.sampler is not None):
+            reads = "draw samples of its own" if self.samples else "read what the sampler says"
+            raise InvalidArgumentError(f"each worker would {reads}", help="use num_workers=0")
         if self.samples:
-            if count > 1:
-                raise InvalidArgumentError("each worker would draw samples of its own", help="use num_workers=0")
             yield from maybe_sample(self.dataset, self.samples, self.schema.names, self.batch_size)
             return
-        if self.sampler is not None and count > 1:
-            raise InvalidArgumentError("each worker would read what the sampler says", help="use num_workers=0")
-        readers = self.world_size * count
-        sampler = self.sampler
-        if sampler is None and readers == 1:
-            sampler = FullScanSampler()
-        elif sampler is None:
-            sampler = _SHARDED[self.shard_granularity](self.rank * count + number, readers)
-        yield from sampler(
+        yield from self._sampler(number, count)(
             self.dataset,
             batch_size=self.batch_size,
             columns=self.columns,
@@ -154,3 +147,12 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
             batch_readahead=self.batch_readahead,
             with_row_id=self.with_row_id,
         )
+
+    def _sampler(self, worker: int, workers: int) -> Sampler:
+        """What says which rows a worker of this process reads."""
+        if self.sampler is not None:
+            return self.sampler
+        readers = self.world_size * workers
+        if readers == 1:
+            return FullScanSampler()
+        return _SHARDED[self.shard_granularity](self.rank * workers + worker, readers)

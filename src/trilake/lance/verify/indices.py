@@ -147,6 +147,6 @@ def _btree_differs(table: LanceContext, entry: IndexMetadata, index: pa.Table) -
         known = rows.filter(values.is_valid())
         entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), known[ROW_ID].to_numpy())))
         rows = known
-    mine = checksum(pa.table({"v": entries["values"], "i": entries["row_ids"]}))
-    theirs = checksum(pa.table({"v": rows[name], "i": rows[ROW_ID]}))
-    return None if mine == theirs else "its values are not those of the rows"
+    sum_of_index = checksum(pa.table({"v": entries["values"], "i": entries["row_ids"]}))
+    sum_of_rows = checksum(pa.table({"v": rows[name], "i": rows[ROW_ID]}))
+    return None if sum_of_index == sum_of_rows else "its values are not those of the rows"

@@ -69,10 +69,10 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
             return _appended(newest, _replaced(newest, updated, removed), new)
         case op.CreateIndex(added, dropped):
             known = {f.id for f in newest.schema.walk()}
-            gone = [i.name for i in added if not set(i.fields) <= known]
-            if gone:
+            without_column = [i.name for i in added if not set(i.fields) <= known]
+            if without_column:
                 raise CommitConflictError(
-                    f"the column of index {gone[0]} was dropped meanwhile", version=newest.version
+                    f"the column of index {without_column[0]} was dropped meanwhile", version=newest.version
                 )
             names, ids = {i.name for i in added}, {i.uuid for i in dropped}
             others = [i for i in newest.indices if i.name not in names and i.uuid not in ids]
@@ -123,15 +123,15 @@ def _appended(newest: Manifest, present: tuple[Fragment, ...], new: Iterable[Fra
 
 
 def _replaced(newest: Manifest, updated: Iterable[Fragment], removed: Iterable[int]) -> tuple[Fragment, ...]:
-    by_id, gone = {f.id: f for f in updated}, set(removed)
-    missing = (by_id.keys() | gone) - {f.id for f in newest.fragments}
+    by_id, removed_ids = {f.id: f for f in updated}, set(removed)
+    missing = (by_id.keys() | removed_ids) - {f.id for f in newest.fragments}
     if missing:
         raise CommitConflictError(
             f"fragment {min(missing)} is not there any more",
             help="read the newest version and repeat the change",
             version=newest.version,
         )
-    return tuple(by_id.get(f.id, f) for f in newest.fragments if f.id not in gone)
+    return tuple(by_id.get(f.id, f) for f in newest.fragments if f.id not in removed_ids)
 
 
 def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:

@@ -63,10 +63,10 @@ class FragmentMetadata:
         """Whether both are of the same fragment; before it is written, its number of rows is not known."""
         if not isinstance(other, FragmentMetadata):
             return False
-        mine, theirs = self._metadata, other._metadata
-        rows = mine.physical_rows or theirs.physical_rows
-        return theirs.physical_rows in (0, rows) and replace(mine, physical_rows=rows) == replace(
-            theirs, physical_rows=rows
+        own, others = self._metadata, other._metadata
+        rows = own.physical_rows or others.physical_rows
+        return others.physical_rows in (0, rows) and replace(own, physical_rows=rows) == replace(
+            others, physical_rows=rows
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
+from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetVersionNotFoundError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.versions import Listing, list_versions
+from trilake.option_values import MAX_FILES, flag, positive, starting_version
 from trilake.storage.base import Store
 
 
@@ -223,8 +224,8 @@ class LanceStream:
         problems = manifest.schema.differences(self.schema, nullability=False)
         if manifest.version <= self.version:
             shared = [n for n in self.schema.names if n in manifest.schema.names]
-            mine, theirs = self.schema.project(shared), manifest.schema.project(shared)
-            problems = theirs.differences(mine, nullability=False)
+            own, current = self.schema.project(shared), manifest.schema.project(shared)
+            problems = current.differences(own, nullability=False)
         if problems:
             raise LanceStreamError(
                 f"the dataset's columns changed while it was being read: {'; '.join(problems)}",
@@ -251,13 +252,13 @@ class LanceStream:
             )
         old = {} if before is None else {f.id: f for f in before.fragments}
         new = tuple(f for f in manifest.fragments if f.id not in old)
-        gone = [f for i, f in old.items() if i not in {g.id for g in manifest.fragments}]
+        removed = [f for i, f in old.items() if i not in {g.id for g in manifest.fragments}]
         common = {f.id: f for f in manifest.fragments if f.id in old}
         changed = [f for i, f in common.items() if f != old[i]]
         if isinstance(operation, op.Overwrite):
             # Fragments are numbered from the beginning again.
-            new, gone, changed = manifest.fragments, list(old.values()), []
-        if not gone and not changed:
+            new, removed, changed = manifest.fragments, list(old.values()), []
+        if not removed and not changed:
             return new
         if self.options.skip_change_commits or (self.options.ignore_deletes and not new):
             return ()
@@ -282,25 +283,17 @@ class LanceStream:
             return None
 
 
-def parse_options(given: Mapping[str, str]) -> LanceStreamOptions:
+def parse_options(texts: Mapping[str, str]) -> LanceStreamOptions:
     """Options from texts, under the names that Delta streams have.  Raises ``InvalidArgumentError``."""
 
-    def flag(name: str, default: bool = False) -> bool:
-        text = given.get(name, str(default)).lower()
-        if text not in ("true", "false"):
-            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be true or false")
-        return text == "true"
+    def is_on(name: str, *, default: bool = False) -> bool:
+        return flag(name, texts.get(name), default=default)
 
-    version, files = given.get("startingVersion"), given.get("maxFilesPerTrigger", "1000")
-    if version is not None and version != "latest" and not version.isdigit():
-        raise InvalidArgumentError(f"option startingVersion is {version!r}", help="it is a version, or latest")
-    if not files.isdigit() or int(files) < 1:
-        raise InvalidArgumentError(f"option maxFilesPerTrigger is {files!r}", help="it is a number from 1 on")
     return LanceStreamOptions(
-        "latest" if version == "latest" else None if version is None else int(version),
-        int(files),
-        flag("ignoreDeletes"),
-        flag("ignoreChanges"),
-        flag("skipChangeCommits"),
-        flag("failOnDataLoss", True),
+        starting_version(texts.get("startingVersion")),
+        positive("maxFilesPerTrigger", texts.get("maxFilesPerTrigger")) or MAX_FILES,
+        is_on("ignoreDeletes"),
+        is_on("ignoreChanges"),
+        is_on("skipChangeCommits"),
+        is_on("failOnDataLoss", default=True),
     )

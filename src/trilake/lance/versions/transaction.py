@@ -324,13 +324,13 @@ def _put_transaction(store: Store, key: str, data: bytes) -> None:
             raise
 
 
-def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: int, newest: Manifest) -> int:
+def _check_winners(store: Store, listing: Listing, own: Transaction, checked: int, newest: Manifest) -> int:
     """Check all commits after version ``checked``; the newest of them."""
-    if isinstance(mine.operation, op.Overwrite | op.Restore):
+    if isinstance(own.operation, op.Overwrite | op.Restore):
         return newest.version
-    if mine.read_version > newest.version:
+    if own.read_version > newest.version:
         raise InvalidArgumentError(
-            f"the operation was made for version {mine.read_version}, the newest is {newest.version}", file=store.uri
+            f"the operation was made for version {own.read_version}, the newest is {newest.version}", file=store.uri
         )
     help = "read the newest version and repeat the change"
     for version in range(checked + 1, newest.version + 1):
@@ -338,17 +338,17 @@ def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: i
             raise CommitConflictError(
                 "a commit to be checked was cleaned up", help=help, file=store.uri, version=version
             )
-        theirs = newest if version == newest.version else read_manifest(store, listing.key(version), version)
-        if not theirs.transaction_file:
+        winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
+        if not winner.transaction_file:
             raise CommitConflictError(
                 "another commit does not say what it did", help=help, file=store.uri, version=version
             )
-        key = f"{TRANSACTIONS}/{theirs.transaction_file}"
+        key = f"{TRANSACTIONS}/{winner.transaction_file}"
         try:
             other = parse(store.read(key).to_pybytes(), file=key)
         except ObjectNotFoundError as e:
             raise CommitConflictError("what another commit did was cleaned up", help=help, version=version) from e
-        reason = op.conflict(mine.operation, other.operation)
+        reason = op.conflict(own.operation, other.operation)
         if reason is not None:
             raise CommitConflictError(reason, help=help, file=store.uri, version=version)
     return newest.version

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from trilake.trevni.blocks.decode import Block, Budget, Where, decode
+from trilake.trevni.blocks.decode import Block, Budget, ColumnPlace, decode
 from trilake.trevni.blocks.layout import BlockTable, Header
 
 
@@ -37,7 +37,7 @@ class ColumnBlocks(Protocol):
     def blocks(self, number: int) -> BlockTable:
         """The block table of a column."""
 
-    def where(self, number: int) -> Where:
+    def where(self, number: int) -> ColumnPlace:
         """The column as errors name it."""
 
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:

@@ -46,7 +46,7 @@ MAX_INFLATED, INFLATED_RATIO = 1 << 27, 64
 
 
 @dataclass(frozen=True)
-class Where:
+class ColumnPlace:
     """The column that errors are about."""
 
     file: str
@@ -80,14 +80,14 @@ class Budget:
         """The budget of one request to a file of ``size`` bytes."""
         return Budget(MAX_UNBACKED + UNBACKED_RATIO * size, MAX_INFLATED + INFLATED_RATIO * size, limited)
 
-    def spend(self, elements: int, raw_bytes: int, where: Where, block: Block | None = None) -> None:
+    def spend(self, elements: int, raw_bytes: int, where: ColumnPlace, block: Block | None = None) -> None:
         """Account for elements decoded from so many bytes.  Raises ``CorruptFileError`` when too many cost nothing."""
         free = max(0, elements - 8 * raw_bytes)
         self.elements -= free
         if self.limited and self.elements < 0:
             raise self._fail(f"{raw_bytes} bytes claim {elements} elements", where, block)
 
-    def inflate(self, stored: int, raw: int, where: Where, block: Block) -> None:
+    def inflate(self, stored: int, raw: int, where: ColumnPlace, block: Block) -> None:
         """Account for compressed blocks, of which ``block`` is the first.
 
         Raises ``CorruptFileError`` when they grow too much.
@@ -96,7 +96,7 @@ class Budget:
         if self.limited and self.inflated < 0:
             raise self._fail(f"{stored} compressed bytes claim to be {raw}", where, block)
 
-    def _fail(self, message: str, where: Where, block: Block | None) -> CorruptFileError:
+    def _fail(self, message: str, where: ColumnPlace, block: Block | None) -> CorruptFileError:
         return CorruptFileError(
             message,
             help="read fewer rows at a time; if the file is to be trusted, open it with trusted=True",
@@ -116,7 +116,13 @@ class Decoded:
 
 
 def decode(
-    type_: ValueType, array: bool, blocks: Iterable[Block], slots: int, where: Where, budget: Budget, size: int = 0
+    type_: ValueType,
+    array: bool,
+    blocks: Iterable[Block],
+    slots: int,
+    where: ColumnPlace,
+    budget: Budget,
+    size: int = 0,
 ) -> Decoded:
     """Decode consecutive blocks that have ``slots`` slots together; ``size`` is a guess of their bytes.
 
@@ -130,7 +136,7 @@ def decode(
     return decoder.finish()
 
 
-def _check(status: int, position: int, size: int, block: Block, where: Where) -> None:
+def _check(status: int, position: int, size: int, block: Block, where: ColumnPlace) -> None:
     if status != k.OK:
         raise where.fail(f"{k.STATUS[status]}, at byte {position} of its payload", block.number, block.offset)
     if position != size:
@@ -138,7 +144,7 @@ def _check(status: int, position: int, size: int, block: Block, where: Where) ->
 
 
 class _NullDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
         self._slots = slots
 
     def add(self, block: Block, size: int) -> None:
@@ -149,7 +155,7 @@ class _NullDecoder:
 
 
 class _BooleanDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
         self._parts: list[Any] = []
 
     def add(self, block: Block, size: int) -> None:
@@ -162,7 +168,7 @@ class _BooleanDecoder:
 
 
 class _FixedDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
         self._type = type_
         self._slots = slots
         self._parts: list[Payload] = []
@@ -182,7 +188,7 @@ class _FixedDecoder:
 
 
 class _VarintDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
         self._where = where
         self._most = KINDS[type_][1]
         self._out = np.empty(slots, np.int32 if type_ is ValueType.INT else np.int64)
@@ -202,7 +208,7 @@ class _VarintDecoder:
 class _BytesDecoder:
     """Text of all blocks in one buffer, checked to be UTF-8 as a whole."""
 
-    def __init__(self, type_: ValueType, slots: int, where: Where, size: int) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
         self._type, self._slots, self._where = type_, slots, where
         self._offsets = np.zeros(slots + 1, np.int32)
         self._data = np.empty(min(max(size - slots, 0), 0x7FFFFFFF), np.uint8)
@@ -239,7 +245,7 @@ class _BytesDecoder:
 
 
 class _ArrayDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: Where, budget: Budget) -> None:
+    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, budget: Budget) -> None:
         self._type, self._where, self._budget = type_, where, budget
         self._lengths = np.empty(slots, np.int32)
         self._at = 0

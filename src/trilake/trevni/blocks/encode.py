@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
+from trilake.storage.spill import spilling
 from trilake.trevni.blocks import codecs
 from trilake.trevni.blocks import kinds as k
 from trilake.trevni.blocks.decode import KINDS
@@ -44,7 +45,7 @@ class Spool:
     def __init__(self, memory: int, folder: str | None = None) -> None:
         self._memory, self._folder = memory, folder
         self._file: IO[bytes] | None = None
-        self._held = 0
+        self._in_memory = 0
         self._strands: list[SpooledColumn] = []
 
     def strand(self) -> SpooledColumn:
@@ -55,22 +56,24 @@ class Spool:
 
     def account(self, size: int) -> None:
         """Note that so many bytes were added to a strand, and spill everything when it is too much."""
-        self._held += size
-        if self._held > self._memory:
-            if self._file is None:
-                # It lives as long as the spool does.
-                self._file = tempfile.TemporaryFile(  # noqa: SIM115
-                    dir=self._folder, prefix="trilake-", buffering=1 << 18
-                )
-            for strand in self._strands:
-                strand.spill(self._file)
-            self._held = 0
+        self._in_memory += size
+        if self._in_memory > self._memory:
+            with spilling():
+                if self._file is None:
+                    # It lives as long as the spool does.
+                    self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                        dir=self._folder, prefix="trilake-", buffering=1 << 18
+                    )
+                for strand in self._strands:
+                    strand.spill(self._file)
+            self._in_memory = 0
 
     @property
     def file(self) -> IO[bytes]:
         """The temporary file, flushed; there is one if any strand has spilled."""
         assert self._file is not None
-        self._file.flush()
+        with spilling():
+            self._file.flush()
         return self._file
 
     def close(self) -> None:

@@ -55,43 +55,43 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     Raises ``CorruptFileError``, ``UnsupportedProtocolError`` for a version that is not known, and
     :class:`NeedMoreBytes` where the header goes on beyond ``data``.
     """
-    c = Cursor(data, file=file, limit=file_size)
+    cursor = Cursor(data, file=file, limit=file_size)
     if file_size < 4:
-        raise c.fail(f"this is not a Trevni file: it has {file_size} bytes")
-    magic = bytes(c.take(4, "the magic number"))
+        raise cursor.fail(f"this is not a Trevni file: it has {file_size} bytes")
+    magic = bytes(cursor.take(4, "the magic number"))
     if magic[:3] != MAGIC:
-        raise c.fail(f"this is not a Trevni file: it starts with {magic!r} instead of {MAGIC!r}", 0)
+        raise cursor.fail(f"this is not a Trevni file: it starts with {magic!r} instead of {MAGIC!r}", 0)
     if magic[3] not in VERSIONS:
         raise UnsupportedProtocolError(
             f"the file has version {magic[3]} of the Trevni format, versions 1 and 2 are known", file=file, offset=3
         )
-    row_count = c.fixed64("the row count")
+    row_count = cursor.fixed64("the row count")
     if row_count < 0:
-        raise c.fail(f"the row count is {row_count}", 4)
-    count = c.fixed32("the column count")
+        raise cursor.fail(f"the row count is {row_count}", 4)
+    count = cursor.fixed32("the column count")
     # Each column has at least one byte of metadata and eight of start.
-    if not 0 <= count <= c.remaining // 9:
-        raise c.fail(f"the column count is {count}, and {c.remaining} bytes are left in the file", 12)
-    metadata = _parse_metadata(c, "file metadata")
-    file_codec = _text_property(c, metadata, CODEC, "null")
-    file_checksum = _text_property(c, metadata, CHECKSUM, "null")
+    if not 0 <= count <= cursor.remaining // 9:
+        raise cursor.fail(f"the column count is {count}, and {cursor.remaining} bytes are left in the file", 12)
+    metadata = _parse_metadata(cursor, "file metadata")
+    file_codec = _text_property(cursor, metadata, CODEC, "null")
+    file_checksum = _text_property(cursor, metadata, CHECKSUM, "null")
     columns: list[ColumnDescriptor] = []
     by_name: dict[str, int] = {}
     depths: list[int] = []
     for number in range(count):
-        at = c.position
-        c.about(column=f"column {number}")
-        column = _parse_column(c, number, columns, by_name, file_codec, file_checksum, at)
+        at = cursor.position
+        cursor.about(column=f"column {number}")
+        column = _parse_column(cursor, number, columns, by_name, file_codec, file_checksum, at)
         depths.append(0 if column.parent is None else depths[column.parent] + 1)
         if depths[-1] > MAX_DEPTH:
-            raise c.fail(f"column {column.label!r} is nested in more than {MAX_DEPTH} others", at)
+            raise cursor.fail(f"column {column.label!r} is nested in more than {MAX_DEPTH} others", at)
         columns.append(column)
         if column.name is not None:
             by_name[column.name] = number
-    c.about(column=None)
-    table_at = c.position
-    starts = np.frombuffer(c.take(8 * count, "the table of column starts"), "<i8")
-    header = Header(magic[3], row_count, metadata, tuple(columns), tuple(starts.tolist()), c.position)
+    cursor.about(column=None)
+    table_at = cursor.position
+    starts = np.frombuffer(cursor.take(8 * count, "the table of column starts"), "<i8")
+    header = Header(magic[3], row_count, metadata, tuple(columns), tuple(starts.tolist()), cursor.position)
     for number, start in enumerate(header.starts):
         # Four bytes of block count are the least a column has.
         if not header.size <= start <= file_size - 4:
@@ -104,26 +104,28 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     return header
 
 
-def _parse_metadata(c: Cursor, what: str) -> dict[str, bytes]:
-    start = c.position
-    count = c.varint(f"the number of properties in the {what}")
+def _parse_metadata(cursor: Cursor, what: str) -> dict[str, bytes]:
+    start = cursor.position
+    count = cursor.varint(f"the number of properties in the {what}")
     # A pair has two lengths at least.
-    if not 0 <= count <= c.remaining // 2:
-        raise c.fail(f"the {what} claims {count} properties, and {c.remaining} bytes are left in the file", start)
+    if not 0 <= count <= cursor.remaining // 2:
+        raise cursor.fail(
+            f"the {what} claims {count} properties, and {cursor.remaining} bytes are left in the file", start
+        )
     metadata: dict[str, bytes] = {}
     for _ in range(count):
         # A key that comes twice: the last value wins, at the place of the first, as in the reference.
-        key = c.string(f"a key of the {what}")
-        metadata[key] = c.bytes_(f"the property {key!r} of the {what}")
+        key = cursor.string(f"a key of the {what}")
+        metadata[key] = cursor.bytes_(f"the property {key!r} of the {what}")
     return metadata
 
 
-def _text_property(c: Cursor, metadata: Metadata, key: str, default: str) -> str:
-    return c.text(metadata[key], f"the property {key!r}") if key in metadata else default
+def _text_property(cursor: Cursor, metadata: Metadata, key: str, default: str) -> str:
+    return cursor.text(metadata[key], f"the property {key!r}") if key in metadata else default
 
 
 def _parse_column(
-    c: Cursor,
+    cursor: Cursor,
     number: int,
     earlier: Sequence[ColumnDescriptor],
     by_name: Mapping[str, int],
@@ -131,34 +133,34 @@ def _parse_column(
     file_checksum: str,
     at: int,
 ) -> ColumnDescriptor:
-    metadata = _parse_metadata(c, f"metadata of column {number}")
-    name = _text_property(c, metadata, NAME, "") if NAME in metadata else None
+    metadata = _parse_metadata(cursor, f"metadata of column {number}")
+    name = _text_property(cursor, metadata, NAME, "") if NAME in metadata else None
     label = name if name is not None else f"column {number}"
-    c.about(column=label)
+    cursor.about(column=label)
     if TYPE not in metadata:
-        raise c.fail(f"column {label!r} has no {TYPE}", at)
-    type_name = _text_property(c, metadata, TYPE, "")
+        raise cursor.fail(f"column {label!r} has no {TYPE}", at)
+    type_name = _text_property(cursor, metadata, TYPE, "")
     try:
         type_ = ValueType(type_name.lower())
     except ValueError:
-        raise c.fail(f"column {label!r} has the type {type_name!r}, which the format does not know", at) from None
+        raise cursor.fail(f"column {label!r} has the type {type_name!r}, which the format does not know", at) from None
     array, values = ARRAY in metadata, VALUES in metadata
     parent: int | None = None
     if PARENT in metadata:
-        parent_name = _text_property(c, metadata, PARENT, "")
+        parent_name = _text_property(cursor, metadata, PARENT, "")
         parent = by_name.get(parent_name)
         if parent is None:
-            raise c.fail(
+            raise cursor.fail(
                 f"column {label!r} has the parent {parent_name!r}, and no earlier column has that name", at, ParentError
             )
         if not earlier[parent].array:
-            raise c.fail(
+            raise cursor.fail(
                 f"column {label!r} has the parent {parent_name!r}, which is not an array column", at, ParentError
             )
         if values:
-            raise c.fail(f"column {label!r} has both {VALUES} and {PARENT}", at, ParentError)
+            raise cursor.fail(f"column {label!r} has both {VALUES} and {PARENT}", at, ParentError)
     if values and array:
-        raise c.fail(f"column {label!r} has both {VALUES} and {ARRAY}", at)
+        raise cursor.fail(f"column {label!r} has both {VALUES} and {ARRAY}", at)
     return ColumnDescriptor(
         number,
         name,
@@ -166,8 +168,8 @@ def _parse_column(
         array,
         parent,
         values,
-        _text_property(c, metadata, CODEC, file_codec),
-        _text_property(c, metadata, CHECKSUM, file_checksum),
+        _text_property(cursor, metadata, CODEC, file_codec),
+        _text_property(cursor, metadata, CHECKSUM, file_checksum),
         metadata,
     )
 
@@ -212,17 +214,17 @@ def parse_blocks(
 
     Raises ``CorruptFileError``, and :class:`NeedMoreBytes` where the descriptors go on beyond ``data``.
     """
-    c = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
-    count = c.fixed32("the block count")
+    cursor = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
+    count = cursor.fixed32("the block count")
     # 12 bytes a descriptor; a first value may be empty only for null.
     per_block = 12 + (1 if column.values and column.type is not ValueType.NULL else 0)
-    if not 0 <= count <= c.remaining // per_block:
-        raise c.fail(f"the block count is {count}, and {c.remaining} bytes are left for the column", 0)
+    if not 0 <= count <= cursor.remaining // per_block:
+        raise cursor.fail(f"the block count is {count}, and {cursor.remaining} bytes are left for the column", 0)
     first_values: pa.Array | None = None
     if column.values:
-        fixed, first_values = _parse_first_values(c, column, count)
+        fixed, first_values = _parse_first_values(cursor, column, count)
     else:
-        fixed = np.frombuffer(c.take(12 * count, "the block descriptors"), "<i4").reshape(count, 3)
+        fixed = np.frombuffer(cursor.take(12 * count, "the block descriptors"), "<i4").reshape(count, 3)
     if (fixed < 0).any():
         block = int(np.argmax((fixed < 0).any(axis=1)))
         raise CorruptFileError(
@@ -230,7 +232,7 @@ def parse_blocks(
         )
     sizes = fixed.astype(np.int64)
     row_starts = np.concatenate(([0], np.cumsum(sizes[:, 0])))
-    offsets = start + c.position + np.concatenate(([0], np.cumsum(sizes[:, 2] + checksum_size)))
+    offsets = start + cursor.position + np.concatenate(([0], np.cumsum(sizes[:, 2] + checksum_size)))
     if offsets[-1] > end:
         block = int(np.argmax(offsets[1:] > end))
         raise CorruptFileError(
@@ -263,22 +265,22 @@ def _parse_first_values(
     return fixed, pa.array(values, column.type.arrow)
 
 
-def _read_value(c: Cursor, type_: ValueType) -> Any:
+def _read_value(cursor: Cursor, type_: ValueType) -> Any:
     what = "the first value of a block"
     match type_:
         case ValueType.NULL:
             return None
         case ValueType.BOOLEAN:
             # One byte each, as the writer has it; the reference reader takes one byte for all and misreads the rest.
-            return bool(c.take(1, what)[0] & 1)
+            return bool(cursor.take(1, what)[0] & 1)
         case ValueType.INT:
-            return c.varint(what)
+            return cursor.varint(what)
         case ValueType.LONG:
-            return c.varint(what, 64)
+            return cursor.varint(what, 64)
         case ValueType.STRING:
-            return c.string(what)
+            return cursor.string(what)
         case ValueType.BYTES:
-            return c.bytes_(what)
+            return cursor.bytes_(what)
         case _:
             code = {"fixed32": "<i", "fixed64": "<q", "float": "<f", "double": "<d"}[type_.value]
-            return struct.unpack(code, c.take(type_.width or 0, what))[0]
+            return struct.unpack(code, cursor.take(type_.width or 0, what))[0]

@@ -106,73 +106,73 @@ def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
 
 
 @_jit
-def read_varint(buf: Bytes, p: int, end: int, most: int) -> tuple[int, int, int]:
+def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, int, int]:
     """A zig-zag integer of at most ``most`` bytes (5 or 10): status, value, position behind it."""
     value = 0
     shift = 0
     last = 7 * (most - 1)
-    while p < end:
-        byte = 0 + buf[p]
-        p += 1
+    while position < end:
+        byte = 0 + buf[position]
+        position += 1
         if shift == last:
             if byte >= 128:
-                return OVERLONG, 0, p
+                return OVERLONG, 0, position
             # 4 bits are left of 32, one of 64.
             if byte > (15 if most == 5 else 1):
-                return TOO_BIG, 0, p
+                return TOO_BIG, 0, position
         value |= (byte & 127) << shift
         if byte < 128:
-            return OK, ((value >> 1) & MAX64) ^ -(value & 1), p
+            return OK, ((value >> 1) & MAX64) ^ -(value & 1), position
         shift += 7
-    return TRUNCATED, 0, p
+    return TRUNCATED, 0, position
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
 @_jit
-def _decode_varints(buf: Bytes, p: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
+def _decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
     for i in range(at, at + count):
-        if p < end and buf[p] < 128:
-            byte = 0 + buf[p]
+        if position < end and buf[position] < 128:
+            byte = 0 + buf[position]
             out[i] = (byte >> 1) ^ -(byte & 1)
-            p += 1
+            position += 1
         else:
-            status, value, p = read_varint(buf, p, end, most)
+            status, value, position = read_varint(buf, position, end, most)
             if status != OK:
-                return status, p
+                return status, position
             out[i] = value
-    return OK, p
+    return OK, position
 
 
 @_jit
 def _decode_strings(
-    buf: Bytes, p: int, end: int, offsets: Array, at: int, count: int, data: Array, d: int
+    buf: Bytes, position: int, end: int, offsets: Array, at: int, count: int, data: Array, filled: int
 ) -> tuple[int, int, int]:
     for i in range(at, at + count):
-        if p < end and buf[p] < 128:
-            byte = 0 + buf[p]
+        if position < end and buf[position] < 128:
+            byte = 0 + buf[position]
             size = (byte >> 1) ^ -(byte & 1)
-            p += 1
+            position += 1
         else:
-            status, size, p = read_varint(buf, p, end, 5)
+            status, size, position = read_varint(buf, position, end, 5)
             if status != OK:
-                return status, p, d
+                return status, position, filled
         if size < 0:
-            return NEGATIVE, p, d
-        if size > end - p:
-            return TRUNCATED, p, d
-        _copy(data, d, buf, p, size)
-        p += size
-        d += size
-        offsets[i + 1] = d
-    return OK, p, d
+            return NEGATIVE, position, filled
+        if size > end - position:
+            return TRUNCATED, position, filled
+        _copy(data, filled, buf, position, size)
+        position += size
+        filled += size
+        offsets[i + 1] = filled
+    return OK, position, filled
 
 
 @_jit
 def decode_array(
     buf: Bytes,
-    p: int,
+    position: int,
     end: int,
     kind: int,
     width: int,
@@ -192,79 +192,81 @@ def decode_array(
     Returns status, position, number of values, bytes put into ``data``.
     """
     slot = 0
-    n = 0
-    d = 0
+    count = 0
+    filled = 0
     while slot < slots:
-        status, size, p = read_varint(buf, p, end, 5)
+        status, size, position = read_varint(buf, position, end, 5)
         if status != OK:
-            return status, p, n, d
+            return status, position, count, filled
         run = 1
         if size < 0:
             run = ((1 - size) >> 1) + 1
             size = (size + 1) & 1
             if run > slots - slot:
-                return RUN, p, n, d
+                return RUN, position, count, filled
         # One kind of loop inside; each element of a run begins a new byte of booleans.
         if kind == KIND_NULL or size == 0:
             for i in range(run):
                 lengths[at + slot + i] = size
-            n += run * size
+            count += run * size
         else:
             for i in range(run):
                 lengths[at + slot + i] = size
                 if kind == KIND_VARINT:
                     for _ in range(size):
-                        status, value, p = read_varint(buf, p, end, width)
+                        status, value, position = read_varint(buf, position, end, width)
                         if status != OK:
-                            return status, p, n, d
-                        ints[n] = value
-                        n += 1
+                            return status, position, count, filled
+                        ints[count] = value
+                        count += 1
                 elif kind == KIND_FIXED:
-                    if size > (end - p) // width:
-                        return TRUNCATED, p, n, d
-                    _copy(data, d, buf, p, size * width)
-                    p += size * width
-                    d += size * width
-                    n += size
+                    if size > (end - position) // width:
+                        return TRUNCATED, position, count, filled
+                    _copy(data, filled, buf, position, size * width)
+                    position += size * width
+                    filled += size * width
+                    count += size
                 elif kind == KIND_BOOLEAN:
-                    if size > (end - p) * 8:
-                        return TRUNCATED, p, n, d
+                    if size > (end - position) * 8:
+                        return TRUNCATED, position, count, filled
                     for j in range(size):
-                        data[d + j] = (0 + buf[p + (j >> 3)] >> (j & 7)) & 1
-                    p += (size + 7) >> 3
-                    d += size
-                    n += size
+                        data[filled + j] = (0 + buf[position + (j >> 3)] >> (j & 7)) & 1
+                    position += (size + 7) >> 3
+                    filled += size
+                    count += size
                 else:
                     for _ in range(size):
-                        status, length, p = read_varint(buf, p, end, 5)
+                        status, length, position = read_varint(buf, position, end, 5)
                         if status != OK:
-                            return status, p, n, d
+                            return status, position, count, filled
                         if length < 0:
-                            return NEGATIVE, p, n, d
-                        if length > end - p:
-                            return TRUNCATED, p, n, d
-                        _copy(data, d, buf, p, length)
-                        p += length
-                        d += length
-                        n += 1
-                        offsets[n] = d
+                            return NEGATIVE, position, count, filled
+                        if length > end - position:
+                            return TRUNCATED, position, count, filled
+                        _copy(data, filled, buf, position, length)
+                        position += length
+                        filled += length
+                        count += 1
+                        offsets[count] = filled
         slot += run
-    return OK, p, n, d
+    return OK, position, count, filled
 
 
-def _decode_varints_numpy(buf: Bytes, p: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
-    raw = np.frombuffer(buf, np.uint8)[p:end]
+def _decode_varints_numpy(
+    buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int
+) -> tuple[int, int]:
+    raw = np.frombuffer(buf, np.uint8)[position:end]
     ends = np.flatnonzero(raw < 128)[:count]
     sizes = np.diff(ends, prepend=-1)
     if sizes.size and sizes.max() > most:
-        return OVERLONG, p
+        return OVERLONG, position
     if len(ends) < count:
         # The rest has no end: too long already, or cut off.
-        return (OVERLONG if len(raw) - (int(ends[-1]) + 1 if len(ends) else 0) >= most else TRUNCATED), p
+        return (OVERLONG if len(raw) - (int(ends[-1]) + 1 if len(ends) else 0) >= most else TRUNCATED), position
     if not count:
-        return OK, p
+        return OK, position
     if (raw[ends[sizes == most]] > (15 if most == 5 else 1)).any():
-        return TOO_BIG, p
+        return TOO_BIG, position
     used = raw[: ends[-1] + 1]
     starts = ends - sizes + 1
     place = np.arange(len(used)) - np.repeat(starts, sizes)
@@ -272,7 +274,7 @@ def _decode_varints_numpy(buf: Bytes, p: int, end: int, most: int, out: Array, a
     value = np.bitwise_or.reduceat(bits, starts)
     one = np.uint64(1)
     out[at : at + count] = (value >> one).view(np.int64) ^ -((value & one).view(np.int64))
-    return OK, p + len(used)
+    return OK, position + len(used)
 
 
 decode_varints = _decode_varints if COMPILED else _decode_varints_numpy
@@ -287,62 +289,64 @@ decode_strings = _decode_strings
 
 
 @_jit
-def write_varint(out: Array, p: int, value: int) -> int:
-    """A zig-zag integer at ``p``; returns the position behind it."""
+def write_varint(out: Array, position: int, value: int) -> int:
+    """A zig-zag integer at ``position``; returns the position behind it."""
     raw = (value << 1) ^ (value >> 63)
     # The first step shifts logically, after which the sign bit is clear.
     if raw < 0 or raw > 127:
-        out[p] = (raw & 127) | 128
-        p += 1
+        out[position] = (raw & 127) | 128
+        position += 1
         raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
         while raw > 127:
-            out[p] = (raw & 127) | 128
-            p += 1
+            out[position] = (raw & 127) | 128
+            position += 1
             raw >>= 7
-    out[p] = raw
-    return p + 1
+    out[position] = raw
+    return position + 1
 
 
 @_jit
-def _encode_varints(values: Array, i: int, out: Array, p: int, full: int) -> tuple[int, int]:
-    n = len(values)
-    while i < n and p < full:
-        value = values[i]
+def _encode_varints(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
+    count = len(values)
+    while at < count and position < full:
+        value = values[at]
         raw = (value << 1) ^ (value >> 63)
         if 0 <= raw < 128:
-            out[p] = raw
-            p += 1
+            out[position] = raw
+            position += 1
         else:
-            p = write_varint(out, p, value)
-        i += 1
-    return i, p
+            position = write_varint(out, position, value)
+        at += 1
+    return at, position
 
 
 @_jit
-def _encode_strings(offsets: Array, data: Bytes, i: int, n: int, out: Array, p: int, full: int) -> tuple[int, int]:
-    while i < n and p < full:
-        start = offsets[i]
-        size = offsets[i + 1] - start
+def _encode_strings(
+    offsets: Array, data: Bytes, at: int, end: int, out: Array, position: int, full: int
+) -> tuple[int, int]:
+    while at < end and position < full:
+        start = offsets[at]
+        size = offsets[at + 1] - start
         if size < 64:
-            out[p] = size << 1
-            p += 1
+            out[position] = size << 1
+            position += 1
         else:
-            p = write_varint(out, p, size)
-        _copy(out, p, data, start, size)
-        p += size
-        i += 1
-    return i, p
+            position = write_varint(out, position, size)
+        _copy(out, position, data, start, size)
+        position += size
+        at += 1
+    return at, position
 
 
 @_jit
-def _flush_run(out: Array, p: int, state: Array) -> int:
+def _flush_run(out: Array, position: int, state: Array) -> int:
     run, value = state[0], state[1]
     state[0] = 0
     state[1] = -1
     if run == 0:
-        return p
+        return position
     state[2] = 0
-    return write_varint(out, p, value if run == 1 else (3 - value) - 2 * run)
+    return write_varint(out, position, value if run == 1 else (3 - value) - 2 * run)
 
 
 @_jit
@@ -358,17 +362,17 @@ def encode_rows(
     offsets: Array,
     data: Bytes,
     out: Array,
-    p: int,
+    position: int,
     full: int,
     state: Array,
 ) -> tuple[int, int]:
-    """Rows from ``row`` on into ``out`` until ``p`` reaches ``full`` before a row; returns the next row and ``p``.
+    """Rows from ``row`` on into ``out`` until ``position`` reaches ``full`` before a row: next row, next position.
 
     Row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``, slot ``s`` of an array column the values
     ``slot_values[s]`` to ``slot_values[s + 1]``.  ``state`` goes from call to call within a block: length and value of
     the pending run of lengths, number of bits in use of the last byte of booleans.
     """
-    while row < rows and p < full:
+    while row < rows and position < full:
         for slot in range(row_slots[row], row_slots[row + 1]):
             first, last = slot, slot + 1
             if array:
@@ -377,47 +381,47 @@ def encode_rows(
                 if size == state[1] and state[0] < MAX_RUN:
                     state[0] += 1
                 else:
-                    p = _flush_run(out, p, state)
+                    position = _flush_run(out, position, state)
                     if size <= 1:
                         state[0] = 1
                         state[1] = size
                     else:
                         state[2] = 0
-                        p = write_varint(out, p, size)
+                        position = write_varint(out, position, size)
                 if kind != KIND_NULL and size > 0:
                     # Bytes of values come next, and the pending length must stand before them.
-                    p = _flush_run(out, p, state)
+                    position = _flush_run(out, position, state)
             if kind == KIND_VARINT:
                 for i in range(first, last):
-                    p = write_varint(out, p, ints[i])
+                    position = write_varint(out, position, ints[i])
             elif kind == KIND_FIXED:
-                _copy(out, p, data, first * width, (last - first) * width)
-                p += (last - first) * width
+                _copy(out, position, data, first * width, (last - first) * width)
+                position += (last - first) * width
             elif kind == KIND_BOOLEAN:
                 for i in range(first, last):
                     bit = state[2]
                     if bit == 0:
-                        out[p] = 0
-                        p += 1
+                        out[position] = 0
+                        position += 1
                     if data[i] != 0:
-                        out[p - 1] |= 1 << bit
+                        out[position - 1] |= 1 << bit
                     state[2] = (bit + 1) & 7
             elif kind == KIND_BYTES:
                 for i in range(first, last):
                     start, stop = offsets[i], offsets[i + 1]
-                    p = write_varint(out, p, stop - start)
-                    _copy(out, p, data, start, stop - start)
-                    p += stop - start
+                    position = write_varint(out, position, stop - start)
+                    _copy(out, position, data, start, stop - start)
+                    position += stop - start
         row += 1
-    return row, p
+    return row, position
 
 
 @_jit
-def end_block(out: Array, p: int, state: Array) -> int:
+def end_block(out: Array, position: int, state: Array) -> int:
     """Write the pending run, forget the block's bits; returns the block's size."""
-    p = _flush_run(out, p, state)
+    position = _flush_run(out, position, state)
     state[2] = 0
-    return p
+    return position
 
 
 def _varint_bytes(values: Array) -> tuple[Array, Array]:
@@ -435,29 +439,29 @@ def _varint_bytes(values: Array) -> tuple[Array, Array]:
     return out | more, sizes
 
 
-def _cut(sizes: Array, p: int, full: int) -> int:
-    """How many of the rows of these sizes go into a block that has ``p`` bytes and is closed at ``full``."""
-    if p >= full:
+def _cut(sizes: Array, position: int, full: int) -> int:
+    """How many of the rows of these sizes go into a block that has ``position`` bytes and is closed at ``full``."""
+    if position >= full:
         return 0
-    return min(int(np.searchsorted(np.cumsum(sizes), full - p, side="left")) + 1, len(sizes))
+    return min(int(np.searchsorted(np.cumsum(sizes), full - position, side="left")) + 1, len(sizes))
 
 
-def _encode_varints_numpy(values: Array, i: int, out: Array, p: int, full: int) -> tuple[int, int]:
+def _encode_varints_numpy(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
     # A value has one byte at least, so these are enough to fill the block.
-    encoded, sizes = _varint_bytes(values[i : i + max(full - p, 0)].astype(np.int64))
-    count = _cut(sizes, p, full)
+    encoded, sizes = _varint_bytes(values[at : at + max(full - position, 0)].astype(np.int64))
+    count = _cut(sizes, position, full)
     used = int(sizes[:count].sum())
-    out[p : p + used] = encoded[:used]
-    return i + count, p + used
+    out[position : position + used] = encoded[:used]
+    return at + count, position + used
 
 
 def _encode_strings_numpy(
-    offsets: Array, data: Bytes, i: int, n: int, out: Array, p: int, full: int
+    offsets: Array, data: Bytes, at: int, end: int, out: Array, position: int, full: int
 ) -> tuple[int, int]:
-    ends = offsets[i : min(n, i + max(full - p, 0)) + 1].astype(np.int64)
+    ends = offsets[at : min(end, at + max(full - position, 0)) + 1].astype(np.int64)
     prefix, prefix_sizes = _varint_bytes(np.diff(ends))
     sizes = np.diff(ends) + prefix_sizes
-    count = _cut(sizes, p, full)
+    count = _cut(sizes, position, full)
     sizes, prefix_sizes, ends = sizes[:count], prefix_sizes[:count], ends[: count + 1]
     used = int(sizes.sum())
     starts = np.cumsum(sizes) - sizes
@@ -466,12 +470,12 @@ def _encode_strings_numpy(
     block = np.empty(used, np.uint8)
     block[is_prefix] = prefix[: int(prefix_sizes.sum())]
     block[~is_prefix] = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if count else 0
-    out[p : p + used] = block
-    return i + count, p + used
+    out[position : position + used] = block
+    return at + count, position + used
 
 
 encode_varints = _encode_varints if COMPILED else _encode_varints_numpy
-#: Integers from ``i`` on into ``out`` until ``p`` reaches ``full``: next value, next position.
+#: Integers from ``at`` on into ``out`` until ``position`` reaches ``full``: next value, next position.
 
 encode_strings = _encode_strings if COMPILED else _encode_strings_numpy
-#: Byte strings ``i`` to ``n``, each with its length, into ``out`` until ``p`` reaches ``full``: next value, position.
+#: Byte strings ``at`` to ``end``, each with its length, into ``out``, as far as :data:`encode_varints` goes.

@@ -17,6 +17,9 @@ from trilake.errors import CorruptFileError, InvalidArgumentError, StorageError
 from trilake.storage import Store, open_store
 from trilake.storage.uri import Location, parse_location
 
+#: Bytes that are fetched with an object's size: the header and, of a small file, much of the rest.
+BEGIN = 1 << 16
+
 
 class Source(ABC):
     """Random access to the bytes of one file.
@@ -64,10 +67,16 @@ class StoreSource(Source):
         self.name = store.local_path(key) or f"{store.uri}/{key}"
         self._store, self._key = store, key
         self._file = store.open_input(key) if store.local_path(key) is not None else None
-        self.size = self._file.size() if self._file is not None else store.head(key).size
+        self._begin = pa.py_buffer(b"")
+        if self._file is not None:
+            self.size = self._file.size()
+        else:
+            self.size, self._begin = store.read_sized(key, BEGIN)
 
     def read(self, start: int, length: int) -> pa.Buffer:
         if self._file is None:
+            if start + length <= self._begin.size:
+                return self._begin.slice(start, length)
             return self.read_ranges([(start, length)])[0]
         self._file.seek(start)
         return self._whole(self._file.read_buffer(length), start, length)

@@ -27,7 +27,7 @@ from trilake.storage import Store
 from trilake.trevni.blocks import codecs
 from trilake.trevni.blocks.cursor import NeedMoreBytes
 from trilake.trevni.blocks.cuts import Cut, Request
-from trilake.trevni.blocks.decode import Block, Budget, Where
+from trilake.trevni.blocks.decode import Block, Budget, ColumnPlace
 from trilake.trevni.blocks.header_bytes import parse_blocks, parse_header
 from trilake.trevni.blocks.layout import (
     BlockDescriptor,
@@ -237,9 +237,9 @@ class ColumnFile:
                 offset=4,
             )
 
-    def where(self, number: int) -> Where:
+    def where(self, number: int) -> ColumnPlace:
         """The place that errors about a column name."""
-        return Where(self.uri, self._header.columns[number].label)
+        return ColumnPlace(self.uri, self._header.columns[number].label)
 
     def _read_blocks(self, number: int) -> BlockTable:
         column = self._header.columns[number]

@@ -63,15 +63,15 @@ class ColumnOptions:
     metadata: Metadata = field(default_factory=dict)
 
     @staticmethod
-    def of(given: ColumnOptions | Mapping[str, Any]) -> ColumnOptions:
+    def of(options: ColumnOptions | Mapping[str, Any]) -> ColumnOptions:
         """The options, which may be given as a dictionary.  Raises ``UnknownOptionError``."""
-        if isinstance(given, ColumnOptions):
-            return given
+        if isinstance(options, ColumnOptions):
+            return options
         known = {f.name for f in fields(ColumnOptions)}
-        for name in given:
+        for name in options:
             if name not in known:
                 raise UnknownOptionError(f"{name!r} is no option of a column", help=f"use {', '.join(sorted(known))}")
-        return ColumnOptions(**given)
+        return ColumnOptions(**options)
 
 
 #: Options by column name, or the columns of another file to write the same ones.
@@ -230,28 +230,32 @@ class TrevniWriter:
         if block_size < 1:
             raise InvalidArgumentError(f"the block size must be 1 at least, not {block_size}")
         self._target = path
-        given = dict(metadata or {})
+        own_metadata = dict(metadata or {})
         # A copy of a file's columns may keep what that file says, reserved or not.
         copied = columns is not None and not isinstance(columns, Mapping)
-        codec = self._setting(given, CODEC, codec)
-        checksum = self._setting(given, CHECKSUM, checksum)
+        codec = self._setting(own_metadata, CODEC, codec)
+        checksum = self._setting(own_metadata, CHECKSUM, checksum)
         self._metadata = {
-            **({CODEC: check_codec(codec).encode()} if codec is not None and CODEC not in given else {}),
-            **({CHECKSUM: check_checksum(checksum).encode()} if checksum is not None and CHECKSUM not in given else {}),
+            **({CODEC: check_codec(codec).encode()} if codec is not None and CODEC not in own_metadata else {}),
+            **(
+                {CHECKSUM: check_checksum(checksum).encode()}
+                if checksum is not None and CHECKSUM not in own_metadata
+                else {}
+            ),
             **{
                 key: value.encode() if isinstance(value, str) else value
-                for key, value in given.items()
+                for key, value in own_metadata.items()
                 if key in (CODEC, CHECKSUM) or copied or _user_metadata({key: value})
             },
         }
         self._spool = Spool(memory, folder)
         self._options = _FileOptions(self._spool, codec or "null", checksum or "null", block_size)
-        self._given: list[PhysicalColumn] | None = None
+        self._physical_columns: list[PhysicalColumn] | None = None
         self._maker: _SchemaColumns | None = None
         self._shredders: list[Shredder] = []
         self._header: Header | None = None
         if columns is not None and not isinstance(columns, Mapping):
-            self._use_given_columns(columns, schema)
+            self._use_declared_columns(columns, schema)
         else:
             options = {name: ColumnOptions.of(option) for name, option in (columns or {}).items()}
             if schema is None:
@@ -280,15 +284,15 @@ class TrevniWriter:
         self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
         self._maker.check_names()
 
-    def _use_given_columns(
+    def _use_declared_columns(
         self, columns: Sequence[ColumnDescriptor] | Sequence[Column], schema: pa.Schema | None
     ) -> None:
         """Columns that are given."""
-        made: list[PhysicalColumn] = []
+        physical: list[PhysicalColumn] = []
         names: dict[str, int] = {}
         descriptors: list[ColumnDescriptor] = []
-        given: Sequence[ColumnDescriptor | Column] = columns
-        for number, column in enumerate(given):
+        declared: Sequence[ColumnDescriptor | Column] = columns
+        for number, column in enumerate(declared):
             parent = names[column.parent] if isinstance(column.parent, str) else column.parent
             type_ = column.type if isinstance(column.type, ValueType) else ValueType(column.type)
             name = column.name or f"column {number}"
@@ -299,17 +303,17 @@ class TrevniWriter:
             codec = own[CODEC].decode() if CODEC in own else None
             checksum = own[CHECKSUM].decode() if CHECKSUM in own else None
             encoder = self._options.encoder(type_, column.array, codec, checksum, column.values)
-            above = None if parent is None else made[parent]
-            made.append(_GivenColumn(name, encoder, above, own))
+            above = None if parent is None else physical[parent]
+            physical.append(_GivenColumn(name, encoder, above, own))
             descriptors.append(ColumnDescriptor(number, name, type_, column.array, parent, column.values))
-        self._given = made
+        self._physical_columns = physical
         self._header = Header(2, 0, {}, tuple(descriptors), (), 0)
         children: list[list[int]] = [[] for _ in descriptors]
         for descriptor in descriptors:
             if descriptor.parent is not None:
                 children[descriptor.parent].append(descriptor.number)
         nodes = plain_nodes(self._header, children)
-        self._shredders = [PlainShredder(node, made) for node in nodes]
+        self._shredders = [PlainShredder(node, physical) for node in nodes]
         # Only the types of the columns can be written, whatever the names in the data are.
         self._schema = pa.schema([node.field for node in nodes])
         if schema is not None and schema.names != self._schema.names:
@@ -336,10 +340,10 @@ class TrevniWriter:
 
     def write_columns(self, rows: int, values: Sequence[ColumnValues]) -> None:
         """Add rows whose lengths and values are flat already, one entry for each of the columns given."""
-        if self._given is None or self._header is None:
+        if self._physical_columns is None or self._header is None:
             raise InvalidArgumentError("flat columns can be written only where the columns were given")
         through: dict[int, Rows] = {}
-        for descriptor, column, flat in zip(self._header.columns, self._given, values, strict=True):
+        for descriptor, column, flat in zip(self._header.columns, self._physical_columns, values, strict=True):
             above = Rows(rows) if descriptor.parent is None else through[descriptor.parent]
             slots = rows if above.slots is None else int(above.slots[-1])
             lengths = flat.lengths if descriptor.array else None
@@ -359,8 +363,8 @@ class TrevniWriter:
     # --- end ---
 
     def _all_columns(self) -> list[PhysicalColumn]:
-        if self._given is not None:
-            return self._given
+        if self._physical_columns is not None:
+            return self._physical_columns
         return [column for shred in self._shredders for column in shred.columns()]
 
     def close(self) -> None:
@@ -389,7 +393,7 @@ class TrevniWriter:
             column.encoder.finish()
         own = [column.metadata() for column in columns]
         metadata = dict(self._metadata)
-        if self._given is None and not self._is_plain(columns):
+        if self._physical_columns is None and not self._is_plain(columns):
             assert self._schema is not None
             metadata[SCHEMA] = self._schema.serialize().to_pybytes()
         sizes = [len(column.encoder.descriptors()) + column.encoder.stored_size for column in columns]

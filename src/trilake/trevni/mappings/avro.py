@@ -24,17 +24,16 @@ from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.mappings.avro_library import fastavro
 from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, branch_name, is_named_branch
 from trilake.trevni.mappings.shapes import (
+    BoundSheet,
     Branch,
     Choice,
     Default,
-    Many,
     Pairs,
     Record,
+    Repeated,
     Shape,
-    Sheet,
     Simple,
     Stream,
-    bind,
     read_records,
     write_file,
 )
@@ -61,43 +60,33 @@ _RANGES = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 
 # --- the walk --------------------------------------------------------------------------------------------------------
 
 
-class _ShapeBuilder:
+class _ShapeBuilder(BoundSheet):
     """Builds the shape of a schema; with a file, over those of the columns that the file has."""
 
     def __init__(
         self, schema: AvroSchema, file: TrevniFile | None = None, *, tagged: bool = False, named: bool = False
     ) -> None:
-        self.schema, self.sheet, self._tagged, self._named = schema, Sheet(), tagged, named
-        self._file = file
-        self._by_name: dict[str, int] = {}
-        if file is not None:
-            self._by_name = {c.name: c.number for c in file.header.columns if c.name is not None}
+        super().__init__(file)
+        self.schema, self._tagged, self._named = schema, tagged, named
         self._seen: list[str] = []
-        self.bound: list[tuple[Stream, int]] = []
         self.shape = self._walk(schema.root, None, None)
-
-    def _add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
-        stream = self.sheet.add(name, type_, parent, array=array)
-        if self._file is not None:
-            self.bound.append((stream, bind(stream, self._file, self._by_name, self.bound)))
-        return stream
 
     def _walk(self, schema: Any, path: str | None, parent: Stream | None) -> Shape:
         schema = self.schema.resolve(schema)
         kind = self.schema.kind(schema)
         if kind in _SIMPLE:
             name = path if path is not None else self.schema.full_name(schema)
-            return self._simple(schema, kind, self._add(name, _SIMPLE[kind], parent))
+            return self._simple(schema, kind, self.add(name, _SIMPLE[kind], parent))
         if kind in ("record", "error"):
             return self._record(schema, path, parent)
         if kind == "array":
             name = f"{path or ''}[]"
             stream, inner = self._array(name, schema["items"], parent)
-            return Many(stream, inner)
+            return Repeated(stream, inner)
         if kind == "map":
             name = f"{path or ''}>"
-            stream = self._add(name, ValueType.NULL, parent, array=True)
-            key = Simple(self._add(f"{name}key", ValueType.STRING, stream), _text)
+            stream = self.add(name, ValueType.NULL, parent, array=True)
+            key = Simple(self.add(f"{name}key", ValueType.STRING, stream), _text)
             return Pairs(stream, key, self._walk(schema["values"], f"{name}value", stream))
         if kind == "union":
             return self._union(schema, path, parent)
@@ -108,9 +97,9 @@ class _ShapeBuilder:
         element = self.schema.resolve(element)
         kind = self.schema.kind(element)
         if kind in _SIMPLE:
-            stream = self._add(name, _SIMPLE[kind], parent, array=True)
+            stream = self.add(name, _SIMPLE[kind], parent, array=True)
             return stream, self._simple(element, kind, stream)
-        stream = self._add(name, ValueType.NULL, parent, array=True)
+        stream = self.add(name, ValueType.NULL, parent, array=True)
         return stream, self._walk(element, name, stream)
 
     def _simple(self, schema: Any, kind: str, stream: Stream) -> Simple:
@@ -185,7 +174,7 @@ class _ShapeBuilder:
                 continue
             # Deeper columns have a mark behind the branch's name.
             if tail and not set(tail) & set("/#[]>"):
-                streams.append(self._add(name, column.type, parent, array=True))
+                streams.append(self.add(name, column.type, parent, array=True))
         return streams
 
     def _is_missing(self, schema: Any, path: str) -> bool:
@@ -222,9 +211,9 @@ class _ShapeBuilder:
         elif kind in ("float", "double") and isinstance(value, int | float):
             value = float(value)
         elif kind in ("record", "error"):
-            given = dict(value)
+            record = dict(value)
             return {
-                f["name"]: self._default(f["type"], given[f["name"]] if f["name"] in given else f.get("default"))
+                f["name"]: self._default(f["type"], record[f["name"]] if f["name"] in record else f.get("default"))
                 for f in schema["fields"]
             }
         elif kind == "array":
@@ -323,12 +312,12 @@ def _logical_reader(schema: Any) -> Any:
     return None if read is None else lambda value: read(value, schema, schema)
 
 
-def _promotion(stored: ValueType, asked: ValueType) -> Any:
-    if asked in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
+def _promotion(stored: ValueType, wanted: ValueType) -> Any:
+    if wanted in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
         return float
-    if stored is ValueType.STRING and asked is ValueType.BYTES:
+    if stored is ValueType.STRING and wanted is ValueType.BYTES:
         return lambda value: value.encode()
-    return (lambda value: value.decode()) if stored is ValueType.BYTES and asked is ValueType.STRING else None
+    return (lambda value: value.decode()) if stored is ValueType.BYTES and wanted is ValueType.STRING else None
 
 
 class _BranchTest:

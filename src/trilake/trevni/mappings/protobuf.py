@@ -34,7 +34,7 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.shapes import Shape, Sheet, Stream, bind, read_records, write_file
+from trilake.trevni.mappings.shapes import BoundSheet, Shape, Stream, read_records, write_file
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
@@ -204,21 +204,10 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-class _ShapeBuilder:
+class _ShapeBuilder(BoundSheet):
     def __init__(self, descriptor: Descriptor, new: Any, file: TrevniFile | None = None) -> None:
-        self.sheet = Sheet()
-        self._file = file
-        self._by_name: dict[str, int] = {}
-        if file is not None:
-            self._by_name = {c.name: c.number for c in file.header.columns if c.name is not None}
-        self.bound: list[tuple[Stream, int]] = []
+        super().__init__(file)
         self.shape = self._message(descriptor, "", None, new, ())
-
-    def _add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
-        stream = self.sheet.add(name, type_, parent, array=array)
-        if self._file is not None:
-            self.bound.append((stream, bind(stream, self._file, self._by_name, self.bound)))
-        return stream
 
     def _message(
         self, descriptor: Descriptor, path: str, parent: Stream | None, new: Any, seen: tuple[str, ...]
@@ -251,19 +240,19 @@ class _ShapeBuilder:
         array = repeated or field.has_presence
         name = f"{name}[]" if repeated else name
         if field.message_type is None:
-            return _Field(field, self._add(name, _TYPES[field.type], parent, array=array), None)
-        stream = self._add(name, ValueType.NULL, parent, array=True)
+            return _Field(field, self.add(name, _TYPES[field.type], parent, array=array), None)
+        stream = self.add(name, ValueType.NULL, parent, array=True)
         return _Field(field, stream, self._message(field.message_type, name, stream, None, seen))
 
     def _map(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
         assert field.message_type is not None
-        stream = self._add(name, ValueType.NULL, parent, array=True)
+        stream = self.add(name, ValueType.NULL, parent, array=True)
         of_key, of_value = (field.message_type.fields_by_name.get(part) for part in ("key", "value"))
         if of_key is None or of_value is None:
             raise SchemaMismatchError(f"{field.full_name} is no map: it has no key or no value", column=name)
-        key = self._add(f"{name}key", _TYPES[of_key.type], stream)
+        key = self.add(f"{name}key", _TYPES[of_key.type], stream)
         if of_value.message_type is None:
-            return _Map(field, stream, key, self._add(f"{name}value", _TYPES[of_value.type], stream), None)
+            return _Map(field, stream, key, self.add(f"{name}value", _TYPES[of_value.type], stream), None)
         inner = self._message(of_value.message_type, f"{name}value", stream, None, seen)
         return _Map(field, stream, key, None, inner)
 

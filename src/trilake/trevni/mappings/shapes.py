@@ -75,6 +75,24 @@ class Sheet:
         return descriptors
 
 
+class BoundSheet:
+    """The columns of a schema that is walked; with a file, bound to those of its columns that have their names."""
+
+    def __init__(self, file: TrevniFile | None = None) -> None:
+        self.sheet = Sheet()
+        self._file = file
+        columns = () if file is None else file.header.columns
+        self._by_name = {c.name: c.number for c in columns if c.name is not None}
+        self.bound: list[tuple[Stream, int]] = []
+
+    def add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
+        """A new column behind the others.  Raises ``SchemaMismatchError`` where the file has none such."""
+        stream = self.sheet.add(name, type_, parent, array=array)
+        if self._file is not None:
+            self.bound.append((stream, _bind(stream, self._file, self._by_name, self.bound)))
+        return stream
+
+
 class Shape(ABC):
     """A part of a schema over its columns."""
 
@@ -125,7 +143,7 @@ class Record(Shape):
         return self._make({name: shape.read() for name, shape in self._fields})
 
 
-class Many(Shape):
+class Repeated(Shape):
     """A sequence; ``make`` builds it from a list."""
 
     def __init__(self, stream: Stream, inner: Shape, make: Callable[[list[Any]], Any] | None = None) -> None:
@@ -321,7 +339,7 @@ def _none() -> None:
     return None
 
 
-def bind(stream: Stream, file: TrevniFile, by_name: Mapping[str, int], bound: Sequence[tuple[Stream, int]]) -> int:
+def _bind(stream: Stream, file: TrevniFile, by_name: Mapping[str, int], bound: Sequence[tuple[Stream, int]]) -> int:
     """The column that a stream reads; ``bound`` has those of all streams before it.
 
     Raises ``SchemaMismatchError`` where there is none, or it is not of the stream's kind or hangs below another.
@@ -342,9 +360,9 @@ def bind(stream: Stream, file: TrevniFile, by_name: Mapping[str, int], bound: Se
     return number
 
 
-def _readable(stored: ValueType, asked: ValueType) -> bool:
+def _readable(stored: ValueType, wanted: ValueType) -> bool:
     """Whether values of one type can be read as another without loss."""
     numbers = [ValueType.INT, ValueType.LONG, ValueType.FLOAT, ValueType.DOUBLE]
-    if stored is asked or {stored, asked} == {ValueType.STRING, ValueType.BYTES}:
+    if stored is wanted or {stored, wanted} == {ValueType.STRING, ValueType.BYTES}:
         return True
-    return stored in numbers and asked in numbers and numbers.index(stored) < numbers.index(asked)
+    return stored in numbers and wanted in numbers and numbers.index(stored) < numbers.index(wanted)

@@ -39,17 +39,16 @@ from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.mappings.shapes import (
+    BoundSheet,
     Branch,
     Choice,
     Default,
-    Many,
     Pairs,
     Record,
+    Repeated,
     Shape,
-    Sheet,
     Simple,
     Stream,
-    bind,
     read_records,
     write_file,
 )
@@ -70,21 +69,10 @@ _SIMPLE = {
 _BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
 
 
-class _ShapeBuilder:
+class _ShapeBuilder(BoundSheet):
     def __init__(self, struct: type, file: TrevniFile | None = None) -> None:
-        self.sheet = Sheet()
-        self._file = file
-        self._by_name: dict[str, int] = {}
-        if file is not None:
-            self._by_name = {c.name: c.number for c in file.header.columns if c.name is not None}
-        self.bound: list[tuple[Stream, int]] = []
+        super().__init__(file)
         self.described, self.shape = self._struct(struct, _spec(struct), "", None, ())
-
-    def _add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
-        stream = self.sheet.add(name, type_, parent, array=array)
-        if self._file is not None:
-            self.bound.append((stream, bind(stream, self._file, self._by_name, self.bound)))
-        return stream
 
     def _struct(
         self, struct: Any, spec: Sequence[Any], path: str, parent: Stream | None, seen: tuple[Any, ...]
@@ -119,9 +107,9 @@ class _ShapeBuilder:
         simple = _simple(kind, arguments)
         if simple is not None:
             called, type_ = simple
-            own = self._add(name, type_, parent, array=array)
+            own = self.add(name, type_, parent, array=array)
             return called, own, Simple(own, _checker(kind, type_, name))
-        above = self._add(name, ValueType.NULL, parent, array=True) if array else parent
+        above = self.add(name, ValueType.NULL, parent, array=True) if array else parent
         stream_or_none = above if array else None
         if kind == STRUCT:
             struct, spec = arguments[0], arguments[1] if len(arguments) > 1 and arguments[1] else _spec(arguments[0])
@@ -131,9 +119,9 @@ class _ShapeBuilder:
             called, stream, element = self._slot(arguments[0], arguments[1], f"{name}[]", above, seen, array=True)
             assert stream is not None
             make: Callable[[list[Any]], Any] | None = set if kind == SET else None
-            return {"set" if kind == SET else "list": called}, stream_or_none, Many(stream, element, make)
+            return {"set" if kind == SET else "list": called}, stream_or_none, Repeated(stream, element, make)
         if kind == MAP:
-            pairs = self._add(f"{name}>", ValueType.NULL, above, array=True)
+            pairs = self.add(f"{name}>", ValueType.NULL, above, array=True)
             of_key, _, key = self._slot(arguments[0], arguments[1], f"{name}>key", pairs, seen, array=False)
             of_value, _, value = self._slot(arguments[2], arguments[3], f"{name}>value", pairs, seen, array=False)
             return {"map": [of_key, of_value]}, stream_or_none, Pairs(pairs, key, value)

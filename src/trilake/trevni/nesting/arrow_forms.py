@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 T = pa.types
-_Places = np.ndarray[Any, np.dtype[np.int64]]
 _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
@@ -180,13 +179,13 @@ def _from_union(array: pa.Array, plain: pa.DataType) -> pa.Array:
     codes = _sliced(codes_buffer, np.int8, array)
     lists = []
     for i, code in enumerate(type_.type_codes):
-        mine = codes == code
+        of_branch = codes == code
         child = _to(array.field(i), plain.field(i).type.value_type)
         if type_.mode == "dense":
-            values = child.take(pa.array(_sliced(starts[0], np.int32, array)[mine]))
+            values = child.take(pa.array(_sliced(starts[0], np.int32, array)[of_branch]))
         else:
-            values = child.filter(pa.array(mine))
-        offsets = np.concatenate(([0], np.cumsum(mine))).astype(np.int32)
+            values = child.filter(pa.array(of_branch))
+        offsets = np.concatenate(([0], np.cumsum(of_branch))).astype(np.int32)
         lists.append(pa.ListArray.from_arrays(pa.array(offsets), values, type=plain.field(i).type))
     fields = [plain.field(i) for i in range(plain.num_fields)]
     return pa.StructArray.from_arrays(lists, fields=fields)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import CorruptFileError
 from trilake.trevni.blocks.cuts import Cut
-from trilake.trevni.blocks.decode import Budget, Int32s, Where
+from trilake.trevni.blocks.decode import Budget, ColumnPlace, Int32s
 from trilake.trevni.blocks.layout import ColumnDescriptor, Header, ValueType
 from trilake.trevni.nesting.arrow_forms import bare, plain_type
 from trilake.trevni.nesting.arrow_types import from_values, value_type
@@ -276,7 +276,7 @@ class Assembler:
         inside = None
         if places is not None:
             # A null has elements too, and they are null.
-            where = Where(self._file, node.field.name)
+            where = ColumnPlace(self._file, node.field.name)
             self._budget.spend(int((places < 0).sum()) * size, 0, where)
             steps = np.arange(size)
             inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)

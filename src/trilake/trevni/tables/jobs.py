@@ -207,10 +207,10 @@ def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_end: 
     The order matters: the files are hidden as long as there is a plan, and a plan without its end would hide others.
     """
     planned = plan.removes if outcome == "committed" else plan.adds
-    gone = own_keys(store, planned, _REMOVED if outcome == "committed" else _ADDED, what="the end of a job")
-    store.delete(gone)
+    superfluous = own_keys(store, planned, _REMOVED if outcome == "committed" else _ADDED, what="the end of a job")
+    store.delete(superfluous)
     # Or a power failure could bring back what no plan hides any more.
-    sync_names(store, gone)
+    sync_names(store, superfluous)
     store.delete([plan_key(job)])
     if not keep_end:
         store.delete([end_key(job)])

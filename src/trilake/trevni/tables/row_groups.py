@@ -79,7 +79,7 @@ class StagedFile:
 
 def new_write_id(runtime: Runtime = SYSTEM_RUNTIME) -> str:
     """A name for one write, which its writers share."""
-    return runtime.new_id().replace("-", "")
+    return runtime.new_hex_id()
 
 
 class RowGroupWriter:
@@ -160,18 +160,18 @@ class RowGroupWriter:
             self._number += 1
             key = f"{folder}/{name}" if folder else name
             staged = f"{STAGING}/{self._write_id}/{key}"
-            o = self._options
+            options = self._options
             self._check_running()
             writer = TrevniWriter(
                 (self._store, staged),
                 self._own,
-                codec=o.codec,
-                checksum=o.checksum,
-                columns=o.columns,
-                metadata=o.metadata,
-                block_size=o.block_size,
+                codec=options.codec,
+                checksum=options.checksum,
+                columns=options.columns,
+                metadata=options.metadata,
+                block_size=options.block_size,
                 # Many partitions may be open at once.
-                memory=max(1 << 20, o.memory // (1 + len(self._open))),
+                memory=max(1 << 20, options.memory // (1 + len(self._open))),
             )
             self._open[folder] = (writer, staged, key)
             # The job may have been given up, and what it staged removed, while the file was created.

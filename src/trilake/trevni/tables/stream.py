@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.errors import TrilakeError
+from trilake.option_values import MAX_FILES, positive
 from trilake.storage.base import ObjectMeta, Store
 from trilake.trevni.tables.dataset import Split, is_hidden, split_of
 from trilake.trevni.tables.jobs import visible
@@ -143,8 +144,4 @@ def _hash(key: str) -> int:
 
 def parse_limit(text: str | None) -> int:
     """The option ``maxFilesPerTrigger``, 1000 by default.  Raises ``InvalidArgumentError``."""
-    if text is None:
-        return 1000
-    if not text.isdigit() or int(text) < 1:
-        raise InvalidArgumentError(f"option maxFilesPerTrigger is {text!r}", help="it is a number from 1 on")
-    return int(text)
+    return positive("maxFilesPerTrigger", text) or MAX_FILES

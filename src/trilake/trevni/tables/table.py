@@ -77,13 +77,13 @@ class TrevniTable(Table):
             # What a partition folder says has the type asked for.
             types = {f.name: f for f in schema}
             self._partitions = [types.get(f.name, f) for f in self._partitions]
-        self._given = schema
+        self._stated_schema = schema
 
     def under(self, schema: pa.Schema) -> TrevniTable:
         """A table of the same files under another schema; they are not listed again."""
         other = copy.copy(self)
         other.__dict__.pop("_schema", None)  # what was inferred
-        other._given = schema
+        other._stated_schema = schema
         types = {f.name: f for f in schema}
         other._partitions = [types.get(f.name, f) for f in self._partitions]
         return other
@@ -100,8 +100,8 @@ class TrevniTable(Table):
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        if self._given is not None:
-            return self._given
+        if self._stated_schema is not None:
+            return self._stated_schema
         first = TrevniFile((self._store, self._files[0].key), trusted=self._trusted).schema
         names = {f.name for f in self._partitions}
         own = [f for f in first if f.name not in names]
@@ -115,22 +115,22 @@ class TrevniTable(Table):
     def _bound(self, filter: FilterLike | None) -> Filter | None:
         return parse_filter(filter, self.schema)
 
-    def _kept(self, filter: Filter | None) -> list[DataFile]:
+    def _needed_files(self, filter: Filter | None) -> list[DataFile]:
         keep = skip_files(filter, self._files, self._partitions).keep
-        return [file for file, kept in zip(self._files, keep.tolist(), strict=True) if kept]
+        return [file for file, needed in zip(self._files, keep.tolist(), strict=True) if needed]
 
     def splits(self, filter: FilterLike | None = None, *, size: int | None = None) -> list[Split]:
         """The rows of all files that can hold a matching row, cut into parts of about ``size`` stored bytes."""
         options = {} if size is None else {"size": size}
         return [
             split
-            for file in self._kept(self._bound(filter))
+            for file in self._needed_files(self._bound(filter))
             for split in split_file(self._store, file, trusted=self._trusted, **options)
         ]
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row a file; ``stats`` has the number of records."""
-        files = self._kept(self._bound(filter))
+        files = self._needed_files(self._bound(filter))
         counts = [self._open(file).row_count for file in files]
         return pa.table(
             [
@@ -197,7 +197,7 @@ class TrevniTable(Table):
         notes = [f"{len(self.splits(filter))} splits"]
         if bound is not None:
             total = candidates = 0
-            for file in self._kept(bound):
+            for file in self._needed_files(bound):
                 opened = self._open(file)
                 total += opened.row_count
                 candidates += sum(b - a for a, b in candidate_rows(opened, bound, 0, opened.row_count))

@@ -50,12 +50,12 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)b?", re.IGNORECASE)
 _T = pa.types
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(texts: Mapping[str, str]) -> WriteOptions:
     """The options of a write, from texts.
 
     Parameters
     ----------
-    given: ``codec`` (``null``, ``deflate``, ``snappy`` or ``bzip2``), ``checksum`` (``null`` or ``crc32``),
+    texts: ``codec`` (``null``, ``deflate``, ``snappy`` or ``bzip2``), ``checksum`` (``null`` or ``crc32``),
         ``rowGroupSize`` and ``blockSize`` in bytes (``64m`` is 64 MiB), and ``values``: columns in ascending order,
         separated by commas, whose blocks' first values are stored, so that filters can skip blocks.  Names in any case.
 
@@ -65,13 +65,13 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     67108864
     """
     known = {name.lower(): name for name in OPTIONS}
-    unknown = sorted(name for name in given if name.lower() not in known)
+    unknown = sorted(name for name in texts if name.lower() not in known)
     if unknown:
         raise UnknownOptionError(
             f"{', '.join(map(repr, unknown))} is no option of a Trevni write", help=f"options are {', '.join(OPTIONS)}"
         )
     options = WriteOptions()
-    for name, value in given.items():
+    for name, value in texts.items():
         match known[name.lower()]:
             case "codec":
                 options = replace(options, codec=check_codec(value.lower()))
@@ -176,20 +176,20 @@ def _spelled(names: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:
     return tuple(name if name in schema.names else by_lower.get(name.lower(), name) for name in names)
 
 
-def _target(stored: pa.Schema, partition: Sequence[str], given: pa.Schema, uri: str) -> pa.Schema:
+def _target(stored: pa.Schema, partition: Sequence[str], incoming: pa.Schema, uri: str) -> pa.Schema:
     """The table's own columns and its partition columns, which have the type that the rows give them."""
-    by_name = {f.name.lower(): f for f in given}
+    by_name = {f.name.lower(): f for f in incoming}
     fields = [f for f in stored if f.name not in partition]
     problems = []
     for f in fields:
-        mine = by_name.get(f.name.lower())
-        if mine is not None and not _fits(mine.type, f.type):
-            problems.append(f"column {f.name} is {mine.type}, the table has {f.type}")
+        column = by_name.get(f.name.lower())
+        if column is not None and not _fits(column.type, f.type):
+            problems.append(f"column {f.name} is {column.type}, the table has {f.type}")
     missing = [name for name in partition if name.lower() not in by_name]
     problems += [f"partition column {name} is missing" for name in missing]
     known = {f.name.lower() for f in fields} | {name.lower() for name in partition}
-    problems += [f"column {f.name} is not in the table" for f in given if f.name.lower() not in known]
-    if problems or len(by_name) < len(given):
+    problems += [f"column {f.name} is not in the table" for f in incoming if f.name.lower() not in known]
+    if problems or len(by_name) < len(incoming):
         raise SchemaMismatchError(
             f"the rows do not fit the table: {'; '.join(problems) or 'two columns differ by case only'}",
             help="cast, rename or drop the columns named, or write to a new folder",

@@ -49,7 +49,7 @@ class TrevniContext:
     blocks: Any = None
 
     @cached_property
-    def _found(self) -> tuple[Store, list[DataFile]]:
+    def _store_and_files(self) -> tuple[Store, list[DataFile]]:
         try:
             return find_files(self.location, self.options)
         except SchemaMismatchError:  # of partition folders: a finding, and the files are those of the folder
@@ -59,12 +59,12 @@ class TrevniContext:
     @property
     def files(self) -> list[DataFile]:
         """The files.  Raises ``TableNotFoundError`` where there are none."""
-        return self._found[1]
+        return self._store_and_files[1]
 
     @cached_property
     def opened(self) -> list[OpenFile]:
         """Every file, opened."""
-        store = self._found[0]
+        store = self._store_and_files[0]
         with ThreadPoolExecutor(_THREADS, "trilake-verify") as pool:
             return list(pool.map(lambda f: _open(store, f.key), self.files))
 
