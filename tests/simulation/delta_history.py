@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow.parquet as pq
 
+from tests.simulation.derived_files import FileId, check_derived, check_sidecar_deleted, file_id
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
 from tests.simulation.world import DAY_MS, Outcome, Violation
@@ -28,7 +29,6 @@ _CHECKPOINT = re.compile(
 _VERSIONED = re.compile(r"_delta_log/(\d{20})\.")
 #: Operations of commits that leave the rows as they are, whatever asked for them.
 _KEEPS = frozenset(("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"))
-FileId = tuple[str, str | None]
 
 
 @dataclass
@@ -42,6 +42,10 @@ class Version:
     op: Op | None
     metadata: dict[str, Any]
     protocol: dict[str, Any]
+    #: Transactions by application, domains by name, and the tombstones of files that are not live.
+    keyed: dict[str, dict[str, Any]]
+    tombstones: dict[FileId, dict[str, Any]]
+    actions: list[tuple[str, dict[str, Any]]]
     appended: set[int] = field(default_factory=set)
     adds: list[dict[str, Any]] = field(default_factory=list)
     removes: list[dict[str, Any]] = field(default_factory=list)
@@ -77,7 +81,9 @@ class DeltaHistory:
         match = _COMMIT.match(key)
         if match is not None and place == "t":
             self._commit(int(match[1]))
-        elif match is None and place == "t" and not key.startswith("_delta_log/"):
+        elif match is None and place == "t" and key.startswith("_delta_log/"):
+            check_derived(self, key)
+        elif match is None and place == "t":
             if key in self.referenced:
                 raise Violation(f"the data file {key} was written over")
             self.owner[key] = actor
@@ -95,13 +101,17 @@ class DeltaHistory:
         op = self.ops.get(int(note[3:])) if note.startswith("op:") else None
         live = dict(before.live) if before else {}
         now = self.world.now
-        found = Version({}, live, info, now, op, metadata, protocol)
+        actions = [(n, d) for line in lines for n, d in line.items()]
+        keyed = _keyed(before, actions)
+        tombstones = dict(before.tombstones) if before else {}
+        found = Version({}, live, info, now, op, metadata, protocol, keyed, tombstones, actions)
         for action in lines:
             if "remove" in action:
-                file = _file_id(action["remove"])
+                file = file_id(action["remove"])
                 if live.pop(file, None) is None:
                     raise Violation(f"version {version} removes {file}, which is not in the table")
                 found.removes.append(action["remove"])
+                tombstones[file] = action["remove"]
         for action in lines:
             if "add" in action:
                 self._add(version, action["add"], found)
@@ -120,11 +130,12 @@ class DeltaHistory:
         self.versions.append(found)
 
     def _add(self, version: int, add: dict[str, Any], found: Version) -> None:
-        file = _file_id(add)
+        file = file_id(add)
         again = found.live.get(file)
         if (again is not None and add["dataChange"]) or (again is None and any(p == file[0] for p, _ in found.live)):
             raise Violation(f"version {version} adds {file}, which is there already")
         found.live[file] = add
+        found.tombstones.pop(file, None)
         found.adds.append(add)
         for path in _files(add):
             self._present(path, version)
@@ -226,6 +237,7 @@ class DeltaHistory:
         return self.world.file_times.get(("t", key), self.world.now)
 
     def _log_file_deleted(self, key: str) -> None:
+        check_sidecar_deleted(self, key)
         match = _COMMIT.match(key)
         if match is not None:
             version = int(match[1])
@@ -287,10 +299,17 @@ class DeltaHistory:
         check_end(self)
 
 
-def _file_id(action: dict[str, Any]) -> FileId:
-    vector = action.get("deletionVector")
-    id = None if not vector else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
-    return unquote(action["path"]), id
+def _keyed(before: Version | None, actions: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Transactions by application and domains by name, after the actions of a commit."""
+    found = {n: dict(before.keyed[n]) if before else {} for n in ("txn", "domainMetadata")}
+    for name, data in actions:
+        if name == "txn":
+            found[name][data["appId"]] = data
+        elif name == "domainMetadata":
+            found[name][data["domain"]] = data
+            if data.get("removed"):
+                del found[name][data["domain"]]
+    return found
 
 
 def _files(add: dict[str, Any]) -> list[str]:

@@ -16,12 +16,14 @@ from trilake.errors import (
     ClockError,
     ConflictError,
     InvalidArgumentError,
+    SchemaMismatchError,
     StorageError,
     TrilakeError,
+    UnknownOutcomeError,
     VersionNotFoundError,
 )
 from trilake.lance.cleanup import cleanup
-from trilake.lance.commands import compaction, indices
+from trilake.lance.commands import columns, compaction, indices
 from trilake.lance.commands.delete import delete
 from trilake.lance.commands.fragment_writer import WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
@@ -64,6 +66,8 @@ class Job:
         self.history: LanceHistory = actor.world.history
         self.store = SimStore(self.world.place("t"), actor, "t")
         self.runtime = Runtime(actor.clock_ns, actor.new_id, actor.sleep)
+        #: The oldest version that the operation stood on.
+        self.base = self.history.newest
 
     def run(self) -> Any:
         began, faults, steps = self.history.newest, self.actor.faults, self.world.steps
@@ -75,7 +79,8 @@ class Job:
             raise
 
     def _explained(self, e: TrilakeError, began: int, steps: int) -> None:
-        """Raise where nothing that happened explains an error."""
+        """Raise where nothing that happened explains an error, since the operation or the handle it uses began."""
+        began = min(began, self.base)
         if isinstance(e, ConflictError) and self.history.newest > began:
             return
         if isinstance(e, ClockError) and self.actor.skew_ms > 5 * 60_000:
@@ -83,6 +88,10 @@ class Job:
         if isinstance(e, VersionNotFoundError) and (self.op.kind in ("restore", "travel") or self._cleaned(steps)):
             return
         if isinstance(e, InvalidArgumentError) and self.op.kind == "restore":
+            return
+        if isinstance(e, InvalidArgumentError) and self.op.kind == "widen" and self.history.newest > began + 1:
+            return  # an overwrite or a restore has taken the column away that it was to drop
+        if isinstance(e, SchemaMismatchError) and any(o.kind == "widen" for o in self.world.plan.ops.values()):
             return
         if self._cleaned(steps) and isinstance(e, StorageError):
             return  # a handle on a version that is given up
@@ -95,6 +104,7 @@ class Job:
         """The dataset, at times a handle of an earlier operation of the same process."""
         old = self.actor.memory.get("dataset")
         if version is None and old is not None and self.op.args[1] % 2:
+            self.base = min(self.base, old.version)
             return old
         found = Snapshot.open(self.store, self.runtime, version)
         if version is None:
@@ -129,19 +139,22 @@ class Job:
     def _batch(self) -> int | None:
         """A batch of a stream, tried again as Spark does."""
         batch = LanceBatch(f"q{self.op.number}", 0)
-        version = None
+        first: TrilakeError | None = None
         for attempt in range(2):
             try:
                 plan = plan_write(self.store, "append", self.runtime)
                 target = plan.target(SCHEMA)
                 rows = arrow(new_rows(self.op)).to_batches()
                 fragments = write_fragments(self.store, rows, target, plan.options, self.runtime)
-                version = commit_batch(self.store, plan, target, batch, fragments)
-            except TrilakeError:
-                if attempt:
-                    raise
-        del version  # may be a later one
-        return None
+                commit_batch(self.store, plan, target, batch, fragments)
+            except TrilakeError as e:
+                if attempt == 0:
+                    first = e
+                elif isinstance(first, UnknownOutcomeError):
+                    raise first from e  # what the first attempt did, the second could not find out
+                elif first is not None:
+                    raise  # else the batch is there, and only its repetition failed
+        return None  # which version it is may have been said by a later one
 
     def _restore(self) -> int:
         version = max(1, self.history.newest - 1 - self.op.args[0])
@@ -152,6 +165,12 @@ class Job:
 
     def _optimize(self) -> None:
         compaction.compact(self.snapshot(), compaction.CompactionOptions(target_rows_per_fragment=4))
+
+    def _widen(self) -> None:
+        """Add a column, and drop it again: what others write meanwhile lacks it, and is refused."""
+        name = f"c{self.op.number}"
+        wide = columns.add_expressions(self.snapshot(), {name: "id * 2"})
+        columns.drop_columns(wide, [name])
 
     def _index(self) -> None:
         column = "k" if self.op.args[1] % 3 else "v"

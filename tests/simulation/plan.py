@@ -110,6 +110,14 @@ DELTA_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "partitioned": (0.4, ("true",)),
 }
 
+#: What came later, drawn apart: a seed keeps the rest of its plan.  The chance of each actor to do one of these, too.
+LATER: dict[str, tuple[str, ...]] = {"delta": ("purge", "narrow", "column"), "lance": ("widen",)}
+LATER_CHANCE = 0.1
+LATER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "trilake.checkpoint.partSize": (0.15, ("1", "2")),
+    "trilake.checkpoint.topLevelFormat": (0.3, ("json",)),
+}
+
 
 def make_plan(seed: int, format: str | None = None) -> Plan:
     """The plan of a seed; the same in every process."""
@@ -146,4 +154,19 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
             if rng.random() < 0.5:  # the call that decides
                 faults[-1] = replace(faults[-1], call=-rng.randint(1, 3))
     page = rng.choice([2, 3, 5, 1000, 1000])
-    return Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)
+    plan = Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)
+    return _with_later(plan, random.Random(f"later {seed}"))
+
+
+def _with_later(plan: Plan, rng: random.Random) -> Plan:
+    options = dict(plan.options)
+    if plan.format == "delta":
+        options |= {k: rng.choice(v) for k, (chance, v) in LATER_OPTIONS.items() if rng.random() < chance}
+    number, actors = len(plan.ops), list(plan.actors)
+    for i, ops in enumerate(actors):
+        if ops[0].kind != "stream" and rng.random() < LATER_CHANCE:
+            number += 1
+            more = Op(number, rng.choice(LATER[plan.format]), (rng.randrange(4), rng.randrange(1 << 16)))
+            at = rng.randint(0, len(ops))
+            actors[i] = (*ops[:at], more, *ops[at:])
+    return replace(plan, options=options, actors=tuple(actors))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from trilake.errors import ConflictError
 from trilake.storage import open_store
 
 KEYS = 3
+#: Processes, and transactions of each; ``TRILAKE_HISTORY=32x100`` for longer ones.
+WORKERS, COUNT = map(int, os.environ.get("TRILAKE_HISTORY", "12x40" if SOAK else "2x4").split("x"))
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("at", pa.int64())])
 
 
@@ -64,6 +67,11 @@ def _run(folder: Path, workers: int, count: int, isolation: str) -> list[int] | 
     assert [p.exitcode for p in processes] == [0] * workers
     done = [t for o in outs for t in json.loads(Path(o).read_text())]
     assert len({t["version"] for t in done}) == workers * count
+    return _circle(uri, done)
+
+
+def _circle(uri: str, done: list[dict[str, Any]]) -> list[int] | None:
+    """A circle among transactions that were noted, or ``None``; what they have appended is in the table."""
     ordered = sorted(done, key=lambda t: t["version"])
     lists = {k: tuple(t["id"] for t in ordered if t["to"] == k) for k in range(KEYS)}
     # A read shows ids in the order of their versions, too.
@@ -77,9 +85,34 @@ def _run(folder: Path, workers: int, count: int, isolation: str) -> list[int] | 
     return circle(dependencies(history, lists))
 
 
+@pytest.mark.timeout(300 if WORKERS * COUNT < 100 else 6 * 3600)
 def test_processes_that_read_and_append_can_be_put_in_order(tmp_path: Path) -> None:
-    workers, count = (12, 40) if SOAK else (2, 4)
-    assert _run(tmp_path, workers, count, "Serializable") is None
+    assert _run(tmp_path, WORKERS, COUNT, "Serializable") is None
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
+def test_reads_that_nobody_declares_make_a_circle(declared: bool, tmp_path: Path) -> None:
+    """The harness can fail: two that append to what the other has read cannot be put in order."""
+    uri = str(tmp_path / "t")
+    trilake.write(SCHEMA.empty_table(), uri, partition_by="k")
+    store, refused = open_store(uri), 0
+    done: list[dict[str, Any]] = []
+    begun = [TableTransaction(store, isolation="Serializable") for _ in range(2)]
+    versions = [t.snapshot.version for t in begun]
+    for number, transaction in enumerate(begun):
+        reads, writes = number, 1 - number
+        seen = _lists(ArrowDeltaTable(store, standard_engine(), version=versions[number]))[reads]
+        if declared:
+            transaction.read(f"k = {reads}")
+        transaction.write(pa.table({"k": [writes], "v": [number], "at": [-1]}, schema=SCHEMA))
+        try:
+            made = transaction.commit("WRITE")
+        except ConflictError:
+            refused += 1
+        else:
+            done.append({"id": number, "key": reads, "seen": seen, "to": writes, "version": made})
+    assert refused == declared
+    assert (_circle(uri, done) is None) == declared
 
 
 def test_write_skew_is_a_circle() -> None:

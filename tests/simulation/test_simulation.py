@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 
 from tests.simulation.plan import Op, Plan, make_plan
 from tests.simulation.runner import one_thread, run_plan, run_seed, shrink
+from trilake.delta.log.log_compaction import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seeds of a soak; an hour of one core is about 30,000.
@@ -45,9 +47,9 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_seed_breaks_a_promise() -> None:
-    done = simulate("--seeds", "0:30")
+    done = simulate("--seeds", "0:130")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("30 seeds, ")
+    assert done.stdout.startswith("130 seeds, ")
 
 
 @pytest.mark.soak
@@ -78,3 +80,28 @@ def test_a_lost_conflict_is_found_and_made_small(alone: None) -> None:
     assert small.failure is not None
     assert {op.kind for op in small.plan.ops.values()} == {"update"}
     assert len(small.plan.actors) == 2
+
+
+def test_a_checkpoint_that_forgets_a_tombstone_is_found(alone: None) -> None:
+    """Although the commits are still there, and every read is right."""
+    ops = ((Op(1, "overwrite", (0, 1)), Op(2, "checkpoint", (0, 1))),)
+    plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
+    assert run_plan(plan).failure is None
+    with mock.patch("trilake.delta.log.checkpoint_writer._without_expired", lambda removes, *_: removes.slice(0, 0)):
+        failure = run_plan(plan).failure
+    assert failure is not None
+    assert "forgets the tombstones" in failure
+
+
+def test_a_compaction_that_leaves_a_tombstone_out_is_found(alone: None) -> None:
+    ops = ((Op(1, "append", (0, 1)), Op(2, "overwrite", (0, 1)), Op(3, "compact", (0, 1))),)
+    plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
+    assert run_plan(plan).failure is None
+
+    def less(kind: str, files: pa.Table) -> list[str]:
+        return [] if kind == "remove" else json_lines(kind, files)
+
+    with mock.patch("trilake.delta.log.log_compaction.json_lines", less):
+        failure = run_plan(plan).failure
+    assert failure is not None
+    assert "compacted.json: remove: lacks" in failure

@@ -143,7 +143,9 @@ class Actor(threading.Thread):
     # --- what the process takes from the world ---
 
     def clock_ms(self) -> int:
-        return self.world.now + self.skew_ms
+        time = self.world.now + self.skew_ms
+        self.world.latest_clock = max(self.world.latest_clock, time)
+        return time
 
     def clock_ns(self) -> int:
         return self.clock_ms() * 1_000_000
@@ -173,6 +175,8 @@ class World:
     events: list[tuple[int, int, str, str]] = field(default_factory=list)
     late: list[_Late] = field(default_factory=list)
     file_times: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: The latest time that any actor has taken from its clock.
+    latest_clock: int = START_MS
 
     def __post_init__(self) -> None:
         self.turn = _thread.allocate_lock()

@@ -1,0 +1,130 @@
+"""Each step of a table's life, once for each call of the operating system that fails in it.
+
+What must hold after an error: it was a typed one; the rows are those before the step or those after it, and where the
+error says that nothing was changed, those before; nothing stays open; and the step, done again, gives what it would
+have given.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trilake
+from tests.reliability.os_faults import OsFaults
+from tests.simulation.test_crash_states import Rows, delta_steps, lance_steps, rows, shown
+from trilake.errors import PostCommitHookError, TableNotFoundError, TrilakeError, UnknownOutcomeError
+from trilake.storage import local
+
+Step = Callable[[], Any]
+
+_TREVNI = {"codec": "deflate", "rowGroupSize": "1k"}
+
+
+def trevni_steps(uri: str) -> list[Step]:
+    def write(mode: str, *ids: int) -> Step:
+        return lambda: trilake.write(rows(*ids), uri, mode=mode, format="trevni", properties=_TREVNI)
+
+    return [write("error", 1, 2, 3), write("append", 4, 5), write("overwrite", 6), write("append", 7)]
+
+
+STEPS: dict[str, Callable[[str], list[Step]]] = {"delta": delta_steps, "lance": lance_steps, "trevni": trevni_steps}
+
+
+#: Steps that a template has behind it: those of one folder are tried in their order.
+_DONE: dict[Path, int] = {}
+
+
+@dataclass
+class Outcome:
+    """What was seen of all the calls of some steps."""
+
+    faults: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+def _rows_at(uri: str) -> Rows | None:
+    try:
+        return shown(trilake.open(uri))
+    except TableNotFoundError:
+        return None
+
+
+def handles() -> int:
+    """Files and pipes that this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def try_calls(
+    root: Path, kind: str, number: int, code: int, *, lasts: bool = False, every: int = 1, first: int = 1
+) -> Outcome:
+    """Let ``code`` happen at each call of one step of a format, from ``first`` on each ``every``-th."""
+    outcome = Outcome()
+    make = STEPS[kind]
+    template, place = root / "template", root / "table"
+    for step in make(str(template))[_DONE.get(template, 0) : number]:
+        step()
+    _DONE[template] = number
+    before = _rows_at(str(template))
+    uri = str(place)
+
+    def fresh() -> Step:
+        shutil.rmtree(place, ignore_errors=True)
+        if template.exists():
+            shutil.copytree(template, place)
+        local._DURABLE.clear()
+        return make(uri)[number]
+
+    fresh()()
+    after = _rows_at(uri)
+    open_before = handles()
+    for nth in _numbers(first, every):
+        act = fresh()
+        faults = OsFaults(code, nth, lasts)
+        where = f"{kind} step {number}, {errno.errorcode[code]} {'from' if lasts else 'at'} call {nth}"
+        error: TrilakeError | None = None
+        try:
+            with faults.happening():
+                act()
+        except TrilakeError as e:
+            error = e
+        except Exception as e:  # noqa: BLE001 - whatever it is, it should not have been
+            outcome.wrong.append(f"{where} ({faults.calls[nth - 1 :][:1]}): {type(e).__name__}: {e}")
+            continue
+        if not faults.hits:
+            break
+        outcome.faults += 1
+        outcome.errors[type(error).__name__ if error else "none"] += 1
+        where = f"{where} ({faults.calls[nth - 1]}): {error or 'no error'}"
+        try:
+            found = _rows_at(uri)
+            if error is None and found != after:
+                outcome.wrong.append(f"{where}: rows {found} for {after}")
+            elif found not in (before, after):
+                outcome.wrong.append(f"{where}: rows {found}, neither {before} nor {after}")
+            elif found != before and not isinstance(error, UnknownOutcomeError | PostCommitHookError | None):
+                outcome.wrong.append(f"{where}: it happened, and the error says that it did not")
+            if error is not None and (found == before or before == after):
+                make(uri)[number]()
+                if (again := _rows_at(uri)) != after:
+                    outcome.wrong.append(f"{where}: done again, rows {again} for {after}")
+        except TrilakeError as e:
+            outcome.wrong.append(f"{where}: afterwards {e}")
+    error = None
+    if (left := handles() - open_before) > 0:
+        outcome.wrong.append(f"{kind} step {number}, {errno.errorcode[code]}: {left} files were left open")
+    return outcome
+
+
+def _numbers(first: int, every: int) -> Iterator[int]:
+    number = first
+    while True:
+        yield number
+        number += every

@@ -1,0 +1,62 @@
+"""Random tables, operations and filters: this library, other readers and an oracle of Spark's rules answer alike.
+
+``TRILAKE_CASES`` says how many cases, ``TRILAKE_FIRST_SEED`` from which seed on.  A case that differs is made smaller
+and printed with its seed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import SOAK
+from tests.reliability.differential import Case, difference, expected, random_case, smallest
+from tests.reliability.peers import PEERS, spark_answers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "0"))
+CASES = int(os.environ.get("TRILAKE_CASES", "5000" if SOAK else "14"))
+
+
+def check(seeds: range, peers: bool) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for seed in seeds:
+        case = random_case(seed)
+        told = difference(case, PEERS if peers else None, counts)
+        if told is not None:
+
+            def wrong(less: Case) -> str | None:
+                return difference(less, PEERS if peers else None)
+
+            least = smallest(case, wrong)
+            raise AssertionError(f"{told}\n{wrong(least) or 'once only'}\n{least}")
+    return counts
+
+
+def test_answers_are_those_of_the_oracle() -> None:
+    counts = check(range(FIRST, FIRST + CASES), peers=False)
+    assert counts["filters"] > CASES
+    assert counts.get("refused", 0) * 4 < counts["filters"]
+
+
+def test_answers_are_those_of_other_readers() -> None:
+    few = CASES if SOAK else min(CASES, 12)
+    counts = check(range(FIRST + 1_000_000, FIRST + 1_000_000 + few), peers=True)
+    for name in PEERS:
+        assert counts[name] > 0, counts
+        assert counts[f"{name} filters"] > 0, counts
+
+
+@pytest.mark.soak
+def test_the_oracle_answers_as_spark_does(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "CORRECTED")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    for seed in range(FIRST, FIRST + CASES // 10):
+        case = random_case(seed)
+        for condition, ids in zip(case.filters, spark_answers(spark, case, tmp_path), strict=True):
+            assert ids == {r["id"] for r in expected(case) if condition.of(r) is True}, f"{seed}: {condition.sql()}"

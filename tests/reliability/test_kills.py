@@ -1,0 +1,44 @@
+"""A process that is killed in the middle of whatever it does loses nothing and leaves nothing half done."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.kills import BrokenError, TableUnderFire, run_kills
+from tests.reliability.victims import MIXES, op_of, run
+
+
+def test_every_acknowledged_row_once_although_writers_are_killed(tmp_path: Path) -> None:
+    result = run_kills(tmp_path, 20, 1)
+    assert result.kills == 20
+    assert result.between < 20
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(6 * 3600)
+def test_five_hundred_kills(tmp_path: Path) -> None:
+    kills, seed = int(os.environ.get("TRILAKE_KILLS", "500")), random.randrange(1 << 30)
+    print("seed", seed)
+    result = run_kills(tmp_path, kills, seed)
+    print(result.to_dict())
+    assert result.kills == kills
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_row_that_is_lost_is_seen(mix: str, tmp_path: Path) -> None:
+    """The harness itself: an operation that was acknowledged and did not happen is found."""
+    from tests.reliability.kills import Result
+
+    table = TableUnderFire(mix, tmp_path, 1, Result())
+    first = next(n for n in range(1, 100) if op_of(mix, 1, n).kind == "append")
+    run(mix, str(tmp_path), op_of(mix, 1, first))
+    table._acknowledged(first, "None", 0.01)
+    table._look(None)
+    second = next(n for n in range(first + 1, 100) if op_of(mix, 1, n).kind == "append")
+    table._acknowledged(second, "None", 0.01)
+    with pytest.raises(BrokenError, match="are lost"):
+        table._look(None)
