@@ -59,7 +59,7 @@ check: ## Run everything that CI runs
 soak: $(LOCKED) ## Run the randomized tests for long (hours, with more examples)
 	@TRILAKE_SOAK=1 $(PY) -m pytest $(ARGS)
 
-reliability: $(LOCKED) ## Run simulation, planted faults, models and crashes for long, write docs/reliability.md
+reliability: $(LOCKED) ## Run simulation, planted faults, models, crashes and kills for long, write docs/reliability.md
 	@$(PY) scripts/reliability $(ARGS)
 
 interop: $(LOCKED) ## Run the tests with other implementations, pylance 0.8.19 in its own environment

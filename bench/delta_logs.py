@@ -34,6 +34,8 @@ _METADATA: dict[str, Any] = {
     "createdTime": 1_700_000_000_000,
 }
 _ROWS, _TIME = 1000, 1_700_000_000_000
+#: Files of one row group of a checkpoint.
+_GROUP = 1 << 20
 _MAP = pa.map_(pa.string(), pa.string())
 _STRINGS = pa.list_(pa.string())
 _CHECKPOINT = pa.schema(
@@ -70,19 +72,28 @@ _CHECKPOINT = pa.schema(
 )
 
 
-def long_table(folder: Path, *, files: int, commits: int, added: int) -> None:
-    """A log whose checkpoint at version 0 holds ``files`` less those of the ``commits`` after it, ``added`` each."""
+def long_table(folder: Path, *, files: int, commits: int, added: int, step: int = 1) -> None:
+    """A log whose checkpoint at version 0 holds ``files`` less those of the ``commits`` after it, ``added`` each.
+
+    File ``i`` begins with the value ``i * step`` of the column ``a`` and holds a thousand values of it.
+    """
     log = folder / "_delta_log"
     log.mkdir()
     kept = files - commits * added
-    table = pa.concat_tables([_few({"protocol": _PROTOCOL}), _few({"metaData": _METADATA}), _adds(kept)])
     target = log / f"{0:020d}.checkpoint.parquet"
-    pq.write_table(table, target, compression="snappy", use_dictionary=False, store_schema=False)
-    hint = {"version": 0, "size": table.num_rows, "sizeInBytes": target.stat().st_size, "numOfAddFiles": kept}
+    with pq.ParquetWriter(
+        target, _CHECKPOINT, compression="snappy", use_dictionary=False, store_schema=False
+    ) as writer:
+        begin = [_few({"protocol": _PROTOCOL}), _few({"metaData": _METADATA})]
+        for first in range(0, kept, _GROUP):
+            group = pa.concat_tables([*begin, _adds(first, min(_GROUP, kept - first), step)])
+            writer.write_table(group, row_group_size=group.num_rows)
+            begin = []
+    hint = {"version": 0, "size": kept + 2, "sizeInBytes": target.stat().st_size, "numOfAddFiles": kept}
     (log / "_last_checkpoint").write_text(json.dumps(hint))
     _commit(log, 0, [{"protocol": _PROTOCOL}, {"metaData": _METADATA}])
     for version in range(1, commits + 1):
-        _commit(log, version, _lines(kept + (version - 1) * added, added))
+        _commit(log, version, _lines(kept + (version - 1) * added, added, step))
 
 
 def young_table(folder: Path, *, commits: int, added: int) -> None:
@@ -100,12 +111,12 @@ def _commit(log: Path, version: int, actions: list[dict[str, Any]] | Iterator[di
     (log / f"{version:020d}.json").write_text(text + "\n")
 
 
-def _lines(first: int, count: int) -> Iterator[dict[str, Any]]:
+def _lines(first: int, count: int, step: int = 1) -> Iterator[dict[str, Any]]:
     for i in range(first, first + count):
         stats = {
             "numRecords": _ROWS,
-            "minValues": {"a": i, "s": "abcdef"},
-            "maxValues": {"a": i + _ROWS, "s": "xyz"},
+            "minValues": {"a": i * step, "s": "abcdef"},
+            "maxValues": {"a": i * step + _ROWS - (step > 1), "s": "xyz"},
             "nullCount": {"a": 0, "s": 0},
         }
         yield {
@@ -124,20 +135,21 @@ def _few(row: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist([row], _CHECKPOINT)
 
 
-def _adds(count: int) -> pa.Table:
-    """Checkpoint rows of the files 0 to ``count``, the same as :func:`_lines` would tell them."""
+def _adds(first: int, count: int, step: int = 1) -> pa.Table:
+    """Checkpoint rows of ``count`` files from ``first`` on, the same as :func:`_lines` would tell them."""
     type_ = _CHECKPOINT.field("add").type
-    i = pa.array(np.arange(count))
-    number, month = i.cast(pa.string()), pa.array(np.arange(count) % 12).cast(pa.string())
+    i = pa.array(np.arange(first, first + count))
+    number, month = i.cast(pa.string()), pa.array(np.arange(first, first + count) % 12).cast(pa.string())
+    low = pc.multiply(i, step)
     padded = pc.utf8_lpad(number, 10, "0")
     name = pc.binary_join_element_wise(
         "month=", month, "/part-", padded, "-3935a07c-416b-4344-ad97-2a38342ee2fc.c000.snappy.parquet", ""
     )
     stats = pc.binary_join_element_wise(
         f'{{"numRecords":{_ROWS},"minValues":{{"a":',
-        number,
+        low.cast(pa.string()),
         ',"s":"abcdef"},"maxValues":{"a":',
-        pc.add(i, _ROWS).cast(pa.string()),
+        pc.add(low, _ROWS - (step > 1)).cast(pa.string()),
         ',"s":"xyz"},"nullCount":{"a":0,"s":0}}',
         "",
     )
