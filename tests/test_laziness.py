@@ -124,9 +124,12 @@ PROMISES = (
             *(*EXTRAS, "pandas", "rich", "typer", "sqlglot", "duckdb", "obstore", "pyarrow.dataset"),
             *(f"trilake.{room}" for room in ("spark", "lance", "trevni", "sql", "comparison", "frames")),
             *("trilake.format_writes", "trilake.delta.commands"),
+            *(f"trilake.delta.{room}" for room in ("scan", "commit", "files", "rules")),
+            *("trilake.expr.expression", "trilake.expr.filter", "trilake.expr.skip", "pyarrow.parquet", "pyarrow.orc"),
         ),
-        "a table is opened, and read whole, by the code of its format alone",
+        "a table is opened by the code of its log alone, and read whole by that of its format",
     ),
+    Promise("trilake.delta.scan.*", ("pyarrow.dataset",), "it loads pandas, and a table is read without it"),
     Promise("trilake.expr.arrow", ("pyarrow.acero",), "pyarrow.acero loads pyarrow.dataset, and that pandas"),
     Promise(
         "trilake.spark.delta.source",
@@ -154,12 +157,16 @@ PROMISES = (
     ),
     *(
         Promise(f"trilake.sql.{of}", ("google", "numba", "fastavro"), "formats are extras")
-        for of in ("session.*", "show.*", "tables.*", "rows.[!l]*", "statements", "execute", "explain", "other")
+        for of in ("session.*", "show.*", "tables.*", "rows.[!l]*", "statements", "execute", "auxiliary")
     ),
-    Promise("trilake.sql.install", ("google", "trilake.sql.statements"), "formats are extras, SQL may not run"),
+    Promise(
+        "trilake.sql.install",
+        ("google", "trilake.sql.statements", "trilake.sql.tables", "trilake.sql.show"),
+        "formats are extras, SQL may not run",
+    ),
     Promise(
         "trilake.sql.statements",
-        tuple(f"trilake.sql.{of}" for of in ("rows", "tables", "show", "execute", "other", "explain")),
+        tuple(f"trilake.sql.{of}" for of in ("rows", "tables", "show", "execute", "auxiliary")),
         "a statement loads what runs its kind, and a query none of it",
     ),
     Promise(

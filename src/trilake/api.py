@@ -19,7 +19,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr.nanoseconds import rounded_down
-from trilake.formats import find_format, format_named
+from trilake.formats import format_named, open_table
 from trilake.storage import open_store
 from trilake.storage.options import ALLOW_FOREIGN_FILES
 from trilake.table import Explanation, FilterLike, Table, as_version
@@ -123,7 +123,7 @@ def _open(
 ) -> Table:
     version = as_version(version)
     store = open_store(uri, dict(storage_options or {}))
-    return find_format(store, format).open(store, version, timestamp)
+    return open_table(store, format, version, timestamp)
 
 
 def write(
@@ -199,7 +199,8 @@ def write(
     1
     """
     # Loaded here: a process that only opens tables needs none of it (tests/test_laziness.py).
-    from trilake.delta.commands.write.write import WriteRequest, parse_mode, write_arrow
+    from trilake.delta.commands.write.request import WriteRequest, parse_mode
+    from trilake.delta.commands.write.write import write_arrow
     from trilake.format_writes import write_lance, write_trevni
     from trilake.frames import arrow_batches, is_dataframe
 
@@ -219,9 +220,9 @@ def write(
             "compression": compression,
             "round_times": round_times or None,
         }
-        if given := [name for name, value in log_only.items() if value is not None]:
+        if stated := [name for name, value in log_only.items() if value is not None]:
             raise InvalidArgumentError(
-                f"only a table with a log knows {', '.join(given)}",
+                f"only a table with a log knows {', '.join(stated)}",
                 format=format,
                 help='leave them out, or write format="delta"',
             )

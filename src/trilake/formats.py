@@ -9,7 +9,7 @@ from itertools import islice
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, MissingDependencyError, TableNotFoundError
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
 from trilake.table import Table
@@ -25,6 +25,8 @@ class Format:
     detect: Callable[[Store], bool]
     #: Opens it at a version or timestamp.
     open: Callable[[Store, int | None, TimestampLike | None], Table]
+    #: Whether opening raises ``TableNotFoundError`` where there is none, at the cost of looking for one.
+    tells_by_opening: bool = True
 
 
 def _open_delta(store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
@@ -67,16 +69,40 @@ _LOOK_AT = 10_000
 FORMATS: dict[str, Format] = {
     "delta": Format("delta", lambda store: DeltaLog(store, standard_engine()).exists(), _open_delta),
     "lance": Format("lance", _is_lance, _open_lance),
-    "trevni": Format("trevni", _is_trevni, _open_trevni),
+    "trevni": Format("trevni", _is_trevni, _open_trevni, tells_by_opening=False),
 }
 
 
 def format_named(name: str) -> Format:
     """The row of that name.  Raises ``InvalidArgumentError``."""
-    found = FORMATS.get(name.lower())
-    if found is None:
+    row = FORMATS.get(name.lower())
+    if row is None:
         raise InvalidArgumentError(f"format {name!r} is unknown", help=f"formats are {', '.join(sorted(FORMATS))}")
-    return found
+    return row
+
+
+def open_table(
+    store: Store, format: str | None, version: int | None = None, timestamp: TimestampLike | None = None
+) -> Table:
+    """The table at the store's root, of the format named or found there.
+
+    What is there is found out by opening it: to look first would be to list the same folder twice.  Raises
+    ``TableNotFoundError`` where there is none, and what opening raises.
+    """
+    if format is not None:
+        return format_named(format).open(store, version, timestamp)
+    for known in FORMATS.values():
+        if known.tells_by_opening:
+            try:
+                return known.open(store, version, timestamp)
+            except TableNotFoundError:
+                continue
+            except MissingDependencyError:  # which matters for tables of this format only
+                if known.detect(store):
+                    raise
+        elif known.detect(store):
+            return known.open(store, version, timestamp)
+    raise _nothing_at(store)
 
 
 def find_format(store: Store, format: str | None) -> Format:
@@ -86,7 +112,11 @@ def find_format(store: Store, format: str | None) -> Format:
     for known in FORMATS.values():
         if known.detect(store):
             return known
-    raise TableNotFoundError(
+    raise _nothing_at(store)
+
+
+def _nothing_at(store: Store) -> TableNotFoundError:
+    return TableNotFoundError(
         f"no table of a known format (not a {' table, not a '.join(n.title() for n in FORMATS)} table)",
         help="check the path, or name the format",
         file=store.uri,

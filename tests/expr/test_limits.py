@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from sqlglot.errors import SqlglotError
 
-from trilake.errors import FilterError
-from trilake.expr import parse_filter
+from trilake.errors import ExpressionError, FilterError
+from trilake.expr import parse_expression, parse_filter
+from trilake.expr.sql.dialect import parse
 from trilake.expr.terms.predicate import In
 
 ROWS = pa.table({"n": pa.array([1, 2, None, 70_000]), "s": ["1", "b", None, ""], "x": [1.0, -0.0, None, float("nan")]})
@@ -94,8 +96,29 @@ def test_what_is_too_long_is_refused_with_the_limit(text: str, limit: str) -> No
         parse_filter(text, ROWS.schema)
 
 
+@pytest.mark.parametrize("form", ["substring({}, 1, 2)", "({}) IN ('x', 'true', null)", "nullif({}, 'x')"])
+def test_parts_in_parts_do_not_double_without_end(form: str) -> None:
+    """Each level has the one below in several places: fifty took more than 20 GB."""
+    text = "s"
+    for _ in range(50):
+        text = form.format(text)
+    with pytest.raises(ExpressionError, match=r"becomes too long when it is translated|in one another"):
+        parse_expression(text, ROWS.schema)
+    assert parse_filter("((s IN ('b', 'c')) IN (true, null)) IN (true, false)", ROWS.schema).mask(ROWS).to_pylist()[1]
+    assert parse_filter("substring(substring(s, 1, 2), 1, 1) = 'b'", ROWS.schema).mask(ROWS).to_pylist()[1]
+
+
 @pytest.mark.parametrize("levels", [1, 30, 100])
 def test_what_people_write_is_not_too_deep(levels: int) -> None:
     assert parse_filter("(" * levels + "n = 1" + ")" * levels, ROWS.schema).mask(ROWS).to_pylist()[0]
     assert parse_filter("NOT NOT " * levels + "n = 1", ROWS.schema).mask(ROWS).to_pylist()[0]
     assert parse_filter("n = " + " + ".join(["1"] * levels) + f" - {levels - 1}", ROWS.schema).mask(ROWS).to_pylist()[0]
+
+
+def test_structs_in_one_another_are_refused_before_they_are_parsed() -> None:
+    with pytest.raises(FilterError, match="12 calls of struct in one another"):
+        parse("named_struct(" + "struct(" * 50 + "'x', a)")
+    with pytest.raises(SqlglotError):
+        parse("struct(" * 8 + "a")
+    assert parse(" AND ".join(["s = 'struct(struct(struct(struct(struct('"] * 4))
+    assert parse(" OR ".join([f"struct(a, {i}) = s" for i in range(40)]))

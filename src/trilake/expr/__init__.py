@@ -1,10 +1,19 @@
-"""Filters and expressions: Spark SQL evaluated over Arrow data; filters are also used to skip files."""
+"""Filters and expressions: Spark SQL evaluated over Arrow data; filters are also used to skip files.
 
-from trilake.expr.expression import Expression, evaluate_all, parse_expression
-from trilake.expr.filter import Filter, parse_filter
-from trilake.expr.skip import SkipResult, can_match
-from trilake.expr.stats import ColumnStats, FileStats
-from trilake.expr.terms.predicate import Conjunct
+A name is loaded when it is first used: tables are opened by code that needs no more of this room than its literals.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trilake.expr.expression import Expression, evaluate_all, parse_expression
+    from trilake.expr.filter import Filter, parse_filter
+    from trilake.expr.skip import SkipResult, can_match
+    from trilake.expr.stats import ColumnStats, FileStats
+    from trilake.expr.terms.predicate import Conjunct
 
 __all__ = [
     "ColumnStats",
@@ -18,3 +27,25 @@ __all__ = [
     "parse_expression",
     "parse_filter",
 ]
+
+_HOME = {
+    "ColumnStats": "stats",
+    "Conjunct": "terms.predicate",
+    "Expression": "expression",
+    "FileStats": "stats",
+    "Filter": "filter",
+    "SkipResult": "skip",
+    "can_match": "skip",
+    "evaluate_all": "expression",
+    "parse_expression": "expression",
+    "parse_filter": "filter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A name of this room, from the module that defines it."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

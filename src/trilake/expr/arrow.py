@@ -154,7 +154,8 @@ def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[
     i += 1
     while steps[i][0] != "end":
         if steps[i][0] == "options":
-            options = _options(batch.column(int(steps[i][1]))[0])
+            stated = batch.column(int(steps[i][1]))[0]
+            options = {name: stated[name] for name in stated.type.names}
             i += 1
             continue
         arg, i = _node(steps, i, batch)
@@ -163,10 +164,6 @@ def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[
         raise ValueError("calls that overlap")
     built = _build(value, [a.expression for a in args], options)
     return _Node(built, call=value, args=tuple(args), options=options), i + 1
-
-
-def _options(scalar: pa.StructScalar) -> dict[str, Any]:
-    return {name: scalar[name] for name in scalar.type.names}
 
 
 _NULL_MATCHING = {0: False, 1: True}  # MATCH, SKIP: the two that Python can ask for
@@ -285,13 +282,13 @@ class _Decoder:
     def _is_in(self, column: Column, options: dict[str, Any]) -> Predicate | None:
         values = options["value_set"].values
         literals = [_literal(v) for v in values if v.is_valid]
-        found = [v for v in literals if v is not None and _same_kind(column.type, v)]
-        if len(found) != len(literals) or types.is_float(column.type):
+        comparable = [v for v in literals if v is not None and _same_kind(column.type, v)]
+        if len(comparable) != len(literals) or types.is_float(column.type):
             return None  # Arrow tells -0.0 from 0.0 here, though not where it compares
         valid = Not(IsNull(column.path))
-        member = bind.is_in(column, found)
+        member = bind.is_in(column, comparable)
         if not isinstance(member, In | Known):
-            member = Constant(False) if not found else member
+            member = Constant(False) if not comparable else member
         # Null is never the result: a null row matches a null among the values, and nothing else.
         matches_null = not options["null_matching_behavior"].as_py() and values.null_count > 0
         inside = all_of([valid, member])

@@ -128,7 +128,7 @@ def _bind(term: Term, schema: pa.Schema, case_sensitive: bool) -> Predicate:
 
 
 def _text(term: Term, *, nested: bool = False) -> str:
-    name = ".".join(map(bind.quote_name, term.path))
+    name = bind.path_text(term.path)
     match term.kind:
         case "compare":
             return f"{name} {term.op} {term.literals[0].sql}"

@@ -45,24 +45,24 @@ class _Reader:
         self.schema, self.case_sensitive = schema, case_sensitive
 
     def read(self, node: exp.Expression, expression: Expression, column: Column) -> Derived | None:
-        def found(form: Form, level: int = 0, length: int = 0) -> Derived:
+        def derived(form: Form, level: int = 0, length: int = 0) -> Derived:
             return Derived(expression, form, column.path, column.type, level, length)
 
         if expression.column is not None:
-            return found(Form.SAME) if types.normal_type(expression.type) == column.type else None
+            return derived(Form.SAME) if types.normal_type(expression.type) == column.type else None
         name, args = _call(node)
         direct = len(args) == 1 and (name != "hour" or self._column(args[0]) is not None)
         if name in _LEVELS and direct and self._is_step(args[0]):
-            return found(Form.PART if _LEVELS[name] else Form.YEAR, _LEVELS[name])
+            return derived(Form.PART if _LEVELS[name] else Form.YEAR, _LEVELS[name])
         if self._is_step(node):
-            return found(Form.STEPS)
+            return derived(Form.STEPS)
         length = self._prefix(name, args, column)
         if length is not None:
-            return found(Form.PREFIX, length=length)
+            return derived(Form.PREFIX, length=length)
         # A float has two zeros, which are equal and need not give equal values; a time may depend on the zone.
         text = expression.sql.text.lower()
         zoned = pa.types.is_timestamp(column.type) or any(word in text for word in ("timestamp", "epoch"))
-        return None if types.is_float(column.type) or zoned else found(Form.OTHER)
+        return None if types.is_float(column.type) or zoned else derived(Form.OTHER)
 
     def _column(self, node: exp.Expression) -> Column | None:
         node = plain(node)

@@ -61,10 +61,10 @@ class Expression:
         if len(self.paths) != 1:
             raise ExpressionError(f"{self.text} reads {len(self.paths)} columns, not one")
         rows = Rows(len(values), lambda path: types.normalise(pa.chunked_array([values])))
-        found = _without_engine(self, rows)
-        if found is None:
-            found = _as_type(_query([self], rows)[0], self)
-        return found.combine_chunks()
+        result = _without_engine(self, rows)
+        if result is None:
+            result = _as_type(_query([self], rows)[0], self)
+        return result.combine_chunks()
 
     def cast(self, target: pa.DataType) -> Expression:
         """The expression with its values as a column of type ``target`` stores them, by Spark's ANSI rules.
@@ -135,11 +135,15 @@ def parse_expression(
     from trilake.expr.sql.scalar import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
-    found = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
-    if found.column is not None:
-        return _make(text, found.sql, found.paths, _column_type(found.column, schema), found.column)
-    kind = _bind_type(found.sql, found.paths, schema, text)
-    return _make(text, found.sql, found.paths, types.TIMESTAMP if found.instants and _is_time(kind) else kind)
+    translation = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
+    if translation.column is not None:
+        return _make(
+            text, translation.sql, translation.paths, _column_type(translation.column, schema), translation.column
+        )
+    kind = _bind_type(translation.sql, translation.paths, schema, text)
+    return _make(
+        text, translation.sql, translation.paths, types.TIMESTAMP if translation.instants and _is_time(kind) else kind
+    )
 
 
 def _is_time(kind: pa.DataType) -> bool:
@@ -159,24 +163,24 @@ def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, text: str) 
     columns = {path: _column_type(path, schema) for path in paths}
     none = Rows(0, lambda path: pa.chunked_array([], columns[path]))
     try:
-        found = engine.query(f"SELECT {sql.text} AS v FROM t", t=duckdb_table(none, paths)).schema.field("v").type
+        bound = engine.query(f"SELECT {sql.text} AS v FROM t", t=duckdb_table(none, paths)).schema.field("v").type
     except engine.QueryError as error:
         raise UnsupportedExpressionError(f"only Spark can evaluate {text}: {error.message}") from error
     if sql.family == "void":
         return pa.null()
     stamps = [t for t in columns.values() if pa.types.is_timestamp(t)]
-    if pa.types.is_timestamp(found):
+    if pa.types.is_timestamp(bound):
         return types.TIMESTAMP_NTZ if stamps and all(t.tz is None for t in stamps) else types.TIMESTAMP
-    return found
+    return bound
 
 
 def _column_type(path: Path, schema: pa.Schema) -> pa.DataType:
-    found: pa.DataType = schema.field(path[0]).type
+    kind: pa.DataType = schema.field(path[0]).type
     for name in path[1:]:
-        while isinstance(found, pa.BaseExtensionType):
-            found = found.storage_type
-        found = found.field(name).type
-    return types.normal_type(found)
+        while isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        kind = kind.field(name).type
+    return types.normal_type(kind)
 
 
 def evaluate_all(expressions: Sequence[Expression], rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
@@ -187,10 +191,10 @@ def evaluate_all(expressions: Sequence[Expression], rows: pa.RecordBatch | pa.Ta
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     view = Rows.of(table)
     out: list[pa.ChunkedArray | None] = [_without_engine(e, view) for e in expressions]
-    asked = [i for i, values in enumerate(out) if values is None]
-    if asked:
-        found = _query([expressions[i] for i in asked], view)
-        for i, values in zip(asked, found, strict=True):
+    for_engine = [i for i, values in enumerate(out) if values is None]
+    if for_engine:
+        results = _query([expressions[i] for i in for_engine], view)
+        for i, values in zip(for_engine, results, strict=True):
             out[i] = _as_type(values, expressions[i])
     return [values for values in out if values is not None]
 

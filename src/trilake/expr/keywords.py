@@ -90,8 +90,8 @@ def _word(token: Any, text: str) -> str | None:
     """The word that a token is, in lower case; ``None`` for marks, values and names in backticks."""
     if token.token_type.name in _VALUE_TOKENS:
         return None
-    found = text[token.start : token.end + 1]
-    return found.lower() if _WORD.fullmatch(found) else None
+    word = text[token.start : token.end + 1]
+    return word.lower() if _WORD.fullmatch(word) else None
 
 
 def _is_name(word: str, last: str, after: Any, text: str) -> bool:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import SchemaMismatchError
 from trilake.expr.terms.datatypes import normalise, remembered
-from trilake.expr.views import rebuilt, stream_without_views
+from trilake.expr.views import rebuilt, retyped, stream_without_views
 
 _T = pa.types
 
@@ -26,20 +26,20 @@ def microseconds_type(t: pa.DataType) -> pa.DataType:
     >>> microseconds_type(pa.list_(pa.timestamp("ns", "Asia/Tokyo")))
     ListType(list<item: timestamp[us, tz=Asia/Tokyo]>)
     """
-    made = t
+    narrowed = t
     if _T.is_timestamp(t) and t.unit == "ns":
-        made = pa.timestamp("us", t.tz)
+        narrowed = pa.timestamp("us", t.tz)
     elif _T.is_struct(t):
-        made = pa.struct([_field(f) for f in t])
+        narrowed = pa.struct([_field(f) for f in t])
     elif _T.is_map(t):
-        made = pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted)
+        narrowed = pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted)
     elif _T.is_fixed_size_list(t):
-        made = pa.list_(_field(t.value_field), t.list_size)
+        narrowed = pa.list_(_field(t.value_field), t.list_size)
     elif _T.is_list(t):
-        made = pa.list_(_field(t.value_field))
+        narrowed = pa.list_(_field(t.value_field))
     elif _T.is_large_list(t):
-        made = pa.large_list(_field(t.value_field))
-    return t if made == t else made
+        narrowed = pa.large_list(_field(t.value_field))
+    return t if narrowed == t else narrowed
 
 
 def _field(field: pa.Field) -> pa.Field:
@@ -48,10 +48,7 @@ def _field(field: pa.Field) -> pa.Field:
 
 def microseconds_schema(schema: pa.Schema) -> pa.Schema:
     """The schema with microseconds for nanoseconds; ``schema`` itself where it has none."""
-    fields = [_field(f) for f in schema]
-    if all(f.type == g.type for f, g in zip(fields, schema, strict=True)):
-        return schema
-    return pa.schema(fields, schema.metadata)
+    return retyped(schema, microseconds_type)
 
 
 def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.RecordBatch:
@@ -67,7 +64,9 @@ def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.Rec
     schema = microseconds_schema(rows.schema)
     if schema is rows.schema:
         return rows
-    columns = [_converted(c, f.type, f.name, round_down) for c, f in zip(rows.columns, schema, strict=True)]
+    columns = [
+        _converted(c, f.type, path=f.name, round_down=round_down) for c, f in zip(rows.columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -77,17 +76,13 @@ def rounded_down(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[
     return microseconds_schema(schema), map(partial(in_microseconds, round_down=True), plain)
 
 
-def _converted(array: pa.Array, target: pa.DataType, path: str, round_down: bool) -> pa.Array:
+def _converted(array: pa.Array, target: pa.DataType, *, path: str, round_down: bool) -> pa.Array:
     if array.type == target:
         return array
     if _T.is_timestamp(target):
-        found = normalise(array) if round_down else exact_microseconds(array, path)
-        return found.cast(target)
-    return rebuilt(array, target, partial(_part, path=path, round_down=round_down))
-
-
-def _part(array: pa.Array, target: pa.DataType, *, path: str, round_down: bool) -> pa.Array:
-    return _converted(array, target, path, round_down)
+        microseconds = normalise(array) if round_down else exact_microseconds(array, path)
+        return microseconds.cast(target)
+    return rebuilt(array, target, partial(_converted, path=path, round_down=round_down))
 
 
 def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
@@ -95,11 +90,11 @@ def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
 
     ``path`` is the column, for messages.
     """
-    found = normalise(array)
+    microseconds = normalise(array)
     if array.type.unit != "ns":
-        return found
+        return microseconds
     nanos = array.cast(pa.int64())
-    lost = pc.not_equal(pc.multiply(found.cast(pa.int64()), 1000), nanos)
+    lost = pc.not_equal(pc.multiply(microseconds.cast(pa.int64()), 1000), nanos)
     if pc.any(lost).as_py():
         first = nanos[pc.index(lost, pa.scalar(True)).as_py()].as_py()
         raise SchemaMismatchError(
@@ -108,4 +103,4 @@ def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
             help="round it down before, or write or merge with round_times=True; Lance and Trevni keep nanoseconds",
             column=path,
         )
-    return found
+    return microseconds

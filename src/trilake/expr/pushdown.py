@@ -51,11 +51,11 @@ class _Pushdown:
             case Not(part):
                 return self.implied(part, not wanted)
             case And(parts) | Or(parts):
-                found = [self.implied(part, wanted) for part in parts]
+                expressions = [self.implied(part, wanted) for part in parts]
                 if isinstance(predicate, And) == wanted:
-                    return _join([e for e in found if e is not None], all=True)
-                known = [e for e in found if e is not None]
-                return _join(known, all=False) if len(known) == len(found) else None
+                    return _join([e for e in expressions if e is not None], all=True)
+                known = [e for e in expressions if e is not None]
+                return _join(known, all=False) if len(known) == len(expressions) else None
             case Constant(value):
                 return None if value is wanted else pc.scalar(False)
         return self._leaf(predicate, wanted)
@@ -76,8 +76,8 @@ class _Pushdown:
             case In() if wanted and not leaf.widened and len(leaf.values) <= 1000:
                 if types.is_float(leaf.values.type) or pa.types.is_timestamp(leaf.values.type):
                     parts = [_compare(field, "=", v) for v in leaf.values]
-                    found = [e for e in parts if e is not None]
-                    return _join(found, all=False) if len(found) == len(parts) else None
+                    expressions = [e for e in parts if e is not None]
+                    return _join(expressions, all=False) if len(expressions) == len(parts) else None
                 return field.isin(leaf.values)
             case StartsWith() if wanted:
                 return _prefix(field, leaf.prefix)
@@ -109,10 +109,10 @@ class _Pushdown:
         fields: Any = self.schema
         datatype: pa.DataType | None = None
         for name in path:
-            found = [f for f in fields if f.name == name]
-            if len(found) != 1:
+            matches = [f for f in fields if f.name == name]
+            if len(matches) != 1:
                 return False
-            datatype = found[0].type
+            datatype = matches[0].type
             fields = datatype if pa.types.is_struct(datatype) else ()
         assert datatype is not None
         return compared is None or normal_type(datatype) == compared

@@ -87,15 +87,15 @@ def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
             every &= whole.true
             skip(~whole.true, f"{filter.text}: partition value")
         for conjunct in filter.conjuncts if whole is None else ():
-            found = analysis.node(conjunct.predicate)
-            every &= ~found.false & ~found.null
-            for bits, why in analysis.causes(conjunct.predicate, found):
+            possible = analysis.node(conjunct.predicate)
+            every &= ~possible.false & ~possible.null
+            for bits, why in analysis.causes(conjunct.predicate, possible):
                 skip(bits, f"{conjunct.text}: {why}")
     return SkipResult(keep, every & keep, reason, tuple(reasons))
 
 
 @dataclass(frozen=True)
-class _Can:
+class _Outcomes:
     """For each file, whether a node can be true, false and null."""
 
     true: Bits
@@ -142,10 +142,10 @@ class _Analysis:
 
     # --- the three bits ----------------------------------------------------------------------------------------------
 
-    def node(self, predicate: Predicate) -> _Can:
+    def node(self, predicate: Predicate) -> _Outcomes:
         """The three bits of a node, for each file."""
         if isinstance(predicate, Constant):
-            return _Can(*(np.full(self.n, predicate.value is v) for v in (True, False, None)))
+            return _Outcomes(*(np.full(self.n, predicate.value is v) for v in (True, False, None)))
         paths = predicate.paths()
         if paths and all(self.is_partition(p) for p in paths):
             exact = self.exact(predicate, sorted(paths))
@@ -154,25 +154,25 @@ class _Analysis:
         match predicate:
             case Not(part):
                 inner = self.node(part)
-                return _Can(inner.false, inner.true, inner.null)
+                return _Outcomes(inner.false, inner.true, inner.null)
             case And(parts):
-                found = [self.node(p) for p in parts]
-                true, not_false = _all(c.true for c in found), _all(c.true | c.null for c in found)
-                return _Can(true, _any(c.false for c in found), _any(c.null for c in found) & not_false)
+                operands = [self.node(p) for p in parts]
+                true, not_false = _all(c.true for c in operands), _all(c.true | c.null for c in operands)
+                return _Outcomes(true, _any(c.false for c in operands), _any(c.null for c in operands) & not_false)
             case Or(parts):
-                found = [self.node(p) for p in parts]
-                false, not_true = _all(c.false for c in found), _all(c.false | c.null for c in found)
-                return _Can(_any(c.true for c in found), false, _any(c.null for c in found) & not_true)
+                operands = [self.node(p) for p in parts]
+                false, not_true = _all(c.false for c in operands), _all(c.false | c.null for c in operands)
+                return _Outcomes(_any(c.true for c in operands), false, _any(c.null for c in operands) & not_true)
             case Compare() | Known() | In() | IsNull() | StartsWith():
                 return self.leaf(predicate)
         return self.unknown
 
     @cached_property
-    def unknown(self) -> _Can:
+    def unknown(self) -> _Outcomes:
         """Everything can be."""
-        return _Can(*(np.ones(self.n, bool) for _ in range(3)))
+        return _Outcomes(*(np.ones(self.n, bool) for _ in range(3)))
 
-    def exact(self, predicate: Predicate, paths: list[Path]) -> _Can | None:
+    def exact(self, predicate: Predicate, paths: list[Path]) -> _Outcomes | None:
         """The value of a predicate over partition columns, computed once for each distinct combination of values."""
         codes, distinct = _distinct([self._value(path) for path in paths])
         try:
@@ -184,7 +184,7 @@ class _Analysis:
             return None
         return self._spread(values, codes)
 
-    def exact_expression(self, filter: Filter) -> _Can | None:
+    def exact_expression(self, filter: Filter) -> _Outcomes | None:
         """The value of a pyarrow expression over nothing but partition columns."""
         names = sorted(filter.columns)
         if filter.expression is None or not names or not all(self.is_partition((name,)) for name in names):
@@ -204,19 +204,19 @@ class _Analysis:
         assert value is not None
         return value
 
-    def _spread(self, values: pa.Array, codes: npt.NDArray[np.int64]) -> _Can:
+    def _spread(self, values: pa.Array, codes: npt.NDArray[np.int64]) -> _Outcomes:
         true, null = to_bits(values, False)[codes], to_bits(pc.is_null(values), True)[codes]
-        return _Can(true, ~true & ~null, null)
+        return _Outcomes(true, ~true & ~null, null)
 
-    def leaf(self, leaf: Compare | Known | In | IsNull | StartsWith) -> _Can:
+    def leaf(self, leaf: Compare | Known | In | IsNull | StartsWith) -> _Outcomes:
         """The three bits of a condition on a data column."""
         column = self.column(leaf.path)
         if column is None:
             if isinstance(leaf, IsNull):
-                return _Can(self.unknown.true, self.unknown.true, np.zeros(self.n, bool))
+                return _Outcomes(self.unknown.true, self.unknown.true, np.zeros(self.n, bool))
             return self.unknown
         if isinstance(leaf, IsNull):
-            return _Can(column.can_be_null, column.can_be_value, np.zeros(self.n, bool))
+            return _Outcomes(column.can_be_null, column.can_be_value, np.zeros(self.n, bool))
         true, false, null = np.ones(self.n, bool), np.ones(self.n, bool), column.can_be_null
         match leaf:
             case Known(_, value):
@@ -228,7 +228,7 @@ class _Analysis:
                 null = null | some_null
             case StartsWith():
                 true, false = self.starts_with(column, leaf)
-        return _Can(true & column.can_be_value, false & column.can_be_value, null)
+        return _Outcomes(true & column.can_be_value, false & column.can_be_value, null)
 
     def compare(self, column: CheckedColumn, leaf: Compare) -> tuple[Bits, Bits]:
         """Whether a comparison can be true and false for values that are not null."""
@@ -300,9 +300,9 @@ class _Analysis:
 
     # --- explanations ------------------------------------------------------------------------------------------------
 
-    def causes(self, predicate: Predicate, found: _Can) -> list[tuple[Bits, str]]:
+    def causes(self, predicate: Predicate, possible: _Outcomes) -> list[tuple[Bits, str]]:
         """Why files are skipped by a conjunct: file sets that together are all those it cannot be true for."""
-        impossible = ~found.true
+        impossible = ~possible.true
         paths = predicate.paths()
         if not impossible.any():
             return []

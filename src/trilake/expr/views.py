@@ -44,20 +44,25 @@ def without_views_type(t: pa.DataType) -> pa.DataType:
     return t
 
 
-def _unless_same(t: pa.DataType, made: pa.DataType) -> pa.DataType:
-    return t if t == made else made
+def _unless_same(t: pa.DataType, plain_type: pa.DataType) -> pa.DataType:
+    return t if t == plain_type else plain_type
 
 
 def _field(field: pa.Field) -> pa.Field:
     return field.with_type(without_views_type(field.type))
 
 
-def without_views_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain layouts for views; ``schema`` itself where it has none."""
-    fields = [_field(f) for f in schema]
+def retyped(schema: pa.Schema, of_type: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
+    """The schema with what ``of_type`` makes of its columns' types; ``schema`` itself where that is the same."""
+    fields = [f.with_type(of_type(f.type)) for f in schema]
     if all(f.type == g.type for f, g in zip(fields, schema, strict=True)):
         return schema
     return pa.schema(fields, schema.metadata)
+
+
+def without_views_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain layouts for views; ``schema`` itself where it has none."""
+    return retyped(schema, without_views_type)
 
 
 def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -77,8 +82,8 @@ def stream_without_views(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Schema and batches with plain layouts for views."""
-    found = without_views_schema(schema)
-    return found, iter(batches) if found is schema else map(without_views, batches)
+    plain_schema = without_views_schema(schema)
+    return plain_schema, iter(batches) if plain_schema is schema else map(without_views, batches)
 
 
 def plain_array(array: pa.Array, target: pa.DataType | None = None) -> pa.Array:

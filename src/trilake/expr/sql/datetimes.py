@@ -69,11 +69,11 @@ def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
 
 def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tuple[str, bool]]:
     """The parts of a date pattern: letters that are in ``known``, and texts between them (``False``)."""
-    for found in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", pattern, re.DOTALL):
-        text = found[0]
-        if found[1] is not None:
-            yield (found[1].replace("''", "'") or "'"), False
-        elif found[2] is not None:
+    for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", pattern, re.DOTALL):
+        text = match[0]
+        if match[1] is not None:
+            yield (match[1].replace("''", "'") or "'"), False
+        elif match[2] is not None:
             if text not in known:
                 raise FilterError(f"filters cannot use {text!r} in a date pattern", help=f"use {' '.join(known)}")
             yield text, True
@@ -100,7 +100,7 @@ def date_format(call: Call) -> Sql:
 
 def parse_by_pattern(call: Call, target: str) -> Sql:
     """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a text that is not of it."""
-    x, pattern = call.string(0), str(call.constant(1))
+    source, pattern = call.string(0), str(call.constant(1))
     regex, groups = "", []
     for text, known in _parts(pattern, _DIGITS):
         if known and text in groups:
@@ -112,9 +112,9 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
     def part(letters: str) -> str:
         if letters not in groups:
             return missing.get(letters, "0")
-        return f"CAST(regexp_extract({x}, {quote(regex)}, {groups.index(letters) + 1}) AS BIGINT)"
+        return f"CAST(regexp_extract({source}, {quote(regex)}, {groups.index(letters) + 1}) AS BIGINT)"
 
-    refuse = fail(f"a text is not of the date pattern {pattern}:", x)
+    refuse = fail(f"a text is not of the date pattern {pattern}:", source)
     date = f"make_date({part('yyyy')}, {part('MM')}, {part('dd')})"
     hour, minute, second = part("HH"), part("mm"), part("ss")
     seconds = f"(({hour} * 60 + {minute}) * 60 + {second})"
@@ -124,5 +124,5 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
     )
     time = f"(CAST({date} AS TIMESTAMP) + to_seconds({seconds}))"
     value = f"(CASE WHEN {bad} THEN {refuse} ELSE {date if target == 'DATE' else time} END)"
-    matches = f"regexp_full_match({x}, {quote(regex)})"
-    return Sql(f"(CASE WHEN {x} IS NULL THEN NULL WHEN {matches} THEN {value} ELSE {refuse} END)", target)
+    matches = f"regexp_full_match({source}, {quote(regex)})"
+    return Sql(f"(CASE WHEN {source} IS NULL THEN NULL WHEN {matches} THEN {value} ELSE {refuse} END)", target)

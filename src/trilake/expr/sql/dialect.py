@@ -22,6 +22,10 @@ from trilake.expr.keywords import with_quoted_names
 
 #: Levels of an expression: DuckDB ends at 1,000, and Python's stack at some 5,000 calls.
 MAX_DEPTH = 300
+#: How often a part may be computed for the sake of the operators that it lies in.
+MAX_COPIES = 1_000
+#: Calls of ``struct`` in one another: the parser takes each for a type first, and so twice as long with each level.
+MAX_STRUCTS = 12
 _CHAINS = (exp.And, exp.Or, exp.DPipe)
 
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
@@ -88,6 +92,8 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     words = frozenset(filter(_is_keyword, names))
     if words:
         text = with_quoted_names(text, SparkFilter().tokenize(text), words)
+    if text.lower().count("struct") > MAX_STRUCTS:
+        _check_structs(text)
     statements = sqlglot.parse(text, dialect=SparkFilter)
     if len(statements) != 1 or not isinstance(statements[0], exp.Expression):
         raise FilterError(
@@ -102,25 +108,62 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     return root
 
 
+def _check_structs(text: str) -> None:
+    """Refuse calls of ``struct`` in one another before they are parsed."""
+    stack: list[bool] = []
+    before = None
+    for token in SparkFilter().tokenize(text):
+        kind = token.token_type.name
+        if kind == "L_PAREN":
+            stack.append(before == "STRUCT")
+            if sum(stack) > MAX_STRUCTS:
+                raise FilterError(
+                    f"the filter has more than {MAX_STRUCTS} calls of struct in one another",
+                    help="compute parts as columns first",
+                    filter=text[:200],
+                )
+        elif kind == "R_PAREN" and stack:
+            stack.pop()
+        before = kind
+
+
 def _check_depth(root: exp.Expression, text: str) -> None:
     """Refuse what is nested more deeply than the engine can evaluate, before anything descends into it.
 
     A chain of AND, OR or || is one level, however long it is.
     """
-    deepest = 0
-    stack = [(root, 0)]
+    deepest = most = 0
+    stack = [(root, 0, 1)]
     while stack:
-        node, depth = stack.pop()
-        deepest = max(deepest, depth)
+        node, depth, copies = stack.pop()
+        deepest, most = max(deepest, depth), max(most, copies)
+        below = copies * _copies(node)
         for child in node.iter_expressions():
             flat = isinstance(child, exp.Paren) or (isinstance(node, _CHAINS) and type(child) is type(node))
-            stack.append((child, depth if flat else depth + 1))
+            stack.append((child, depth if flat else depth + 1, below))
     if deepest > MAX_DEPTH:
         raise FilterError(
             f"the filter is nested too deeply: {deepest:,} levels, where the limit is {MAX_DEPTH}",
             help="write long chains of OR as IN, and compute long sums as columns first",
             filter=text[:200],
         )
+    if most > MAX_COPIES:
+        raise FilterError(
+            f"the filter has IN, BETWEEN or NULLIF in one another: the innermost would be computed {most:,} times",
+            help="compute parts as columns first",
+            filter=text[:200],
+        )
+
+
+def _copies(node: exp.Expression) -> int:
+    """How often the engine computes what an operator is about.
+
+    DuckDB 2.0 makes of ``x IN (a, b)`` a comparison for each value, and copies ``x`` into each: a dozen of such
+    conditions in one another took minutes and gigabytes.
+    """
+    if isinstance(node, exp.In):
+        return min(max(len(node.expressions), 1), 8)
+    return 2 if isinstance(node, exp.Between | exp.Nullif) else 1
 
 
 def refusal(node: exp.Expression) -> FilterError:

@@ -46,19 +46,21 @@ def _substring(call: Call) -> Sql:
 
 
 def _round(call: Call) -> Sql:
-    x, digits = call.args[0], call.constant(1) if len(call.args) > 1 else 0
+    number, digits = call.args[0], call.constant(1) if len(call.args) > 1 else 0
     call.number(0)
     if not isinstance(digits, int) or not 0 <= digits <= 18:
         raise FilterError("round needs a number of digits from 0 to 18")
-    if x.family == "integer":
-        return x
-    if x.family == "decimal":
-        return call.translator.typed(f"round({x.text}, {digits})" if digits < decimal_parameters(x.type)[1] else x.text)
+    if number.family == "integer":
+        return number
+    if number.family == "decimal":
+        return call.translator.typed(
+            f"round({number.text}, {digits})" if digits < decimal_parameters(number.type)[1] else number.text
+        )
     if digits == 0:
-        return Sql(f"round({x.text})", x.type)
+        return Sql(f"round({number.text})", number.type)
     # By the shortest decimal text of the number, as Spark does; beyond 1e15 there are no such digits.
-    exact = f"CAST(CAST(CAST({x.text} AS VARCHAR) AS DECIMAL(38,{digits})) AS {x.type})"
-    return Sql(f"(CASE WHEN abs({x.text}) < 1e15 THEN {exact} ELSE {x.text} END)", x.type)
+    exact = f"CAST(CAST(CAST({number.text} AS VARCHAR) AS DECIMAL(38,{digits})) AS {number.type})"
+    return Sql(f"(CASE WHEN abs({number.text}) < 1e15 THEN {exact} ELSE {number.text} END)", number.type)
 
 
 def _floor(name: str) -> Handler:
@@ -138,9 +140,9 @@ def _size(call: Call) -> Sql:
 
 def _array_contains(call: Call) -> Sql:
     a, v = call.family(0, "array"), _as_element(call, 1)
-    found = f"list_contains({a}, {v})"
+    contained = f"list_contains({a}, {v})"
     return Sql(
-        f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN {found} THEN TRUE "
+        f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN {contained} THEN TRUE "
         f"WHEN list_count({a}) < len({a}) THEN NULL ELSE FALSE END)",
         "BOOLEAN",
     )

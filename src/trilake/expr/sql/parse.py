@@ -68,7 +68,7 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
 
     def build() -> list[Conjunct]:
         builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
-        return [Conjunct(spark_text(part), builder.predicate(part)) for part in _conjuncts(parse_text(text, names))]
+        return [Conjunct(spark_text(part), builder.predicate(part)) for part in conjuncts(parse_text(text, names))]
 
     try:
         return build()
@@ -102,7 +102,7 @@ def with_room(build: Callable[[], Built], text: str) -> Built:
             raise FilterError(
                 f"the filter is nested too deeply: parentheses and calls end at some {_DEEP_CALLS // 25} levels",
                 help="write long chains of OR as IN, and compute parts as columns first",
-                filter=_shorten(text),
+                filter=shorten(text),
             ) from None
         finally:
             sys.setrecursionlimit(limit)
@@ -125,18 +125,20 @@ def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression
             line=details.get("line"),
             position=details.get("col"),
             near=details.get("highlight"),
-            filter=_shorten(text),
+            filter=shorten(text),
         ) from error
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """At most 200 characters of a text, for messages."""
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _conjuncts(node: exp.Expression) -> list[exp.Expression]:
+def conjuncts(node: exp.Expression) -> list[exp.Expression]:
+    """The parts that AND joins, at all depths."""
     node = plain(node)
     if isinstance(node, exp.And):
-        return [leaf for part in operands(node) for leaf in _conjuncts(part)]
+        return [leaf for part in operands(node) for leaf in conjuncts(part)]
     return [node]
 
 
@@ -235,11 +237,11 @@ class _Builder:
 
     def _compare_steps(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
         """``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, which statistics can answer."""
-        found = self._step_function(plain(call))
-        literal = None if found is None else self.literal(constant)
-        if found is None or literal is None:
+        step = self._step_function(plain(call))
+        literal = None if step is None else self.literal(constant)
+        if step is None or literal is None:
             return None
-        column, function = found
+        column, function = step
         if function == "year" and isinstance(literal.value, int) and literal.kind is Kind.INTEGER:
             # Years beyond what dates can hold are left to DuckDB.
             starts = (
@@ -290,8 +292,8 @@ class _Builder:
         column = self.column(node.this)
         if column is None:
             steps = [self._compare_steps(node.this, "=", item) for item in node.expressions]
-            found = [step for step in steps if step is not None]
-            return any_of(found) if found and len(found) == len(steps) else None
+            ranges = [step for step in steps if step is not None]
+            return any_of(ranges) if ranges and len(ranges) == len(steps) else None
         values: list[Literal] = []
         for item in node.expressions:
             value = self.literal(item)
@@ -327,10 +329,10 @@ class _Builder:
     def _like(self, node: exp.Expression) -> Predicate | None:
         escape = "\\"
         if isinstance(node, exp.Escape):
-            given = self.literal(node.expression)
-            if given is None or not isinstance(given.value, str) or len(given.value) != 1:
+            character = self.literal(node.expression)
+            if character is None or not isinstance(character.value, str) or len(character.value) != 1:
                 return None
-            escape, node = given.value, node.this
+            escape, node = character.value, node.this
         if not isinstance(node, exp.Like):
             return None
         column, pattern = self.column(node.this), self.literal(node.expression)

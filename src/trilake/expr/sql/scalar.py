@@ -15,7 +15,7 @@ from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionEr
 from trilake.expr.keywords import column_names
 from trilake.expr.sql.dialect import spark_text
 from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC
-from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, with_room
+from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, shorten, with_room
 from trilake.expr.sql.translate import Translator, is_name, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms.datatypes import Path
@@ -90,11 +90,7 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
         if "one row at a time" in (error.help or ""):  # a subquery or a window function
             raise ExpressionError(reason, help=_ONE_ROW) from error
         where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
-        raise UnsupportedExpressionError(f"only Spark can evaluate {_shorten(text)}: {reason}", **where) from error
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 200 else text[:197] + "..."
+        raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(text)}: {reason}", **where) from error
 
 
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:

@@ -36,8 +36,8 @@ def substring(x: str, position: str, length: str | None) -> str:
     return f"(CASE WHEN {position} IS NULL OR {length} IS NULL THEN NULL ELSE substring({x}, {begin} + 1, {width}) END)"
 
 
-def like(x: str, pattern: str, escape: str) -> str:
-    """``x LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark refuses."""
+def like(text: str, pattern: str, escape: str) -> str:
+    """``text LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark refuses."""
     out: list[str] = []
     i = 0
     while i < len(pattern):
@@ -53,7 +53,7 @@ def like(x: str, pattern: str, escape: str) -> str:
         else:
             out.append("\\\\" if char == "\\" else char)
         i += 1
-    return f"({x} LIKE {quote(''.join(out))} ESCAPE '\\')"
+    return f"({text} LIKE {quote(''.join(out))} ESCAPE '\\')"
 
 
 def rlike(x: str, pattern: str) -> str:

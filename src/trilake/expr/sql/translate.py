@@ -53,6 +53,9 @@ _BITS: dict[type[exp.Expression], str] = {
     exp.BitwiseXor: "xor({}, {})",
 }
 _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
+#: Characters that an expression may become, and how many more for each of its parts.  What an operator needs in several
+#: places is there as often, so that a few levels of such operators could become gigabytes.
+MAX_SQL, _SQL_OF_A_PART = 40_000, 500
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
@@ -202,10 +205,10 @@ class Translator:
             columns = ", ".join(f"CAST(NULL AS {c.type}) AS {c.text}" for c in self._read.values())
             source = f" FROM (SELECT {columns})" if columns else ""
             try:
-                found = engine.result_types(f"SELECT {text}{source}")
+                result_types = engine.result_types(f"SELECT {text}{source}")
             except engine.QueryError as error:
                 raise FilterError(f"the filter is not valid: {error.message}") from error
-            self._types[text] = found[0]
+            self._types[text] = result_types[0]
         return self._types[text]
 
     def boolean(self, node: exp.Expression) -> Sql:
@@ -220,6 +223,15 @@ class Translator:
     def render(self, node: exp.Expression) -> Sql:
         """The translation of any expression.  Raises :class:`FilterError` for what cannot be used in a filter."""
         node = plain(node)
+        sql = self._render(node)
+        if len(sql.text) > MAX_SQL and len(sql.text) > MAX_SQL + _SQL_OF_A_PART * sum(1 for _ in node.walk()):
+            raise FilterError(
+                f"{spark_text(node)} becomes too long when it is translated: {len(sql.text):,} characters",
+                help="calls and conditions in one another may double with each level: compute parts as columns first",
+            )
+        return sql
+
+    def _render(self, node: exp.Expression) -> Sql:
         simple = self._simple_constant(node)
         if simple is not None:
             return duck.literal(simple)
@@ -234,8 +246,8 @@ class Translator:
             left, right = self.render(node.this), self.render(node.expression)
             if {left.family, right.family} - {"integer", "void"}:
                 raise FilterError(f"{spark_text(node)} is of no integers")
-            found = self.typed(_BITS[kind].format(example(left).text, example(right).text))
-            return Sql(_BITS[kind].format(left.text, right.text), found.type)
+            bound = self.typed(_BITS[kind].format(example(left).text, example(right).text))
+            return Sql(_BITS[kind].format(left.text, right.text), bound.type)
         match node:
             case exp.And() | exp.Or():
                 return self._connect(node)
@@ -342,10 +354,10 @@ class Translator:
     def _like(self, node: exp.Expression) -> Sql:
         escape = "\\"
         if isinstance(node, exp.Escape):
-            given = self.constant(node.expression)
-            if given is None or not isinstance(given.value, str) or len(given.value) != 1:
+            character = self.constant(node.expression)
+            if character is None or not isinstance(character.value, str) or len(character.value) != 1:
                 raise FilterError(f"{spark_text(node)} has an escape that is not one character")
-            escape, node = given.value, node.this
+            escape, node = character.value, node.this
         pattern = self.constant(node.expression)
         if not isinstance(node, exp.Like | exp.ILike) or pattern is None:
             raise FilterError(f"{spark_text(node)} has a pattern that is not constant")

@@ -38,6 +38,7 @@ from trilake.expr.terms.predicate import (
     any_of,
     duckdb_name,
 )
+from trilake.text import quote_name
 
 #: Words that are no names without backticks.
 _RESERVED = frozenset(
@@ -51,15 +52,17 @@ _RESERVED = frozenset(
 )
 
 
-def quote_name(name: str) -> str:
-    """A name as Spark SQL spells it, in backticks where it needs them.
+def path_text(path: Path) -> str:
+    """A column's path as Spark SQL spells it, each name in backticks where it needs them.
 
-    >>> quote_name("a"), quote_name("a.b"), quote_name("in"), quote_name("a`b")
-    ('a', '`a.b`', '`in`', '`a``b`')
+    >>> path_text(("a",)), path_text(("in", "b.c")), path_text(("a`b",))
+    ('a', '`in`.`b.c`', '`a``b`')
     """
-    if name.isidentifier() and name.isascii() and name.lower() not in _RESERVED:
-        return name
-    return f"`{name.replace('`', '``')}`"
+    return ".".join(name if _is_plain(name) else quote_name(name) for name in path)
+
+
+def _is_plain(name: str) -> bool:
+    return name.isidentifier() and name.isascii() and name.lower() not in _RESERVED
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Column:
     @property
     def sql(self) -> str:
         """The column as Spark SQL spells it."""
-        return ".".join(map(quote_name, self.path))
+        return path_text(self.path)
 
 
 def resolve(
@@ -102,16 +105,16 @@ def _storage(t: pa.DataType) -> pa.DataType:
 
 
 def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: str, **where: Any) -> pa.Field:
-    found = [f for f in fields if f.name == name]
-    if not found and not case_sensitive:
-        found = [f for f in fields if f.name.lower() == name.lower()]
-    if len(found) == 1:
-        return found[0]
+    matches = [f for f in fields if f.name == name]
+    if not matches and not case_sensitive:
+        matches = [f for f in fields if f.name.lower() == name.lower()]
+    if len(matches) == 1:
+        return matches[0]
     owner = f"column {parent!r} has" if parent else "the table has"
-    if found:
+    if matches:
         raise FilterError(
-            f"{owner} {len(found)} columns that answer to {name!r}: {', '.join(repr(f.name) for f in found)}",
-            help="spell the name exactly as one of them" if len({f.name for f in found}) > 1 else None,
+            f"{owner} {len(matches)} columns that answer to {name!r}: {', '.join(repr(f.name) for f in matches)}",
+            help="spell the name exactly as one of them" if len({f.name for f in matches}) > 1 else None,
             column=name,
             **where,
         )

@@ -73,42 +73,42 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
     family = Sql("", target).family
     if value.type == target:
         return value
-    x = value.text
+    text = value.text
     if source == "void":
-        return Sql(f"CAST({x} AS {target})", target)
+        return Sql(f"CAST({text} AS {target})", target)
     if source == "string":
-        failed = "NULL" if safe else fail(f"a text cannot be cast to {_spark(target)}:", x)
-        return Sql(_try(_from_text(x, target, failed), safe), target)
-    plain = f"CAST({x} AS {target})"
+        failed = "NULL" if safe else fail(f"a text cannot be cast to {_spark(target)}:", text)
+        return Sql(_try(_from_text(text, target, failed), safe), target)
+    plain = f"CAST({text} AS {target})"
     match source, family:
         case (("float" | "double" | "decimal"), "integer"):
-            plain = f"CAST(trunc({x}) AS {target})"
+            plain = f"CAST(trunc({text}) AS {target})"
         case (("float" | "double"), "decimal"):
             # Spark rounds the shortest decimal text of the number, half up.
-            plain = f"CAST(CAST({x} AS VARCHAR) AS {target})"
+            plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
         case "decimal", ("float" | "double"):
             # Through the text, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
-            plain = f"CAST(CAST({x} AS VARCHAR) AS {target})"
+            plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
         case (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string")):
             pass
         case (("float" | "double"), ("float" | "double" | "boolean")):
             if target == "FLOAT":
                 # Beyond its range DuckDB fails where Spark has infinity.
                 plain = (
-                    f"(CASE WHEN abs({x}) <= 3.4028234663852886e38::DOUBLE OR isnan({x}) OR isinf({x}) THEN {plain} "
-                    f"WHEN {x} > 0 THEN 'inf'::FLOAT WHEN {x} < 0 THEN '-inf'::FLOAT END)"
+                    f"(CASE WHEN abs({text}) <= 3.4028234663852886e38::DOUBLE OR isnan({text}) OR isinf({text}) "
+                    f"THEN {plain} WHEN {text} > 0 THEN 'inf'::FLOAT WHEN {text} < 0 THEN '-inf'::FLOAT END)"
                 )
         case "boolean", ("integer" | "float" | "double" | "string" | "decimal"):
             pass
         case (("date" | "timestamp"), ("date" | "timestamp" | "string")):
             pass
         case "timestamp", "integer":
-            micros = f"epoch_us({x})"
+            micros = f"epoch_us({text})"
             plain = f"CAST(({micros} - ((({micros} % 1000000) + 1000000) % 1000000)) // 1000000 AS {target})"
         case "integer", "timestamp":
-            plain = f"make_timestamp(CAST({x} AS BIGINT) * 1000000)"
+            plain = f"make_timestamp(CAST({text} AS BIGINT) * 1000000)"
         case "binary", "string":
-            plain = f"decode({x})"
+            plain = f"decode({text})"
         case _:
             raise FilterError(
                 f"a filter cannot cast {value.spark_type} to {_spark(target)}",
@@ -125,36 +125,37 @@ def _spark(target: str) -> str:
     return Sql("", target).spark_type
 
 
-def _from_text(x: str, target: str, failed: str) -> str:
+def _from_text(text: str, target: str, failed: str) -> str:
     """A cast of a text; ``failed`` is what to evaluate for one that is no such value."""
-    matches = f"CASE WHEN {x} IS NULL THEN NULL WHEN regexp_full_match({x},"
+    matches = f"CASE WHEN {text} IS NULL THEN NULL WHEN regexp_full_match({text},"
     if target in INTEGERS:
-        digits = f"regexp_extract({x}, '[+-]?[0-9]+')"
+        digits = f"regexp_extract({text}, '[+-]?[0-9]+')"
         return f"({matches} {quote(_INTEGER)}) THEN CAST({digits} AS {target}) ELSE {failed} END)"
     if target in ("FLOAT", "DOUBLE"):
-        number = f"CAST(regexp_extract({x}, {quote(_NUMBER)}) AS {target})"
+        number = f"CAST(regexp_extract({text}, {quote(_NUMBER)}) AS {target})"
         return (
             f"({matches} {quote(f'{_SPACE}{_NUMBER}[dDfF]?{_SPACE}')}) THEN {number} "
-            f"WHEN regexp_full_match({x}, {quote(_INFINITY)}) "
-            f"THEN (CASE WHEN contains({x}, '-') THEN '-inf' ELSE 'inf' END)::{target} "
-            f"WHEN regexp_full_match({x}, {quote(f'(?i){_SPACE}nan{_SPACE}')}) THEN 'nan'::{target} ELSE {failed} END)"
+            f"WHEN regexp_full_match({text}, {quote(_INFINITY)}) "
+            f"THEN (CASE WHEN contains({text}, '-') THEN '-inf' ELSE 'inf' END)::{target} "
+            f"WHEN regexp_full_match({text}, {quote(f'(?i){_SPACE}nan{_SPACE}')}) THEN 'nan'::{target} "
+            f"ELSE {failed} END)"
         )
     if target.startswith("DECIMAL"):
         decimal_parameters(target)
-        number = f"CAST(regexp_extract({x}, {quote(_NUMBER)}) AS {target})"
+        number = f"CAST(regexp_extract({text}, {quote(_NUMBER)}) AS {target})"
         return f"({matches} {quote(f'{_SPACE}{_NUMBER}{_SPACE}')}) THEN {number} ELSE {failed} END)"
     if target == "BOOLEAN":
-        word = f"lower(trim({x}))"
+        word = f"lower(trim({text}))"
         return (
             f"(CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
-            f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE WHEN {x} IS NOT NULL THEN {failed} END)"
+            f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE WHEN {text} IS NOT NULL THEN {failed} END)"
         )
     if target == "DATE":
-        year, month, day = (_group(x, _DATE, i) for i in (1, 2, 3))
+        year, month, day = (_group(text, _DATE, i) for i in (1, 2, 3))
         return f"({matches} {quote(_DATE)}) THEN make_date({year}, {month}, {day}) ELSE {failed} END)"
     if target == "BLOB":
-        return f"encode({x})"
-    return f"({matches} {quote(_TIMESTAMP)}) THEN {_timestamp(x, failed)} ELSE {failed} END)"
+        return f"encode({text})"
+    return f"({matches} {quote(_TIMESTAMP)}) THEN {_timestamp(text, failed)} ELSE {failed} END)"
 
 
 def _group(x: str, pattern: str, group: int) -> str:

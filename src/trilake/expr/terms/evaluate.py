@@ -196,11 +196,11 @@ def _is_in(leaf: In, values: pa.ChunkedArray) -> pa.ChunkedArray:
         # Hashing tells -0.0 from 0.0, comparing does not; adding 0.0 makes them one.
         zero = pa.scalar(0.0, choices.type)
         values, choices = pc.add(values, zero), pc.add(choices, zero)
-    found = pc.is_in(values, value_set=choices)
+    member = pc.is_in(values, value_set=choices)
     unknown = pc.is_null(values)
     if leaf.has_null:
-        unknown = pc.or_(unknown, pc.invert(found))
-    return pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
+        unknown = pc.or_(unknown, pc.invert(member))
+    return pc.if_else(unknown, pa.scalar(None, pa.bool_()), member)
 
 
 def _starts_with(values: pa.ChunkedArray, prefix: pa.Scalar) -> pa.ChunkedArray:
