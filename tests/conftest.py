@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.s3_server import S3Server, s3_server
 from trilake.errors import TrilakeError
 from trilake.spark.session.java import find_java
 
@@ -77,47 +76,14 @@ def shared() -> Path:
     pytest.skip("the shared corpora are not here: put them beside the repository, or let TRILAKE_SHARED name them")
 
 
-def _put_one_at_a_time() -> None:
-    """Make conditional puts of the server atomic, as those of S3 are: moto 5.2 looks whether a key is there and then
-    writes it, and two threads may both find nothing."""
-    from moto.s3.responses import S3Response
-
-    put, lock = S3Response.put_object, threading.RLock()
-
-    def one_at_a_time(self: S3Response) -> Any:
-        with lock:
-            return put(self)
-
-    S3Response.put_object = one_at_a_time  # type: ignore[method-assign]
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A server in this process, on the loopback interface, with a bucket ``lake``."""
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def s3_options() -> Iterator[Mapping[str, str]]:
-    """Options for a bucket ``lake`` on a server in this process, on the loopback interface."""
-    import boto3  # late: most runs of a few tests need no S3, and these take a second to import
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    _put_one_at_a_time()
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "allow_http": "true",
-        "max_retries": "2",
-        "retry_timeout": "10s",
-    }
-    client = boto3.client(
-        "s3",
-        endpoint_url=options["AWS_ENDPOINT_URL"],
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket="lake")
-    yield options
-    server.stop()
+def s3_options(s3: S3Server) -> Mapping[str, str]:
+    """Options for the bucket ``lake`` of that server."""
+    return s3.options

@@ -149,29 +149,3 @@ names = {n for n in globals() if not n.startswith("__")} & set(dir(builtins))
 assert not names, names
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_a_type_checker_knows_what_open_gives(tmp_path: Path) -> None:
-    script = tmp_path / "use.py"
-    script.write_text(
-        "import trilake\n"
-        't = trilake.open("memory://x")\n'
-        't.update({"n": "1"})\n'
-        't.merge([], "a = b").when_matched_delete().execute()\n'
-        "t.vacuum(dry_run=True)\n"
-        "t.to_pandas().head()\n"
-        'trilake.open("x", format="lance").history()\n'
-        "reveal_type(t)\n"
-        'reveal_type(trilake.open("x", format="trevni"))\n'
-        "reveal_type(trilake.errors.ConflictError)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-incremental", "--follow-imports=silent", str(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(trilake.__file__).parents[2],
-    )
-    assert "Success" in done.stdout, done.stdout
-    for shown in ("ArrowDeltaTable", "TrevniTable", "ConflictError"):
-        assert shown in done.stdout

@@ -58,14 +58,28 @@ def texts() -> list[Path]:
 # --- lock file -------------------------------------------------------------------------------------------------------
 
 
+#: What the extra of its name brings besides the libraries of Lance: 5 GB, which neither the lock nor ``all`` has.
+TORCH = "torch"
+
+
 def direct_requirements() -> list[Requirement]:
-    """Everything that pyproject.toml asks for, development included."""
+    """Everything that pyproject.toml asks for, development included, but for torch."""
     listed = list(PROJECT["project"]["dependencies"])
     for extra in PROJECT["project"]["optional-dependencies"].values():
         listed += extra
     for group in PROJECT["dependency-groups"].values():
         listed += [entry for entry in group if isinstance(entry, str)]
-    return [Requirement(text) for text in [*listed, *PROJECT["build-system"]["requires"]]]
+    requirements = [Requirement(text) for text in [*listed, *PROJECT["build-system"]["requires"]]]
+    return [r for r in requirements if r.name != TORCH]
+
+
+def test_the_extra_all_is_all_extras_but_for_torch() -> None:
+    extras = {name: set(listed) for name, listed in PROJECT["project"]["optional-dependencies"].items()}
+    whole = extras.pop("all")
+    [own] = extras.pop(TORCH) - extras["lance"]
+    assert Requirement(own).name == TORCH
+    assert whole == set().union(*extras.values())
+    assert TORCH not in locked()
 
 
 @cache
@@ -416,8 +430,8 @@ def test_nothing_else_asks_the_clock_or_chance_of_this_machine() -> None:
 
 
 def test_tests_stand_in_the_folders_of_what_they_test() -> None:
-    """But for the four of which CONTRIBUTING says that they have no counterpart in the package."""
-    of_their_own = ("docs", "interop", "matrix", "simulation")
+    """But for the five of which CONTRIBUTING says that they have no counterpart in the package."""
+    of_their_own = ("docs", "interop", "matrix", "reliability", "simulation")
     folders = {p.parent.relative_to(ROOT / "tests") for p in (ROOT / "tests").rglob("test_*.py")}
     stray = {f for f in folders if f.parts[:1] not in [(o,) for o in of_their_own] and not (PACKAGE / f).is_dir()}
     assert stray == set()

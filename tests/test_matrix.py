@@ -44,6 +44,16 @@ def test_a_package_locked_in_several_versions_is_asked_for_with_the_interpreters
         assert len(names) == len(set(names)), python
 
 
+def test_no_environment_gets_torch(matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wheels are larger than everything else together, and no call of the suite needs it."""
+    monkeypatch.setattr(matrix, "ROOT", ROOT)
+    for environment in matrix.ENVIRONMENTS:
+        names = [Requirement(line).name for line in matrix.requirements(environment).splitlines()]
+        assert "torch" not in names, environment.name
+        assert names.count("pyspark") == 1
+        assert {"numba", "protobuf", "pyarrow"} <= set(names)
+
+
 def test_the_newest_result_of_a_call_is_in_the_table_and_one_that_fails_spoils_its_line(
     matrix: Any, tmp_path: Path
 ) -> None:
@@ -70,4 +80,27 @@ def test_the_newest_result_of_a_call_is_in_the_table_and_one_that_fails_spoils_i
         "| read | yes | **fails** |",
         "| write | **fails** |  |",
         "| limit | no |  |",
+    ]
+
+
+def test_a_column_that_was_not_run_here_stays_on_the_page(matrix: Any, tmp_path: Path) -> None:
+    """Results are not in the repository: one column run in a new checkout took all others from the page."""
+    page = tmp_path / "compatibility.md"
+    table = [
+        "| call | 3.5.9<br>classic<br>Python 3.11 | 4.3.0<br>classic<br>Python 3.13 |",
+        "|---|:-:|:-:|",
+        "| read | yes | yes |",
+        "| limit | no | **fails** |",
+    ]
+    page.write_text(f"{matrix._BEGIN}\n\n" + "\n".join(table) + f"\n\n{matrix._END}\n")
+    (tmp_path / "spark-4.0.json").write_text(json.dumps({"python": "3.12.1", "pyspark": "4.0.5", "pyarrow": "26"}))
+    line = {"test": "a", "title": "read", "mode": "connect", "result": "works"}
+    (tmp_path / "spark-4.0.connect.jsonl").write_text(json.dumps(line) + "\n")
+    matrix.write_table()
+    heads = [("3.5.9<br>classic", 1), ("4.0.5<br>connect", 2), ("4.3.0<br>classic", 3)]
+    assert page.read_text().split("\n\n")[1].splitlines() == [
+        f"| call | {' | '.join(f'{head}<br>Python 3.1{minor}' for head, minor in heads)} |",
+        "|---|:-:|:-:|:-:|",
+        "| read | yes | yes | yes |",
+        "| limit | no |  | **fails** |",
     ]

@@ -91,8 +91,8 @@ def _cell(name: str, value: object) -> str:
 
 
 def _fields(value: Any) -> list[tuple[str, object]]:
-    found = [(words(f.name), getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr]
-    return [(name, shown) for name, shown in found if shown is not None]
+    values = [(words(f.name), getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr]
+    return [(name, shown) for name, shown in values if shown is not None]
 
 
 def words(name: str) -> str:

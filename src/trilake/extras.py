@@ -17,7 +17,7 @@ _PACKAGES: dict[str, tuple[str, str | None]] = {
     "polars": ("polars", None),
     "py4j": ("PySpark", "spark"),
     "pyspark": ("PySpark", "spark"),
-    "torch": ("torch", None),
+    "torch": ("torch", "torch"),
     "vl_convert": ("vl-convert-python", "report"),
 }
 

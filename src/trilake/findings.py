@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -104,14 +104,7 @@ class CheckRun:
 
     def to_dict(self) -> dict[str, Any]:
         """The run as plain values."""
-        return {
-            "code": self.code,
-            "promise": self.promise,
-            "outcome": self.outcome,
-            "examined": self.examined,
-            "found": self.found,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
 
 _FINDINGS = pa.schema(
@@ -267,13 +260,13 @@ def run_checks(
 
 def _run(check: Check[_C], context: _C, limit: int) -> tuple[list[Finding], CheckRun]:
     listed: list[Finding] = []
-    found = examined = 0
+    count = examined = 0
     reason: str | None = None
     stream = iter(check.run(context))
     try:
         while True:
             finding = next(stream)
-            found += 1
+            count += 1
             if len(listed) < limit:
                 listed.append(finding)
     except StopIteration as end:
@@ -281,10 +274,10 @@ def _run(check: Check[_C], context: _C, limit: int) -> tuple[list[Finding], Chec
     except NotCheckedError as e:
         reason = e.message
     except Exception as e:  # noqa: BLE001 - a table that is damaged in a new way is a finding, never a traceback
-        found += 1
+        count += 1
         listed.append(unreadable(check.code, e))
-    outcome: Outcome = "failed" if found else "skipped" if reason is not None else "passed"
-    return listed, CheckRun(check.code, check.promise, outcome, max(examined, found), found, reason)
+    outcome: Outcome = "failed" if count else "skipped" if reason is not None else "passed"
+    return listed, CheckRun(check.code, check.promise, outcome, max(examined, count), count, reason)
 
 
 def unreadable(code: str, error: Exception, **where: Any) -> Finding:
@@ -341,17 +334,7 @@ class RepairStep:
 
     def to_dict(self) -> dict[str, Any]:
         """The step as plain values."""
-        return {
-            "code": self.code,
-            "message": self.message,
-            "findings": list(self.findings),
-            "files": list(self.files),
-            "rows_lost": self.rows_lost,
-            "needs": self.needs,
-            "done": self.done,
-            "version": self.version,
-            "error": self.error,
-        }
+        return {**asdict(self), "findings": list(self.findings), "files": list(self.files)}
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,16 @@ def write_lance(
         from trilake.spark.lance.vectors import Vectors
 
         shape = Vectors.of(vectors.get("vectors"), vectors.get("vectorType"))
-        made, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how, vectors=shape)
+        snapshot, fragments = write_dataframe(data, fspath(uri), options, mode=mode, options=how, vectors=shape)
         files, rows = len(fragments), sum(f.physical_rows for f in fragments)
     else:
         schema, batches = arrow_batches(data)
-        made, files, rows = lance.write_table(
+        snapshot, files, rows = lance.write_table(
             open_store(uri, options), schema, batches, runtime=standard_engine().runtime, mode=mode, options=how
         )
-    if made is None:
+    if snapshot is None:
         return WriteResult(None)
-    store = made.store
-    new = made.manifest.fragments[-files:] if files else ()  # an append puts its fragments last
+    store = snapshot.store
+    new = snapshot.manifest.fragments[-files:] if files else ()  # an append puts its fragments last
     size = sum(entry.size_bytes or store.head(entry.key).size for f in new for entry in f.files)
-    return WriteResult(made.version, files, 0, rows, size)
+    return WriteResult(snapshot.version, files, 0, rows, size)

@@ -97,10 +97,10 @@ def _columns(make: Any) -> pa.Table:
 
 def _without_index(reader: pa.RecordBatchReader) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """A stream without the unnamed row labels that pandas adds to a frame that was filtered or sorted."""
-    kept = [n for n in reader.schema.names if not (n.startswith("__index_level_") and n.endswith("__"))]
-    if b"pandas" not in (reader.schema.metadata or {}) or len(kept) == len(reader.schema.names):
+    columns = [n for n in reader.schema.names if not (n.startswith("__index_level_") and n.endswith("__"))]
+    if b"pandas" not in (reader.schema.metadata or {}) or len(columns) == len(reader.schema.names):
         return reader.schema, iter(reader)
-    return pa.schema([reader.schema.field(n) for n in kept]), (batch.select(kept) for batch in reader)
+    return pa.schema([reader.schema.field(n) for n in columns]), (batch.select(columns) for batch in reader)
 
 
 def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:

@@ -74,13 +74,13 @@ class _Lines:
 
     def __init__(self, label: str, unit: str) -> None:
         self._label, self._unit = label, unit
-        self._said = -math.inf
+        self._shown_at = -math.inf
 
     def say(self, done: int, total: int | None) -> None:
         """How far the work is; at most a few times in a second."""
         now = time.monotonic()
-        if now - self._said >= _EVERY:
-            self._said = now
+        if now - self._shown_at >= _EVERY:
+            self._shown_at = now
             of = "" if total is None else f"/{total:,}"
             sys.stderr.write(f"\r{self._label} {done:,}{of} {self._unit}")
             sys.stderr.flush()
@@ -134,8 +134,8 @@ def _has_widgets() -> bool:
 
 def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None else None
-    return type(found).__name__ == "ZMQInteractiveShell"
+    context = shell.get_ipython() if shell is not None else None
+    return type(context).__name__ == "ZMQInteractiveShell"
 
 
 @contextmanager

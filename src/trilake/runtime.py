@@ -53,9 +53,14 @@ class Runtime:
         parsed = uuid.UUID(self.new_id()).int
         return (parsed >> 64 ^ parsed) & 0xFFFFFFFFFFFFFFFF
 
+    def new_hex_id(self) -> str:
+        """A fresh UUID as 32 hexadecimal digits, for names where a hyphen would end a part."""
+        return uuid.UUID(self.new_id()).hex
+
     def new_attempt(self) -> str:
-        """Eight fresh hexadecimal digits, which tell the attempts of a task apart."""
-        return f"{self.new_number() & 0xFFFFFFFF:08x}"
+        """Eight fresh hexadecimal digits, which tell the attempts of a task apart: both may be alive."""
+        number = self.new_number()
+        return f"{(number >> 32 ^ number) & 0xFFFFFFFF:08x}"
 
 
 #: This machine's.  Only where an engine is built, or a table opened without one, is it taken; a test lists the places.

@@ -80,8 +80,8 @@ class Explanation:
         """Paths of the files that cannot hold a matching row."""
         return self._paths(False)
 
-    def _paths(self, kept: bool) -> list[str]:
-        mask = self.files["kept"] if kept else pc.invert(self.files["kept"])
+    def _paths(self, needed: bool) -> list[str]:
+        mask = self.files["kept"] if needed else pc.invert(self.files["kept"])
         paths: list[str] = self.files.filter(mask)["path"].to_pylist()
         return paths
 
@@ -93,17 +93,17 @@ class Explanation:
         )
         more = self.files.num_rows - _SHOWN
         rows += f"<tr><td></td><td>and {more:,} more</td><td></td></tr>" if more > 0 else ""
-        total, kept = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
+        total, needed = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
         notes = "".join(f"<p>{text_of(n)}</p>" for n in self.notes)
         return (
-            f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {kept:,} of {total:,} files"
+            f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {needed:,} of {total:,} files"
             f"<table><thead><tr><th></th><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
         )
 
     def __str__(self) -> str:
         total = self.files.num_rows
-        kept = pc.sum(self.files["kept"]).as_py() or 0
-        lines = [f"filter: {self.filter or 'none'}", f"files:  {kept} of {total} kept, {total - kept} skipped"]
+        needed = pc.sum(self.files["kept"]).as_py() or 0
+        lines = [f"filter: {self.filter or 'none'}", f"files:  {needed} of {total} kept, {total - needed} skipped"]
         reasons = self.files.group_by(["kept", "reason"]).aggregate([("path", "count"), ("path", "min")])
         for row in reasons.sort_by([("kept", "descending"), ("path_count", "descending")]).to_pylist():
             mark = "keep" if row["kept"] else "skip"
@@ -258,8 +258,8 @@ class Table(ABC):
         >>> _ = trilake.write(pa.table({"id": [1, 2], "n": [1, 2]}), "memory://doc-diff", mode="overwrite")
         >>> old = trilake.open("memory://doc-diff")
         >>> _ = old.update({"n": "n + 1"}, "id = 2")
-        >>> found = old.diff(trilake.open("memory://doc-diff"), key="id")
-        >>> found.rows.changed, found.rows.same
+        >>> difference = old.diff(trilake.open("memory://doc-diff"), key="id")
+        >>> difference.rows.changed, difference.rows.same
         (1, 1)
         """
         from trilake.comparison.compare import compare
@@ -276,8 +276,8 @@ class Table(ABC):
 
         Nothing is changed and no job is run.  Raises as :func:`trilake.report`.
         """
-        made: Report = import_module(_REPORTING).report_of(self, path, verify=verify)
-        return made
+        report: Report = import_module(_REPORTING).report_of(self, path, verify=verify)
+        return report
 
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"

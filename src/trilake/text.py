@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
+from collections.abc import Iterable
 
 #: Joiners that scripts and emoji need.
 _JOINERS = "\u200c\u200d"
@@ -113,6 +114,15 @@ def quote_name(name: str) -> str:
     `a``b`
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def quote_parts(parts: Iterable[str]) -> str:
+    """The parts of a name as Spark SQL writes them in any case, with dots between.
+
+    >>> print(quote_parts(("db", "a`b")))
+    `db`.`a``b`
+    """
+    return ".".join(map(quote_name, parts))
 
 
 def string_literal(text: str) -> str:

@@ -184,7 +184,7 @@ def test_vacuum_deletes_nothing_unless_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "left"), [("n\n", 2), ("y\n", 1)])
 def test_vacuum_asks_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
     place = overwritten(tmp_path / "t")
-    monkeypatch.setattr("trilake.cli.upkeep.must_be_able_to_ask", lambda json: None)
+    monkeypatch.setattr("trilake.cli.maintenance.must_be_able_to_ask", lambda json: None)
     done = run("vacuum", place, *NOW, "--delete", input=answer)
     assert "Delete 1 files" in done.err
     assert done.code == (0 if left == 1 else 3)

@@ -29,8 +29,8 @@ def log_entries(table: Table, start: int | None, end: int | None, limit: int) ->
 
 def _chosen(versions: Iterable[int], table: Table, start: int | None, end: int | None, limit: int) -> list[int]:
     newest = table.version if end is None else end
-    found = sorted((v for v in versions if (start or 0) <= v <= (newest or 0)), reverse=True)
-    return found[:limit] if limit else found
+    in_range = sorted((v for v in versions if (start or 0) <= v <= (newest or 0)), reverse=True)
+    return in_range[:limit] if limit else in_range
 
 
 def _delta(table: Any, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from trilake.cli import changes, checks, look, read, report, upkeep, write
+from trilake.cli import changes, checks, maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import debugging, output
 from trilake.cli.text import printable_lines
@@ -150,7 +150,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-def _whole(
+def _global_options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Handle the options that stand before any command."""
@@ -158,7 +158,7 @@ def _whole(
 
 def application() -> typer.Typer:
     """The application with all its commands."""
-    made = typer.Typer(
+    app = typer.Typer(
         name="trilake",
         cls=Commands,
         no_args_is_help=True,
@@ -166,20 +166,27 @@ def application() -> typer.Typer:
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback(help=_HELP)(_whole)
+    app.callback(help=_HELP)(_global_options)
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        LOOK: (look.info, look.schema, look.files, look.history, look.log, report.report),
+        LOOK: (
+            metadata.info,
+            metadata.schema,
+            metadata.files,
+            metadata.history,
+            metadata.log,
+            metadata.report,
+        ),
         READ: (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
         CHANGE: (write.write, write.convert),
-        KEEP: (checks.verify, checks.repair, upkeep.optimize, upkeep.vacuum, upkeep.restore),
+        KEEP: (checks.verify, checks.repair, maintenance.optimize, maintenance.vacuum, maintenance.restore),
     }
     for panel, functions in panels.items():
         for function in functions:
-            made.command(rich_help_panel=panel)(function)
-    return made
+            app.command(rich_help_panel=panel)(function)
+    return app
 
 
-class _Harmless(logging.Formatter):
+class _PrintableFormatter(logging.Formatter):
     """Messages may hold names of files, and those anything."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -196,7 +203,7 @@ def run() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows no UTF-8 is no reason to fail
     handler = logging.StreamHandler()
-    handler.setFormatter(_Harmless())
+    handler.setFormatter(_PrintableFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     warnings.showwarning = _show_warning
     application()(prog_name="trilake")

@@ -70,7 +70,7 @@ def diff(
         )
     if to is not None and format is not None:
         raise InvalidArgumentError("--format and --to exclude each other", help="leave --format out")
-    found = compare(
+    difference = compare(
         uri,
         to,
         before_version=before,
@@ -84,12 +84,12 @@ def diff(
         storage_options=key_values(option, "--option"),
     )
     out = output(json)
-    out.lines(_difference(found) if json else None, printable_lines(str(found)).split("\n"))
-    if found.rows is not None and not json:
-        for title, rows in _shown(found.rows):
+    out.lines(_difference(difference) if json else None, printable_lines(str(difference)).split("\n"))
+    if difference.rows is not None and not json:
+        for title, rows in _shown(difference.rows):
             out.note(title)
             out.rows(rows.schema, rows.to_batches())
-    if exit_code and not found.equal:
+    if exit_code and not difference.equal:
         raise typer.Exit(Exit.FINDINGS)
 
 
@@ -103,14 +103,14 @@ def _shown(rows: Any) -> Iterator[tuple[str, Any]]:
             yield f"{title}, {table.num_rows:,} of {count:,}:" if table.num_rows < count else f"{title}:", table
 
 
-def _difference(found: Any) -> dict[str, Any]:
+def _difference(difference: Any) -> dict[str, Any]:
     """Everything as values that JSON has; rows as every command gives them."""
     from trilake.cli.values import objects
 
-    whole: dict[str, Any] = found.to_dict()
+    whole: dict[str, Any] = difference.to_dict()
     for name in ("added", "removed"):
-        whole["files"][name] = list(objects(getattr(found.files, name)))
-    if found.rows is not None:
+        whole["files"][name] = list(objects(getattr(difference.files, name)))
+    if difference.rows is not None:
         for name in ("added_rows", "removed_rows", "changed_rows"):
-            whole["rows"][name] = list(objects(getattr(found.rows, name)))
+            whole["rows"][name] = list(objects(getattr(difference.rows, name)))
     return whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -42,7 +41,7 @@ def verify(
     """Check every promise that the table's format makes; exit with 1 where one is broken or cannot be checked."""
     from trilake.inspection.verify import verify as run
 
-    found = run(
+    verification = run(
         uri,
         version=version,
         depth=str(depth),
@@ -50,13 +49,9 @@ def verify(
         format=None if format is None else str(format),
         storage_options=key_values(option, "--option"),
     )
-    output(json).lines(found.to_dict() if json else None, _finding_lines(found))
-    if not found.ok:
+    output(json).lines(verification.to_dict() if json else None, printable_lines(str(verification)).split("\n"))
+    if not verification.ok:
         raise typer.Exit(Exit.FINDINGS)
-
-
-def _finding_lines(found: Any) -> Iterator[str]:
-    yield from printable_lines(str(found)).split("\n")
 
 
 def repair(

@@ -77,10 +77,10 @@ def console(*, error: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
-    made = Console(file=stream, markup=False, emoji=False, highlight=False)
-    if not made.is_terminal:
-        made.width = _ENDLESS
-    return made
+    printer = Console(file=stream, markup=False, emoji=False, highlight=False)
+    if not printer.is_terminal:
+        printer.width = _ENDLESS
+    return printer
 
 
 class ConsoleOutput(Output):

@@ -24,8 +24,8 @@ def head(
     json: Json = False,
 ) -> None:
     """Show a few rows; which ones is not defined."""
-    found = opened(uri, format, version, timestamp, option).limit(rows, column or None, where)
-    output(json).rows(found.schema, found.to_batches())
+    first_rows = opened(uri, format, version, timestamp, option).limit(rows, column or None, where)
+    output(json).rows(first_rows.schema, first_rows.to_batches())
 
 
 def count(
@@ -55,16 +55,20 @@ def explain(
     """Show which files a condition keeps and which it skips, and why."""
     from trilake.cli.values import objects
 
-    found = opened(uri, format, version, timestamp, option).explain(where)
+    explanation = opened(uri, format, version, timestamp, option).explain(where)
     out = output(json)
     if all_files and not json:
-        rows = [{**row, "kept": "keep" if row["kept"] else "skip"} for row in objects(found.files)]
+        rows = [{**row, "kept": "keep" if row["kept"] else "skip"} for row in objects(explanation.files)]
         out.objects(rows, ["kept", "path", "reason"])
         return
     whole: dict[str, Any] = {}
     if json:
-        whole = {"filter": found.filter, "notes": list(found.notes), "files": list(objects(found.files))}
-    out.lines(whole, printable_lines(str(found)).split("\n"))
+        whole = {
+            "filter": explanation.filter,
+            "notes": list(explanation.notes),
+            "files": list(objects(explanation.files)),
+        }
+    out.lines(whole, printable_lines(str(explanation)).split("\n"))
 
 
 def query(

@@ -102,10 +102,10 @@ def _all(
 ) -> Iterator[pa.RecordBatch]:
     yield from _refusals(first, places[0])
     for place in places[1:]:
-        found, batches = _open(place, reading, options)
-        if sorted(found.names) != sorted(schema.names):
+        file_schema, batches = _open(place, reading, options)
+        if sorted(file_schema.names) != sorted(schema.names):
             raise SchemaMismatchError(
-                f"its columns are {', '.join(found.names)}, those of the first file {', '.join(schema.names)}",
+                f"its columns are {', '.join(file_schema.names)}, those of the first file {', '.join(schema.names)}",
                 help="write files with other columns one by one",
                 file=place,
             )
@@ -223,7 +223,7 @@ def _spooled(source: Any) -> Any:
 
 
 def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    found = pyarrow.csv.open_csv(
+    reader = pyarrow.csv.open_csv(
         source,
         read_options=pyarrow.csv.ReadOptions(autogenerate_column_names=not reading.header),
         parse_options=pyarrow.csv.ParseOptions(delimiter=reading.delimiter or delimiter, newlines_in_values=True),
@@ -234,7 +234,7 @@ def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iter
             quoted_strings_can_be_null=False,  # "" in quotes is an empty text
         ),
     )
-    return _without_null_types(found.schema, found)
+    return _without_null_types(reader.schema, reader)
 
 
 def _json(source: Any, start: bytes, reading: Reading) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
@@ -244,8 +244,8 @@ def _json(source: Any, start: bytes, reading: Reading) -> tuple[pa.Schema, Itera
             raise ValueError("the array holds something that is no object")
         source = io.BytesIO(b"\n".join(orjson.dumps(row) for row in rows))
     explicit = pa.schema(list(reading.types.items())) if reading.types else None
-    found = pyarrow.json.open_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=explicit))
-    return _without_null_types(found.schema, found)
+    reader = pyarrow.json.open_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=explicit))
+    return _without_null_types(reader.schema, reader)
 
 
 def _without_null_types(

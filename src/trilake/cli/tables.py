@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trilake.errors import InvalidArgumentError
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
 
-def key_values(given: Sequence[str] | None, option: str) -> dict[str, str]:
+def key_values(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """Texts ``KEY=VALUE`` of an option as a mapping.  Raises ``InvalidArgumentError``.
 
     >>> key_values(["region=eu-west-1", "a=b=c"], "--option")
     {'region': 'eu-west-1', 'a': 'b=c'}
     """
     pairs: dict[str, str] = {}
-    for text in given or ():
+    for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or not key:
             # Not the value: it may be a secret.
@@ -53,8 +53,7 @@ def opened_with(
     """As :func:`opened`, with options that are a mapping already."""
     from trilake import api
 
-    found: Any = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=options)
-    table: Table = found
+    table: Table = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=options)
     return table
 
 

@@ -133,10 +133,10 @@ def distinct_names(names: list[str]) -> list[str]:
     ['a', 'b', 'a_2', 'a_1']
     """
     out: list[str] = []
-    given = set(names)
+    originals = set(names)
     for name in names:
         unique, number = name, 0
-        while unique in out or (number and unique in given):
+        while unique in out or (number and unique in originals):
             number += 1
             unique = f"{name}_{number}"
         out.append(unique)

@@ -120,9 +120,9 @@ def _identified(files: pa.Table) -> pa.Table:
 def _files(before: pa.Table, after: pa.Table) -> FilesDiff:
     old, new = _identified(before), _identified(after)
     keys = [pc.binary_join_element_wise(t["path"], pc.fill_null(t["deletion_vector"], ""), "\x00") for t in (old, new)]
-    kept = [pc.is_in(keys[i], pc.unique(keys[1 - i])) for i in (0, 1)]
-    same = int(pc.sum(kept[1]).as_py() or 0)
-    return FilesDiff(new.filter(pc.invert(kept[1])), old.filter(pc.invert(kept[0])), same)
+    common = [pc.is_in(keys[i], pc.unique(keys[1 - i])) for i in (0, 1)]
+    same = int(pc.sum(common[1]).as_py() or 0)
+    return FilesDiff(new.filter(pc.invert(common[1])), old.filter(pc.invert(common[0])), same)
 
 
 def _rows(

@@ -134,9 +134,8 @@ def _by_key(
     removed = _number(db, "select count(*) from before anti join after using (k)")
     added = _number(db, "select count(*) from after anti join before using (k)")
     sums = ", ".join(["count(*)", f"coalesce(sum(({changed_sql})::int), 0)", *(f"sum({d}::int)" for d in differ)])
-    found = db.sql(f"select {sums} from before join after using (k)").fetchall()[0]
-    numbers = [int(n or 0) for n in found]
-    both, changed, by_column = numbers[0], numbers[1], numbers[2:]
+    totals = db.sql(f"select {sums} from before join after using (k)").fetchall()[0]
+    both, changed, *by_column = (int(n or 0) for n in totals)
 
     def some(rows: Rows, sql: str) -> pa.Table:
         wanted = db.sql(f"select k, 1::bigint as n from {sql} limit {limit}").to_arrow_table()

@@ -42,9 +42,11 @@ def from_delta(schema: StructType) -> pa.Schema:
     """
     fields = []
     for one in schema.fields:
-        found = _arrow_field(one)
+        arrow_field = _arrow_field(one)
         was = one.metadata.get(ARROW_TYPE)
-        fields.append(found if not isinstance(was, str) else found.with_type(_decoded(was, found.type)))
+        fields.append(
+            arrow_field if not isinstance(was, str) else arrow_field.with_type(_decoded(was, arrow_field.type))
+        )
     return pa.schema(fields)
 
 
@@ -71,17 +73,19 @@ def _arrow_type(kind: DataType) -> pa.DataType:
 def _decoded(text: str, stored: pa.DataType) -> pa.DataType:
     """The type that a column's metadata names, unless that is damaged or the values could not have it any more."""
     try:
-        found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
-        pa.array([], stored).cast(found)
+        named = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        pa.array([], stored).cast(named)
     except (ValueError, OSError, pa.ArrowException):
         return stored
-    return found
+    return named
 
 
 def to_delta(schema: pa.Schema) -> StructType:
     """The columns of a new Delta table.  Raises ``SchemaMismatchError`` for a type that Delta does not have."""
-    found = from_arrow(schema)
-    return StructType(tuple(_with_metadata(f, one, top=True) for f, one in zip(found.fields, schema, strict=True)))
+    delta_schema = from_arrow(schema)
+    return StructType(
+        tuple(_with_metadata(f, one, top=True) for f, one in zip(delta_schema.fields, schema, strict=True))
+    )
 
 
 def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructField:
@@ -112,8 +116,8 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    found = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
-    return {k: v for k, v in found.items() if not k.startswith(_OWN)}
+    texts = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
+    return {k: v for k, v in texts.items() if not k.startswith(_OWN)}
 
 
 # --- what a target makes of columns ----------------------------------------------------------------------------------
@@ -121,13 +125,13 @@ def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """The schema without what belongs to the format that it was read from."""
-    kept = {k: v for k, v in (schema.metadata or {}).items() if k not in (b"pandas", b"ARROW:schema")}
-    kept = {k: v for k, v in kept.items() if not k.startswith((b"org.apache.spark", b"trilake:"))}
+    metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in (b"pandas", b"ARROW:schema")}
+    metadata = {k: v for k, v in metadata.items() if not k.startswith((b"org.apache.spark", b"trilake:"))}
     fields = []
     for one in schema:
         own = {k: v for k, v in (one.metadata or {}).items() if not k.startswith((b"PARQUET:", b"trilake:"))}
         fields.append(one.with_type(_named_maps(one.type)).with_metadata(own or None))
-    return pa.schema(fields, kept or None)
+    return pa.schema(fields, metadata or None)
 
 
 def _named_maps(kind: pa.DataType) -> pa.DataType:
@@ -148,9 +152,9 @@ def for_delta(schema: pa.Schema) -> pa.Schema:
 
     Raises ``SchemaMismatchError`` for a type that Delta does not have.
     """
-    found = pa.schema([one.with_type(_plain_type(one.type)) for one in schema], schema.metadata)
-    to_delta(found)
-    return found
+    flat = pa.schema([one.with_type(_plain_type(one.type)) for one in schema], schema.metadata)
+    to_delta(flat)
+    return flat
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -169,12 +173,12 @@ def for_lance(schema: pa.Schema, *, dictionaries: bool) -> pa.Schema:
     from trilake.lance.file.schema import LanceSchema  # late: its messages take time to load
 
     fields = [one.with_type(_lance_type(one.type, dictionaries)) for one in schema]
-    found = pa.schema(fields, schema.metadata)
+    lance_schema = pa.schema(fields, schema.metadata)
     try:
-        LanceSchema.from_arrow(found)
+        LanceSchema.from_arrow(lance_schema)
     except UnsupportedProtocolError as e:
         raise _refused("Lance", str(e.context.get("column")), e.message) from e
-    return found
+    return lance_schema
 
 
 def _lance_type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
@@ -188,8 +192,8 @@ def _lance_type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
         return pa.decimal128(kind.precision, kind.scale)
     if _T.is_dictionary(kind):
         values = kind.value_type
-        held = _T.is_string(values) or _T.is_binary(values) or _T.is_integer(values)
-        return kind if dictionaries and held else _lance_type(values, dictionaries)
+        storable = _T.is_string(values) or _T.is_binary(values) or _T.is_integer(values)
+        return kind if dictionaries and storable else _lance_type(values, dictionaries)
     if _T.is_struct(kind):
         return pa.struct([f.with_type(_lance_type(f.type, dictionaries)) for f in kind])
     if _T.is_list_view(kind) or _T.is_list(kind):

@@ -53,10 +53,10 @@ def exists(store: Store) -> bool:
 
 def find(store: Store) -> tuple[Store, list[DataFile]]:
     """The Parquet files of a location, and the store that has them; hidden ones are passed over."""
-    found = [data_file(m.key, m.size) for m in store.list() if m.key.endswith(".parquet") and not _hidden(m.key)]
+    files = [data_file(m.key, m.size) for m in store.list() if m.key.endswith(".parquet") and not _hidden(m.key)]
     place = parse_location(store.uri)
-    if found or not place.path.endswith(".parquet"):
-        return store, found
+    if files or not place.path.endswith(".parquet"):
+        return store, files
     folder, _, key = place.path.rpartition("/")
     above = open_store(Location(place.scheme, place.authority, folder).uri, dict(store.options))
     try:
@@ -107,9 +107,11 @@ class ParquetFolder:
     def schema(self) -> pa.Schema:
         """The columns of the files, then those of the folders."""
         with _opened(self.store, self.files[0].key) as first:
-            found = first.schema_arrow
+            footer_schema = first.schema_arrow
         names = {f.name for f in self.partitions}
-        return plain_schema(pa.schema([*(f for f in found if f.name not in names), *self.partitions], found.metadata))
+        return plain_schema(
+            pa.schema([*(f for f in footer_schema if f.name not in names), *self.partitions], footer_schema.metadata)
+        )
 
     @property
     def rows(self) -> int:
@@ -155,17 +157,17 @@ def read_files(
             own = [n for n in opened.schema_arrow.names if n in wanted and n not in dict(file.partition)]
             for batch in opened.iter_batches(_BATCH, columns=own):
                 rows = batch.num_rows
-                given = {f.name: pa.repeat(texts[f.name][0], rows) for f in constants}
+                fixed = {f.name: pa.repeat(texts[f.name][0], rows) for f in constants}
                 arrays = [
-                    given[n] if n in given else batch.column(n) if n in own else pa.nulls(rows, schema.field(n).type)
+                    fixed[n] if n in fixed else batch.column(n) if n in own else pa.nulls(rows, schema.field(n).type)
                     for n in wanted
                 ]
-                found = pa.RecordBatch.from_arrays(arrays, names=wanted)
-                found = fitted(found, pa.schema([schema.field(n).with_nullable(True) for n in wanted]))
+                selected = pa.RecordBatch.from_arrays(arrays, names=wanted)
+                selected = fitted(selected, pa.schema([schema.field(n).with_nullable(True) for n in wanted]))
                 if filter is not None:
-                    found = filter.apply(found)
-                if found.num_rows:
-                    yield found.select(list(columns))
+                    selected = filter.apply(selected)
+                if selected.num_rows:
+                    yield selected.select(list(columns))
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -180,11 +182,11 @@ class ParquetOptions:
     file_rows: int = 1 << 24
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> ParquetOptions:
+    def of(cls, options: Mapping[str, str]) -> ParquetOptions:
         """From texts: ``compression``, ``maxRowsPerGroup``, ``maxRowsPerFile``.  Raises ``UnknownOptionError``."""
         known = {"compression": "compression", "maxrowspergroup": "row_group_rows", "maxrowsperfile": "file_rows"}
-        found: dict[str, Any] = {}
-        for name, value in given.items():
+        values: dict[str, Any] = {}
+        for name, value in options.items():
             field = known.get(name.lower())
             if field is None:
                 raise UnknownOptionError(
@@ -193,13 +195,13 @@ class ParquetOptions:
                 )
             if field != "compression" and (not str(value).isdigit() or int(value) < 1):
                 raise InvalidArgumentError(f"option {name} is {value!r}", help="it must be a number above 0")
-            found[field] = value if field == "compression" else int(value)
-        codec = found.get("compression", "snappy").lower()
+            values[field] = value if field == "compression" else int(value)
+        codec = values.get("compression", "snappy").lower()
         if codec not in ("none", "uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"):
             raise InvalidArgumentError(
                 f"compression is {codec!r}", help="it is none, snappy, gzip, zstd, lz4 or brotli"
             )
-        return cls(**{**found, "compression": "none" if codec == "uncompressed" else codec})
+        return cls(**{**values, "compression": "none" if codec == "uncompressed" else codec})
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def convert(
         raise InvalidArgumentError(
             "source and target are the same place", help="convert to another location", file=place.uri
         )
-    found = open_source(
+    opened = open_source(
         place,
         format=source_format,
         version=version,
@@ -160,16 +160,16 @@ def convert(
         else tuple(partition_by),
         options=dict(options or {}),
         data_format=data_format,
-        distributed=len(found.tasks) > 1,
+        distributed=len(opened.tasks) > 1,
         engine=standard_engine(),
     )
-    writer = begin(there, found, request)
-    outcomes = _run(writer, found, spark)
-    done = _commit(writer, outcomes, found, there.uri)
+    writer = begin(there, opened, request)
+    outcomes = _run(writer, opened, spark)
+    done = _commit(writer, outcomes, opened, there.uri)
     return Conversion(
-        found.uri,
-        found.format,
-        found.version,
+        opened.uri,
+        opened.format,
+        opened.version,
         there.uri,
         request.format,
         done.version,
@@ -206,7 +206,7 @@ class Outcome:
     """What a task has written, and the checksums of what it read and of what it reads back; or why it failed."""
 
     written: Any
-    given: Checksum = field(default_factory=Checksum)
+    read: Checksum = field(default_factory=Checksum)
     back: Checksum = field(default_factory=Checksum)
     error: TrilakeError | None = None
 
@@ -288,14 +288,14 @@ def _discard(target: Target, outcomes: Sequence[Outcome]) -> None:
 
 def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: str) -> Done:
     """Compare what was read with what is read back, and commit.  Raises ``ChecksumMismatchError``."""
-    given = sum((o.given for o in outcomes), Checksum())
+    read = sum((o.read for o in outcomes), Checksum())
     back = sum((o.back for o in outcomes), Checksum())
-    if given.rows != back.rows or (target.exact and given != back):
-        columns = _differing(target, outcomes, source) if given.rows == back.rows else []
+    if read.rows != back.rows or (target.exact and read != back):
+        columns = _differing(target, outcomes, source) if read.rows == back.rows else []
         _discard(target, outcomes)
         which = f", in column {', '.join(columns)}" if columns else ""
         raise ChecksumMismatchError(
-            f"the rows read back as others than were read: {given} became {back}{which}; the target is unchanged",
+            f"the rows read back as others than were read: {read} became {back}{which}; the target is unchanged",
             help="leave the column out or cast it; text columns that folders are named by may read as numbers, and"
             " empty texts as null: then pass partition_by=[]",
             file=uri,
@@ -309,8 +309,8 @@ def _differing(target: Target, outcomes: Sequence[Outcome], source: Source) -> l
     sums: list[dict[str, Checksum]] = [{}, {}]
     read = (b for piece in source.whole for b in piece.batches())
     again = (b for o in outcomes for b in target.rows.read_back(o.written))
-    for found, batches in zip(sums, (read, again), strict=True):
+    for column_sums, batches in zip(sums, (read, again), strict=True):
         for batch in batches:
             for name in batch.schema.names:
-                found[name] = found.get(name, Checksum()) + checksum(batch.select([name]))
+                column_sums[name] = column_sums.get(name, Checksum()) + checksum(batch.select([name]))
     return [name for name in source.schema.names if sums[0].get(name) != sums[1].get(name)]

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from trilake.conversion import columns, parquet
 from trilake.conversion.sources import PARQUET, LancePiece, Source, format_at
-from trilake.delta.commands.write.write import WriteRequest, finish_write, parse_mode, plan_write
+from trilake.delta.commands.write.request import WriteRequest, parse_mode
+from trilake.delta.commands.write.write import finish_write, plan_write
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
@@ -197,7 +198,7 @@ class LanceRows:
 
     store: Store
     schema: LanceSchema
-    given: pa.Schema
+    source_schema: pa.Schema
     options: LanceOptions
     #: Whether the fragments' dictionaries may grow: they are the dataset's, so only one task may do that.
     extend: bool
@@ -210,7 +211,7 @@ class LanceRows:
 
         target = Stored(self.schema, nulls=self.options.nulls, extend=self.extend)
         exact = self.options.nulls != "zero"
-        plain = (columns.plain(batch, self.given) for batch in batches)
+        plain = (columns.plain(batch, self.source_schema) for batch in batches)
         checked = (self._checked(target, batch) if exact else batch for batch in plain)
         fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
         return fragments, target.schema
@@ -246,8 +247,8 @@ def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> st
         return _lost_empty(field, array.storage, hidden=hidden)
     below: list[tuple[pa.Field, pa.Array]] = []
     if _T.is_struct(field.type) and _T.is_struct(kind):
-        given = {f.name: child for f, child in zip(kind, array.flatten())}
-        below = [(f, given[f.name]) for f in field.type if f.name in given]
+        children = {f.name: child for f, child in zip(kind, array.flatten())}
+        below = [(f, children[f.name]) for f in field.type if f.name in children]
     elif hasattr(field.type, "value_field") and hasattr(kind, "value_field"):
         below = [(field.type.value_field, array.flatten())]
     for child, values in below:
@@ -408,10 +409,10 @@ class ParquetRows:
         return files.done
 
     def read_back(self, written: list[parquet.StagedParquet]) -> Iterator[pa.RecordBatch]:
-        found = [parquet.data_file(f.key, f.size) for f in written]
-        types = {f.name: f for f in partition_fields(found)}
+        data_files = [parquet.data_file(f.key, f.size) for f in written]
+        types = {f.name: f for f in partition_fields(data_files)}
         schema = pa.schema([types.get(f.name, f).with_nullable(True) for f in self.schema])
-        files = [DataFile(s.staged, s.size, f.partition) for s, f in zip(written, found, strict=True)]
+        files = [DataFile(s.staged, s.size, f.partition) for s, f in zip(written, data_files, strict=True)]
         return parquet.read_files(self.store, files, schema, self.names, None)
 
 
@@ -452,7 +453,7 @@ def _parquet(store: Store, source: Source, request: TargetRequest, exists: bool)
         raise InvalidArgumentError("a table must have a column that it is not partitioned by")
     options = parquet.ParquetOptions.of(request.options)
     runtime, names = request.engine.runtime, tuple(source.schema.names)
-    job = runtime.new_id().replace("-", "")
+    job = runtime.new_hex_id()
     rows = ParquetRows(store, job, schema, tuple(partition_by or ()), options, names, runtime)
     return ParquetTarget(store, rows, old)
 

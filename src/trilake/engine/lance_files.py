@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from trilake.delta.engine import FileBatches, FileFormat, RowFile
-from trilake.delta.files.file_plan import FilePlan
-from trilake.delta.scan.conform import needed_file_columns
-from trilake.delta.scan.data_files import no_columns
-from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
 from trilake.storage.base import Store
+
+if TYPE_CHECKING:
+    from trilake.delta.files.file_plan import FilePlan
+    from trilake.delta.scan.scan import ReadPlan
 
 #: Rows of a Lance file's row group: the unit in which it is read, and larger than that of a dataset, whose rows are
 #: taken one by one.
@@ -18,6 +20,8 @@ _GROUP = 1 << 14
 
 
 def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
+    from trilake.delta.scan.conform import needed_file_columns
+    from trilake.delta.scan.data_files import no_columns
     from trilake.lance.file.data_file import DataFile  # late: its messages take time to load
     from trilake.lance.file.schema import LanceSchema
     from trilake.lance.file.view import View

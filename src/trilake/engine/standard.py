@@ -1,4 +1,7 @@
-"""``standard_engine``: every format of data files, everything that follows a commit, this machine's clock."""
+"""``standard_engine``: every format of data files, everything that follows a commit, this machine's clock.
+
+Hooks are loaded with the first commit: a table that is read needs none of them (tests/test_laziness.py).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trilake.delta.commit.after_commit import maintain_log, update_manifests
-from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.engine import Engine
 from trilake.delta.protocol.actions import Metadata
 from trilake.engine.lance_files import LANCE
@@ -16,11 +17,27 @@ from trilake.runtime import SYSTEM_RUNTIME, Runtime
 
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+    from trilake.delta.commit.hooks import CommitEvent
+    from trilake.delta.log.log import Snapshot
+
+
+def maintain_log(event: CommitEvent) -> Snapshot | None:
+    """See :func:`trilake.delta.commit.after_commit.maintain_log`."""
+    from trilake.delta.commit import after_commit
+
+    return after_commit.maintain_log(event)
+
+
+def update_manifests(event: CommitEvent) -> None:
+    """See :func:`trilake.delta.commit.after_commit.update_manifests`."""
+    from trilake.delta.commit import after_commit
+
+    after_commit.update_manifests(event)
 
 
 @dataclass(frozen=True)
 class CompactAfterCommit:
-    """The hook of automatic compaction, loaded with the first commit: a table that is read needs none of it.
+    """The hook of automatic compaction.
 
     ``settings`` says of a table's metadata how it is compacted; ``None``: as the table's own properties say.
     """

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from trilake.delta.engine import FileBatches, FileFormat, RowFile
-from trilake.delta.files.file_plan import FilePlan
-from trilake.delta.scan.conform import needed_file_columns
-from trilake.delta.scan.data_files import no_columns
-from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import UnsupportedProtocolError
 from trilake.storage.base import Store
 
+if TYPE_CHECKING:
+    from trilake.delta.files.file_plan import FilePlan
+    from trilake.delta.scan.scan import ReadPlan
+
 
 def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
+    from trilake.delta.scan.conform import needed_file_columns
+    from trilake.delta.scan.data_files import no_columns
     from trilake.trevni.file.file import TrevniFile  # late: a Delta table is opened without it
 
     if plan.mode == "id":

@@ -7,7 +7,7 @@ from os import PathLike
 
 from trilake.comparison.result import TableDiff
 from trilake.errors import InvalidArgumentError
-from trilake.formats import find_format
+from trilake.formats import open_table
 from trilake.storage import open_store
 from trilake.table import FilterLike, Table, as_version
 
@@ -64,4 +64,4 @@ def _opened(
             raise InvalidArgumentError("a version of a table that is open already", help="open that version")
         return table
     store = open_store(table, dict(options or {}))
-    return find_format(store, format).open(store, as_version(version), None)
+    return open_table(store, format, as_version(version))

@@ -29,9 +29,9 @@ _VERSIONS = 50
 
 def advise(facts: Facts, clustering: Sequence[Clustering] = ()) -> list[Advice]:
     """All advice about a table, the weightiest first."""
-    found = [_compact(facts), _deleted(facts), _vacuum(facts), _versions(facts), _order(facts, clustering)]
-    given = [a for a in found if a is not None]
-    return sorted(given, key=lambda a: a.weight != "do")
+    candidates = [_compact(facts), _deleted(facts), _vacuum(facts), _versions(facts), _order(facts, clustering)]
+    advice = [a for a in candidates if a is not None]
+    return sorted(advice, key=lambda a: a.weight != "do")
 
 
 def _open(facts: Facts) -> str:
@@ -100,10 +100,10 @@ def _vacuum(facts: Facts) -> Advice | None:
 
 
 def _versions(facts: Facts) -> Advice | None:
-    if facts.format != "lance" or facts.commits is None or facts.commits.kept < _VERSIONS:
+    if facts.format != "lance" or facts.commits is None or facts.commits.total < _VERSIONS:
         return None
     estimate = (
-        f"{facts.commits.kept:,} versions are kept, with all files that only old ones need. The clean-up deletes those"
+        f"{facts.commits.total:,} versions are kept, with all files that only old ones need. The clean-up deletes those"
         " older than two weeks; they can then no longer be read."
     )
     command = f"{_dataset(facts)}.cleanup_old_versions()"

@@ -14,7 +14,7 @@ from typing import Any
 
 from trilake.extras import load
 from trilake.reporting.clustering import POINTS, Clustering
-from trilake.reporting.partitions import HeatMap
+from trilake.reporting.partitions import HeatMap, distinct_labels
 from trilake.reporting.sizes import SizeClass
 from trilake.reporting.svg import cleaned
 from trilake.reporting.timeline import Timeline
@@ -175,7 +175,7 @@ class Charts:
     ) -> Future[Drawing]:
         """Horizontal bars: label, length, text behind the bar."""
         alt = self._alt
-        labels = _distinct([label for label, _, _ in rows])
+        labels = distinct_labels([label for label, _, _ in rows])
         data = [
             {"label": name, "value": value, "shown": shown, "text": f"{name}: {shown}"}
             for name, (_, value, shown) in zip(labels, rows, strict=True)
@@ -258,7 +258,7 @@ class Charts:
     def clustering(self, columns: Sequence[Clustering]) -> Future[Drawing]:
         """For each column a strip: the share of the files that a lookup touches, from its least value on."""
         alt = self._alt
-        names = _distinct([plain(c.name, 40) for c in columns])
+        names = distinct_labels([plain(c.name, 40) for c in columns])
         rows = [
             {
                 "column": name,
@@ -342,13 +342,3 @@ def step_of(value: int, most: int) -> int:
     (0, 5)
     """
     return min(len(HEAT) - 1, value * len(HEAT) // max(most, 1))
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, made different where they look the same, for an axis has a place for each name."""
-    seen: dict[str, int] = {}
-    out = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return out

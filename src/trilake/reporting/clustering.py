@@ -100,10 +100,10 @@ def measure(bounds: ColumnBounds, files: int, sampled: int) -> Clustering:
     middle = np.sort((bounds.low + bounds.high) // 2)
     scale = (files - 1) / (sampled - 1) if sampled > 1 else 1.0
     depth = touched(bounds.low, bounds.high, middle).astype(np.float64)
-    found = np.minimum((depth - 1) * scale + 1 + bounds.unknown * files / max(sampled, 1), files)
-    profile = found[np.linspace(0, len(found) - 1, POINTS).round().astype(np.int64)]
+    files_touched = np.minimum((depth - 1) * scale + 1 + bounds.unknown * files / max(sampled, 1), files)
+    profile = files_touched[np.linspace(0, len(files_touched) - 1, POINTS).round().astype(np.int64)]
     shared = _overlaps(bounds) * scale
-    mean, worst = float(found.mean()), float(found.max())
+    mean, worst = float(files_touched.mean()), float(files_touched.max())
     distinct = int(np.count_nonzero(np.diff(ends))) + 1
     return Clustering(bounds.name, files, tuple(profile.tolist()), mean, worst, shared, distinct, bounds.reference)
 

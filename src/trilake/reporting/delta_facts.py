@@ -92,14 +92,14 @@ def _files(snapshot: Snapshot, counts: pa.ChunkedArray) -> pa.Table:
 
 
 def _partitions(snapshot: Snapshot) -> tuple[PartitionColumn, ...]:
-    values, found = snapshot.adds["partitionValues"], []
+    values, columns = snapshot.adds["partitionValues"], []
     for name in snapshot.metadata.partition_columns:
         field = snapshot.schema.field(name)
         key = pa.scalar(field.physical_name, pa.string())
         texts = pc.map_lookup(values, key, "first")
         empty = pc.equal(texts, "")
-        found.append(PartitionColumn(field.name, pc.if_else(pc.fill_null(empty, False), None, texts)))
-    return tuple(found)
+        columns.append(PartitionColumn(field.name, pc.if_else(pc.fill_null(empty, False), None, texts)))
+    return tuple(columns)
 
 
 def _tombstones(table: ArrowDeltaTable, now_ms: int) -> Tombstones:
@@ -144,8 +144,8 @@ def _bounds(snapshot: Snapshot, counts: pa.ChunkedArray) -> Bounds | None:
     plain = [(f.name,) for f in snapshot.schema.fields if isinstance(f.type, PrimitiveType)]
     paths += [p for p in plain if p not in paths and p[0] not in partition]
     reader.read(paths[:_COLUMNS])
-    found = [_column_bounds(reader, path, counts) for path in paths[:_COLUMNS]]
-    return Bounds(tuple(c for c in found if c is not None), total, adds.num_rows, max(0, len(paths) - _COLUMNS))
+    columns = [_column_bounds(reader, path, counts) for path in paths[:_COLUMNS]]
+    return Bounds(tuple(c for c in columns if c is not None), total, adds.num_rows, max(0, len(paths) - _COLUMNS))
 
 
 def _column_bounds(reader: StatisticsReader, path: tuple[str, ...], counts: pa.ChunkedArray) -> ColumnBounds | None:
@@ -172,13 +172,13 @@ def _storage(store: Store, snapshot: Snapshot) -> Storage | None:
     paths = decoded_paths(adds["path"].take(pa.array(order[spread]))).to_pylist()
     names = {f.physical_name: f.name for f in snapshot.schema.fields}
     with ThreadPoolExecutor(_FOOTERS) as pool:
-        found = list(pool.map(lambda path: _column_bytes(store, path, names), paths))
+        by_file = list(pool.map(lambda path: _column_bytes(store, path, names), paths))
     columns: dict[str, int] = {}
-    for one in found:
+    for one in by_file:
         for name, size in (one or {}).items():
             columns[name] = columns.get(name, 0) + size
-    bad = sum(one is None for one in found)
-    return Storage(columns, adds.num_rows, len(found) - bad, bad)
+    bad = sum(one is None for one in by_file)
+    return Storage(columns, adds.num_rows, len(by_file) - bad, bad)
 
 
 def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str, int] | None:
@@ -190,7 +190,7 @@ def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str
             if file.metadata.num_columns * file.metadata.num_row_groups > _CHUNKS:
                 return None
             checked_footer(source, file)
-            found: dict[str, int] = {}
+            sizes: dict[str, int] = {}
             roots: dict[str, str | None] = {}
             for g in range(file.metadata.num_row_groups):
                 group = file.metadata.row_group(g)
@@ -198,8 +198,8 @@ def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str
                     chunk = group.column(i)
                     root = roots.setdefault(chunk.path_in_schema, _root(chunk.path_in_schema, names))
                     if root is not None:
-                        found[root] = found.get(root, 0) + chunk.total_compressed_size
-            return found
+                        sizes[root] = sizes.get(root, 0) + chunk.total_compressed_size
+            return sizes
     except (TrilakeError, OSError, *DAMAGE):
         return None  # the file's own reading says what is wrong with it; a picture of the others is still true
 

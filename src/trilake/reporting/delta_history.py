@@ -49,9 +49,9 @@ class History:
 
 def read_history(log: DeltaLog, snapshot: Snapshot) -> History:
     """The commits up to the snapshot's version that the log still holds, the newest of them read."""
-    kept = log.commits(end=snapshot.version)
+    commits = log.commits(end=snapshot.version)
     chosen, spent = list[tuple[int, ObjectMeta]](), 0
-    for version, file in reversed(kept[-_COMMITS:]):
+    for version, file in reversed(commits[-_COMMITS:]):
         spent += file.size if file.size <= _WHOLE else _BEGINNING
         if spent > _BUDGET and chosen:
             break
@@ -67,20 +67,22 @@ def read_history(log: DeltaLog, snapshot: Snapshot) -> History:
     )
     complete = bool(chosen) and chosen[0][0] == 0
     changes = _schema_changes(actions, times, complete=complete)
-    return History(Commits(table, len(kept) - len(chosen), len(kept)), changes, tuple(notes if damaged else ()))
+    return History(Commits(table, len(commits) - len(chosen), len(commits)), changes, tuple(notes if damaged else ()))
 
 
 def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict[int, dict[str, Any]], int]:
     """``commitInfo`` and ``metaData`` of each commit, and how many commits are damaged."""
     small = [(v, c.key) for v, c in commits if c.size <= _WHOLE]
-    found = [(v, key, data) for (v, key), data in zip(small, log.read_files([key for _, key in small]), strict=True)]
-    found += [(v, c.key, _beginning(log.store.read_range(c.key, 0, _BEGINNING))) for v, c in commits if c.size > _WHOLE]
+    contents = [(v, key, data) for (v, key), data in zip(small, log.read_files([key for _, key in small]), strict=True)]
+    contents += [
+        (v, c.key, _beginning(log.store.read_range(c.key, 0, _BEGINNING))) for v, c in commits if c.size > _WHOLE
+    ]
     actions: dict[int, dict[str, Any]] = {}
     try:
-        rare, damaged = parse_rare(found).rare, 0
+        rare, damaged = parse_rare(contents).rare, 0
     except TrilakeError:
         rare, damaged = (), 0
-        for one in found:
+        for one in contents:
             try:
                 rare += parse_rare([one]).rare
             except TrilakeError:
@@ -114,8 +116,8 @@ def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
         value = info.get(name)
         return plain(value) if isinstance(value, str) and value else None
 
-    given = info.get("operationMetrics")
-    metrics = given if isinstance(given, Mapping) else {}
+    stated = info.get("operationMetrics")
+    metrics = stated if isinstance(stated, Mapping) else {}
     shown = [f"{_number(metrics[k])} {what}" for k, what in _SHOWN_METRICS.items() if str(metrics.get(k, "0")) != "0"]
     return {
         "version": version,
@@ -138,7 +140,7 @@ def _schema_changes(
     actions: Mapping[int, Mapping[str, Any]], times: Mapping[int, int], *, complete: bool
 ) -> tuple[SchemaChange, ...]:
     """Versions that changed columns, oldest first; what the first one read has is a change in version 0 alone."""
-    found: list[SchemaChange] = []
+    schema_changes: list[SchemaChange] = []
     before: dict[str, str] | None = {} if complete else None
     for version in sorted(actions):
         if "metaData" not in actions[version]:
@@ -149,23 +151,23 @@ def _schema_changes(
             continue  # a version that cannot be read is no change of columns
         if before is not None and columns != before:
             changes = _changes(before, columns)
-            found.append(SchemaChange(version, time_text(times[version]), changes))
+            schema_changes.append(SchemaChange(version, time_text(times[version]), changes))
         before = columns
-    return tuple(found)
+    return tuple(schema_changes)
 
 
 def _columns(type_: DataType, above: str = "") -> dict[str, str]:
     """The type of each column, those of nested ones too, by its path."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     if isinstance(type_, StructType):
         for f in type_.fields:
             path = f"{above}.{f.name}" if above else f.name
             nested = isinstance(f.type, StructType)
-            found[path] = ("struct" if nested else str(f.type)) + ("" if f.nullable else " not null")
-            found |= _columns(f.type, path) if nested else {}
+            types[path] = ("struct" if nested else str(f.type)) + ("" if f.nullable else " not null")
+            types |= _columns(f.type, path) if nested else {}
     elif isinstance(type_, ArrayType | MapType):
-        found[above] = str(type_)
-    return found
+        types[above] = str(type_)
+    return types
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:

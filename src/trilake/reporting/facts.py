@@ -38,8 +38,8 @@ class Commits:
 
     table: pa.Table
     unread: int = 0
-    #: Versions that are kept, whether or not they were read.
-    kept: int = 0
+    #: Versions that can be read, whether or not they were.
+    total: int = 0
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,12 @@ def _files(table: LanceTable) -> pa.Table:
 
 def _commits(table: LanceTable) -> Commits:
     past = table.history(_VERSIONS)
-    kept = sum(v <= table.version for v in list_versions(table.snapshot.store).versions)
+    total = sum(v <= table.version for v in list_versions(table.snapshot.store).versions)
     rows = pc.binary_join_element_wise(past["num_rows"].cast(pa.string()), "rows in the dataset", " ")
     nothing = pa.nulls(past.num_rows, pa.string())
     times = past["timestamp"].cast(COMMITS.field("timestamp").type, safe=False)
-    found = pa.table([past["version"], times, past["operation"], nothing, rows], schema=COMMITS)
-    return Commits(found, kept - past.num_rows, kept)
+    commits = pa.table([past["version"], times, past["operation"], nothing, rows], schema=COMMITS)
+    return Commits(commits, total - past.num_rows, total)
 
 
 def _spread(readers: tuple[FragmentReader, ...]) -> list[FragmentReader]:
@@ -80,7 +80,7 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
     except TrilakeError:
         return None  # verify and the rows' own reading say what is wrong
     paths = list(dict.fromkeys(p for one in stats for p, s in one.items() if s.min is not None and len(p) == 1))
-    found: list[ColumnBounds] = []
+    columns: list[ColumnBounds] = []
     for path in paths[:_COLUMNS]:
         of = [one.get(path) for one in stats]
         ends = [(None, None) if s is None or s.min is None else (pc.min(s.min), pc.max(s.max)) for s in of]
@@ -88,8 +88,10 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
         low = pa.chunked_array([[None if a is None else a.as_py() for a, _ in ends]], kind)
         high = pa.chunked_array([[None if b is None else b.as_py() for _, b in ends]], kind)
         column = ranked(path[0], low, high, pa.chunked_array([pa.nulls(len(ends), pa.bool_())]))
-        found += [] if column is None else [column]
-    return Bounds(tuple(found), len(readers), len(some), max(0, len(paths) - _COLUMNS), "fragment") if found else None
+        columns += [] if column is None else [column]
+    return (
+        Bounds(tuple(columns), len(readers), len(some), max(0, len(paths) - _COLUMNS), "fragment") if columns else None
+    )
 
 
 def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:

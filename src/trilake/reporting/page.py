@@ -56,7 +56,7 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
             name=plain(unquote(facts.uri.rstrip("/").rpartition("/")[2]) or facts.uri, 80),
             uri=plain(facts.uri, 400),
             description=plain(facts.description, 400) if facts.description else None,
-            made=time_text(facts.now_ms),
+            time=time_text(facts.now_ms),
             version=__version__,
             tiles=_tiles(facts),
             advice=[_shown(a) for a in advice],
@@ -92,20 +92,20 @@ def _tiles(facts: Facts) -> list[Tile]:
     rows, deleted = files["rows"], pc.sum(files["deleted"]).as_py() or 0
     stated = int(pc.sum(rows).as_py() or 0)
     unknown = rows.null_count
-    found = [] if facts.version is None else [Tile("Version", count_text(facts.version))]
+    tiles = [] if facts.version is None else [Tile("Version", count_text(facts.version))]
     more = f"in {unknown:,} files not stated" if unknown else ""
     if deleted:
         more = f"{share_text(deleted / max(stated, deleted))} deleted besides"
     live = max(0, stated - deleted)
-    found.append(
+    tiles.append(
         Tile("Rows", ("≥ " if unknown else "") + short_count(live), more or (f"{live:,}" if live >= 10**8 else ""))
     )
     sizes = as_sizes(files)
     mean = f"{size_text(float(sizes.mean()))} on the average" if len(sizes) else ""
-    found += [Tile("Files", count_text(len(sizes)), mean), Tile("Size", size_text(int(sizes.sum())))]
-    found.append(Tile("Columns", count_text(len(facts.schema))))
+    tiles += [Tile("Files", count_text(len(sizes)), mean), Tile("Size", size_text(int(sizes.sum())))]
+    tiles.append(Tile("Columns", count_text(len(facts.schema))))
     if facts.partitions:
-        found.append(Tile("Partitioned by", ", ".join(plain(p.name, 24) for p in facts.partitions)))
+        tiles.append(Tile("Partitioned by", ", ".join(plain(p.name, 24) for p in facts.partitions)))
     if facts.clustering:
-        found.append(Tile("Clustered by", ", ".join(plain(c, 24) for c in facts.clustering)))
-    return found
+        tiles.append(Tile("Clustered by", ", ".join(plain(c, 24) for c in facts.clustering)))
+    return tiles

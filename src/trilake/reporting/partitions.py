@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,15 +92,15 @@ def _axis(
     left = 0
     if len(texts) > limit:
         weight = np.bincount(codes, weights=sizes.astype(np.float64), minlength=len(texts))
-        kept = set(np.argsort(-weight, kind="stable")[: limit - 1].tolist())
-        left = len(texts) - len(kept)
-        order = [i for i in order if i in kept]
+        heaviest = set(np.argsort(-weight, kind="stable")[: limit - 1].tolist())
+        left = len(texts) - len(heaviest)
+        order = [i for i in order if i in heaviest]
     place = np.full(len(texts), len(order), np.int64)
     place[order] = np.arange(len(order))
     names = [_NULL if texts[i] is None else plain(texts[i], 28) for i in order]
     if left:
         names.append(f"{left:,} other values")
-    return place[codes], _distinct(names), left
+    return place[codes], tuple(distinct_labels(names)), left
 
 
 def _sort_key(text: str | None) -> tuple[int, float, str]:
@@ -113,11 +114,11 @@ def _sort_key(text: str | None) -> tuple[int, float, str]:
     return (0, number, text) if number == number else (1, 0.0, text)
 
 
-def _distinct(names: list[str]) -> tuple[str, ...]:
-    """The names, with a number behind those that look like another once they are cut."""
+def distinct_labels(names: Sequence[str]) -> list[str]:
+    """The names, made different where they look the same, for an axis has a place for each name."""
     seen: dict[str, int] = {}
     out = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1
         out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return tuple(out)
+    return out

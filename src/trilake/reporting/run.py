@@ -10,7 +10,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import need
-from trilake.formats import find_format
+from trilake.formats import open_table
 from trilake.inspection import verify as verify_table
 from trilake.report_page import Report
 from trilake.reporting.charts import Charts
@@ -58,7 +58,7 @@ def report(
     (True, 0)
     """
     store = open_store(uri, dict(storage_options or {}))
-    return report_of(find_format(store, format).open(store, as_version(version), timestamp), path, verify=verify)
+    return report_of(open_table(store, format, as_version(version), timestamp), path, verify=verify)
 
 
 def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
@@ -73,23 +73,25 @@ def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: 
         wanted = facts.files.num_rows <= _VERIFIED if verify is None else verify
         facts = replace(facts, findings=_verified(table) if wanted else None)
         text, advice = page_of(facts, charts)
-    made = Report(masked(table.uri), text, tuple(advice))
+    page = Report(masked(table.uri), text, tuple(advice))
     if path is not None:
-        made.save(path)
-    return made
+        page.save(path)
+    return page
 
 
 def _verified(table: Table) -> Verified | None:
     """What the checks of the metadata find; files and rows are left to :func:`trilake.verify`."""
-    found = verify_table(table, depth="log")
-    if not found.checks:
+    verification = verify_table(table, depth="log")
+    if not verification.checks:
         return None
     rows = [
         (f.severity, f.code, plain(f.message, 400), plain(f.file or f.column or "", 200), plain(f.help or "", 400))
-        for f in found.findings[:_FINDINGS]
+        for f in verification.findings[:_FINDINGS]
     ]
-    skipped = [(c.code, plain(c.reason or "", 200)) for c in found.skipped]
-    return Verified(tuple(rows), len(found.checks), tuple(skipped), max(0, len(found.findings) - _FINDINGS))
+    skipped = [(c.code, plain(c.reason or "", 200)) for c in verification.skipped]
+    return Verified(
+        tuple(rows), len(verification.checks), tuple(skipped), max(0, len(verification.findings) - _FINDINGS)
+    )
 
 
 def facts_of(table: Table, runtime: Runtime | None = None) -> Facts:

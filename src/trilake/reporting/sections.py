@@ -54,7 +54,7 @@ _Parts = tuple[Section, list[_Pending]]
 
 def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> list[Section]:
     """All sections that a table has something for.  The charts are drawn while the other sections are made."""
-    made = (
+    sections = (
         _versions(facts, charts),
         _files(facts, charts),
         _partitions(facts, charts),
@@ -65,7 +65,7 @@ def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) 
     )
     return [
         Section(s.key, s.heading, s.lead, tuple(p.done() for p in pending), s.grids, s.notes)
-        for s, pending in (parts for parts in made if parts is not None)
+        for s, pending in (parts for parts in sections if parts is not None)
     ]
 
 
@@ -94,7 +94,7 @@ def _versions(facts: Facts, charts: Charts) -> _Parts | None:
         ],
         numbers=(0,),
     )
-    lead = f"{plural(facts.commits.kept, 'version')} in the history, the newest from {time_text(line.last_ms)} UTC."
+    lead = f"{plural(facts.commits.total, 'version')} in the history, the newest from {time_text(line.last_ms)} UTC."
     notes = (f"{plural(facts.commits.unread, 'older version')} were not looked at.",) if facts.commits.unread else ()
     return Section("versions", "Versions", lead, grids=(listing,), notes=(*notes, *facts.notes)), [chart]
 
@@ -156,10 +156,10 @@ def _disk(facts: Facts, charts: Charts) -> list[_Pending]:
     if gone is None:
         return []
     live = int(as_sizes(facts.files).sum())
-    kept = gone.size - gone.expired_size
+    retained = gone.size - gone.expired_size
     parts = [
         ("live", live, facts.files.num_rows),
-        ("removed, within the retention", kept, gone.files - gone.expired_files),
+        ("removed, within the retention", retained, gone.files - gone.expired_files),
         ("removed before the retention", gone.expired_size, gone.expired_files),
     ]
     if not live and not gone.files:
@@ -338,24 +338,26 @@ def _schema(facts: Facts) -> _Parts | None:
 
 
 def _streams(facts: Facts) -> _Parts | None:
-    found = facts.transactions
-    if found is None:
+    transactions = facts.transactions
+    if transactions is None:
         return None
-    if not found.num_rows:
+    if not transactions.num_rows:
         return Section("streams", "Streams", "No stream or other application has noted how far it wrote."), []
     listing = grid(
         "How far each application wrote, newest first",
         ("application", "version of its own", "updated (UTC)"),
         [
             (plain(r["application"], 90), _count(r["version"]), time_text(_ms(r["updated"])))
-            for r in found.slice(0, _APPLICATIONS).to_pylist()
+            for r in transactions.slice(0, _APPLICATIONS).to_pylist()
         ],
         numbers=(1,),
         code=(0,),
     )
-    left = found.num_rows - _APPLICATIONS
+    left = transactions.num_rows - _APPLICATIONS
     notes = (f"{plural(left, 'more application')} not listed.",) if left > 0 else ()
-    lead = f"{plural(found.num_rows, 'application')} noted how far it wrote, so that what it repeats happens once."
+    lead = (
+        f"{plural(transactions.num_rows, 'application')} noted how far it wrote, so that what it repeats happens once."
+    )
     return Section("streams", "Streams", lead, grids=(listing,), notes=notes), []
 
 

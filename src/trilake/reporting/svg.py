@@ -49,8 +49,8 @@ def cleaned(drawn: str, title: str, description: str, key: str) -> str:
 def _copy(node: ElementTree.Element) -> ElementTree.Element:
     """An element with what is allowed of it; a mark's description becomes the tip that a pointer shows."""
     name = str(node.tag).removeprefix(_NAMESPACE)
-    kept = {k: _LONG.sub(r"\1", v) for k, v in node.attrib.items() if k in _ATTRIBUTES and (k, v) not in _SPARE}
-    out = ElementTree.Element(name, {k: v for k, v in kept.items() if "url" not in v.lower()})
+    attributes = {k: _LONG.sub(r"\1", v) for k, v in node.attrib.items() if k in _ATTRIBUTES and (k, v) not in _SPARE}
+    out = ElementTree.Element(name, {k: v for k, v in attributes.items() if "url" not in v.lower()})
     if name in ("text", "tspan"):
         out.text = node.text
     if node.get("role") == "graphics-symbol" and node.get("aria-roledescription") != "axis" and node.get("aria-label"):

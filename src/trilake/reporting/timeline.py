@@ -44,20 +44,20 @@ def timeline(commits: Commits) -> Timeline | None:
     counts = sorted(pc.value_counts(names).to_pylist(), key=lambda c: (-c["counts"], c["values"]))
     shown = [c["values"] for c in counts]
     if len(shown) > _OPERATIONS + 1:
-        kept = pa.array(shown[:_OPERATIONS])
-        names = pc.if_else(pc.is_in(names, kept), names, "other operations")
+        frequent = pa.array(shown[:_OPERATIONS])
+        names = pc.if_else(pc.is_in(names, frequent), names, "other operations")
         shown = [*shown[:_OPERATIONS], "other operations"]
     first, last = int(times.min()), int(times.max())
     span = last - first
     length = next((n for n in _LENGTHS if span <= n * (_BINS - 1)), -(-span // (_BINS - 1)))
     start = (times // length) * length
-    found = (
+    by_bin = (
         pa.table({"start": pa.array(start), "operation": names})
         .group_by(["start", "operation"])
         .aggregate([([], "count_all")])
         .sort_by([("start", "ascending"), ("operation", "ascending")])
     )
-    labels = pa.array([plain(n, 32) for n in found["operation"].to_pylist()], pa.string())
-    end = np.asarray(found["start"].to_numpy()) + length
-    bins = pa.table({"start": found["start"], "end": end, "operation": labels, "commits": found["count_all"]})
+    labels = pa.array([plain(n, 32) for n in by_bin["operation"].to_pylist()], pa.string())
+    end = np.asarray(by_bin["start"].to_numpy()) + length
+    bins = pa.table({"start": by_bin["start"], "end": end, "operation": labels, "commits": by_bin["count_all"]})
     return Timeline(tuple(plain(n, 32) for n in shown), bins, length, first, last)

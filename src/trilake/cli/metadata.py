@@ -1,4 +1,4 @@
-"""Commands that say what a table is, and read none of its rows."""
+"""Commands that say what a table is from its metadata, and read none of its rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from trilake.cli.options import Format, Json, StorageOptions, Timestamp, Uri, Version, Where
 from trilake.cli.output import output
-from trilake.cli.tables import opened
+from trilake.cli.tables import key_values, opened
 from trilake.text import size_text
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Most to show; 0 for all.")]
@@ -63,8 +63,8 @@ def files(
     """List the data files of a version; with --where, only those that can hold a matching row."""
     from trilake.cli.values import objects
 
-    found = opened(uri, format, version, timestamp, option).files(where)
-    shown = found.slice(0, limit) if limit else found
+    matching_files = opened(uri, format, version, timestamp, option).files(where)
+    shown = matching_files.slice(0, limit) if limit else matching_files
     out = output(json)
     rows = (_file(row, json) for batch in shown.to_batches(max_chunksize=1000) for row in objects(batch))
     out.objects(
@@ -72,8 +72,8 @@ def files(
         ["path", "size", "num_records", "partition_values", "deleted_rows"],
         numbers=["size", "num_records", "deleted_rows"],
     )
-    if shown.num_rows < found.num_rows:
-        out.note(f"{shown.num_rows:,} of {found.num_rows:,} files")
+    if shown.num_rows < matching_files.num_rows:
+        out.note(f"{shown.num_rows:,} of {matching_files.num_rows:,} files")
 
 
 def _file(row: dict[str, Any], json: bool) -> dict[str, Any]:
@@ -102,19 +102,19 @@ def history(
     from trilake.cli.values import objects
 
     table = opened(uri, format, version, timestamp, option)
-    found = table.history(limit or None)
-    rows = (_commit(row, json) for batch in found.to_batches(max_chunksize=1000) for row in objects(batch))
+    commits = table.history(limit or None)
+    rows = (_commit(row, json) for batch in commits.to_batches(max_chunksize=1000) for row in objects(batch))
     names = ["version", "timestamp", "operation"]
-    names += [n for n in ("num_rows", "userName", "operationParameters", "userMetadata") if _says(found, n)]
+    names += [n for n in ("num_rows", "userName", "operationParameters", "userMetadata") if _says(commits, n)]
     out = output(json)
     out.objects(rows, names, numbers=["version", "num_rows"])
     if table.version is None:
         out.note(f"{table.format.title()} tables have no versions")
 
 
-def _says(found: Any, name: str) -> bool:
+def _says(commits: Any, name: str) -> bool:
     """Whether any version says something under that name."""
-    return name in found.column_names and found[name].null_count < found.num_rows
+    return name in commits.column_names and commits[name].null_count < commits.num_rows
 
 
 def _commit(row: dict[str, Any], json: bool) -> dict[str, Any]:
@@ -144,6 +144,42 @@ def log(
         output(json).objects(entries, [])
     else:
         output(json).lines(None, log_lines(entries, actions))
+
+
+def report(
+    uri: Uri,
+    file: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where the page is to be.")
+    ] = "report.html",
+    verify: Annotated[
+        bool | None, typer.Option("--verify/--no-verify", help="Whether promises are checked; not for very many files.")
+    ] = None,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Write a page about a table: versions, files, columns, findings, and what to do; it needs no network."""
+    from trilake.reporting.run import report as run
+
+    page = run(
+        uri,
+        file,
+        verify=verify,
+        format=None if format is None else str(format),
+        version=version,
+        timestamp=timestamp,
+        storage_options=key_values(option, "--option"),
+    )
+    advice = [{"title": a.title, "estimate": a.estimate, "command": a.command, "weight": a.weight} for a in page.advice]
+    out = output(json)
+    if json:
+        out.facts({"uri": page.uri, "file": file, "size": len(page.html.encode()), "advice": advice})
+        return
+    out.facts({"uri": page.uri, "file": file})
+    if advice:
+        out.objects(advice, ["weight", "title", "estimate", "command"])
 
 
 def _without_empty(rows: Iterator[dict[str, Any]], json: bool) -> Iterator[dict[str, Any]]:

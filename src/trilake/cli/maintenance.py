@@ -49,8 +49,8 @@ def optimize(
     """
     table = opened(uri, format, None, None, option)
     if table.format == "lance":
-        given = {"--where": where, "--zorder-by": zorder_by, "--target-size": target_size}
-        _refuse(table, {**given, "--full": full, "--purge": purge, "--spark": spark})
+        delta_options = {"--where": where, "--zorder-by": zorder_by, "--target-size": target_size}
+        _refuse(table, {**delta_options, "--full": full, "--purge": purge, "--spark": spark})
         facts = _compact(table, target_rows)
     elif table.format == "delta":
         if target_rows is not None:
@@ -68,8 +68,8 @@ def optimize(
     output(json).facts(facts)
 
 
-def _refuse(table: Table, given: dict[str, Any]) -> None:
-    for name, value in given.items():
+def _refuse(table: Table, options: dict[str, Any]) -> None:
+    for name, value in options.items():
         if value:
             raise not_for(table, name, "leave it out")
 
@@ -159,11 +159,11 @@ def _vacuum_delta(table: Any, how: dict[str, Any], delete: bool, yes: bool, spar
 
         runner = {"run": many_runner(table.log.store)}
     if not delete or not yes:
-        found = run(table.log, dry_run=True, known=table.snapshot, **how)
+        plan = run(table.log, dry_run=True, known=table.snapshot, **how)
         if not delete:
-            _show(table, found.files, found.foreign, found.size, deleted=False, version=None, json=json)
+            _show(table, plan.files, plan.foreign, plan.size, deleted=False, version=None, json=json)
             return
-        _ask(found.files.num_rows, found.size, table.uri)
+        _ask(plan.files.num_rows, plan.size, table.uri)
     done = run(table.log, known=table.snapshot, **how, **runner)
     _show(table, done.files, done.foreign, done.size, deleted=True, version=done.version, json=json)
 
@@ -201,8 +201,8 @@ def _clean_lance(table: Any, retention_hours: float | None, delete: bool, yes: b
 
     age = int((14 * 24 if retention_hours is None else retention_hours) * 3_600_000)
     store = table.snapshot.store
-    found = plan_cleanup(store, age, table.snapshot.runtime, error_if_tagged=False)
-    gone = [*found.files, *found.unfinished, *found.manifests]
+    plan = plan_cleanup(store, age, table.snapshot.runtime, error_if_tagged=False)
+    gone = [*plan.files, *plan.unfinished, *plan.manifests]
     files = pa.table({"path": pa.array([m.key for m in gone], pa.string()), "size": [m.size for m in gone]})
     size = sum(m.size for m in gone)
     if delete:
