@@ -26,16 +26,17 @@ DAMAGE = (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError)
 #: What every writer of Parquet passes to Arrow: a checksum in the head of every page.
 PAGE_CHECKSUMS: Mapping[str, Any] = {"write_page_checksum": True}
 
-_TAIL = 8
+#: Bytes at the end of a file: the length of the footer, and the magic.
+TAIL = 8
 _MAGIC = b"PAR1"
 #: A footer is larger only by damage or intent: 100,000 column chunks with statistics are about 20 MB.
 _MAX_FOOTER = 1 << 28
 #: A footer up to here is kept with what it says.
-_SMALL_FOOTER = 1 << 18
+SMALL_FOOTER = 1 << 18
 _MAX_DEPTH = 32
 #: Bytes that are fetched ahead of a file.
 _AHEAD = 64 << 20
-_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 #: Bytes of a bound by physical type; texts have any, those of fixed length that of their column.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
@@ -86,14 +87,46 @@ def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
     or places that cannot be.
     """
     size = source.size()
-    source.seek(max(0, size - _TAIL))
-    tail = bytes(source.read(_TAIL))
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != _MAGIC or not 0 < length <= min(size - _TAIL, _MAX_FOOTER):
+    source.seek(max(0, size - TAIL))
+    length = footer_length(bytes(source.read(TAIL)), size)
+    if length is None:
         raise pa.ArrowInvalid("the end of the file is not that of a plain Parquet file")
-    source.seek(size - _TAIL - length)
-    footer = _Bytes(bytes(source.read(length)), size, file.metadata)
-    return _checked_once(footer) if length <= _SMALL_FOOTER else _checked(footer)
+    source.seek(size - TAIL - length)
+    return checked_bytes(bytes(source.read(length)), size, file.metadata)
+
+
+def footer_length(tail: bytes, size: int) -> int | None:
+    """Bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` where it is no plain footer."""
+    length = int.from_bytes(tail[-TAIL:-4], "little")
+    plain = len(tail) >= TAIL and tail[-4:] == _MAGIC and 0 < length <= min(size - TAIL, _MAX_FOOTER)
+    return length if plain else None
+
+
+def checked_bytes(footer: bytes, size: int, metadata: pq.FileMetaData) -> Footer:
+    """What :func:`checked_footer` does, of the bytes of a footer and of what Arrow made of them."""
+    data = _Bytes(footer, size, metadata)
+    return _checked_once(data) if len(footer) <= SMALL_FOOTER else _checked(data)
+
+
+def end_of_schema(footer: bytes) -> int | None:
+    """The place behind the schema in a footer that has the fields of the format in their order, else ``None``."""
+    walk = _Walk(footer)
+    try:
+        if footer[0] != 0x15 or footer[(at := walk.skip(1, 5, 0))] != 0x19:  # version, schema
+            return None
+        return walk.skip(at + 1, _LIST, 0)
+    except (IndexError, ValueError):
+        return None
+
+
+def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
+    """Of what a footer says behind its row groups: the writer, and how many columns have the order of their type.
+
+    Raises ``IndexError`` or ``ValueError`` where that is damaged.
+    """
+    fields = _Walk(rest).behind_groups()
+    orders = fields.get(7, [])
+    return fields.get(6, b""), sum(isinstance(order, dict) and 1 in order for order in orders)
 
 
 def fetched_together(
@@ -157,11 +190,16 @@ class _Bytes:
     metadata: Any = field(compare=False)
 
 
+def leaves_of(schema: pq.ParquetSchema) -> list[Leaf]:
+    """What a schema says of each of its columns."""
+    return [Leaf.of(schema.column(i)) for i in range(len(schema))]
+
+
 def _checked(footer: _Bytes) -> Footer:
     schema = footer.metadata.schema
     try:
         groups = _Walk(footer.data).file()
-        leaves = [_Leaf.of(schema.column(i)) for i in range(footer.metadata.num_columns)]
+        leaves = leaves_of(schema)
     except (IndexError, ValueError, OverflowError) as e:  # a name that is no UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
     if len(groups) != footer.metadata.num_row_groups:
@@ -172,7 +210,7 @@ def _checked(footer: _Bytes) -> Footer:
 _checked_once = lru_cache(maxsize=32)(_checked)
 
 
-class _Leaf(NamedTuple):
+class Leaf(NamedTuple):
     """What the schema says of one column."""
 
     path: str
@@ -184,14 +222,14 @@ class _Leaf(NamedTuple):
     levels: tuple[int, int]
 
     @classmethod
-    def of(cls, column: Any) -> _Leaf:
+    def of(cls, column: Any) -> Leaf:
         kind = column.physical_type
         width = column.length if kind == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(kind)
         levels = (column.max_repetition_level, column.max_definition_level)
         return cls(column.path, kind, levels[0] > 0, width, levels)
 
 
-def _checked_group(group: Any, leaves: Sequence[_Leaf], size: int, number: int) -> Sequence[ColumnChunk]:
+def _checked_group(group: Any, leaves: Sequence[Leaf], size: int, number: int) -> Sequence[ColumnChunk]:
     chunks = group.get(1) if isinstance(group, dict) else None
     if not isinstance(chunks, list) or len(chunks) != len(leaves):
         raise pa.ArrowInvalid(f"row group {number} has not the columns of the file")
@@ -201,7 +239,7 @@ def _checked_group(group: Any, leaves: Sequence[_Leaf], size: int, number: int) 
     return tuple(_checked_chunk(c, leaf, rows, size) for c, leaf in zip(chunks, leaves, strict=True))
 
 
-def _checked_chunk(chunk: Any, leaf: _Leaf, rows: int, size: int) -> ColumnChunk:
+def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     path = leaf.path
     if not isinstance(chunk, dict):
         raise pa.ArrowInvalid(f"column {path} is not described")
@@ -209,7 +247,7 @@ def _checked_chunk(chunk: Any, leaf: _Leaf, rows: int, size: int) -> ColumnChunk
     if 8 in chunk or 9 in chunk or not isinstance(meta, dict):
         raise pa.ArrowInvalid(f"column {path} is encrypted or without a description")
     number = meta.get(1)
-    kind = _TYPES[number] if isinstance(number, int) and 0 <= number < len(_TYPES) else "unknown"
+    kind = TYPES[number] if isinstance(number, int) and 0 <= number < len(TYPES) else "unknown"
     if kind != leaf.physical_type:
         raise pa.ArrowInvalid(f"column {path} is {leaf.physical_type} in the schema and {kind} in a row group")
     names = meta.get(3)
@@ -240,7 +278,7 @@ def _checked_chunk(chunk: Any, leaf: _Leaf, rows: int, size: int) -> ColumnChunk
     return ColumnChunk(kind, values, nulls, plain, isinstance(dictionary, int), min(places, default=-1), stored)
 
 
-def _check_sizes(sizes: Any, leaf: _Leaf) -> None:
+def _check_sizes(sizes: Any, leaf: Leaf) -> None:
     """Refuse histograms of levels that the column does not have."""
     if not isinstance(sizes, dict):
         return
@@ -261,6 +299,13 @@ class _Walk:
     def file(self) -> list[dict[int, Any]]:
         """The row groups of the footer."""
         return list(self._struct(0, _FILE, 0)[1].get(4, ()))
+
+    def behind_groups(self) -> dict[int, Any]:
+        """Those of the fields behind the row groups that say how bounds are to be taken."""
+        at, fields = self._struct(0, _BEHIND_GROUPS, 0, last=4)
+        if at != len(self.data):
+            raise ValueError("bytes that belong to nothing are behind the footer")
+        return fields
 
     def _varint(self, at: int) -> tuple[int, int]:
         """The place behind a number, and the number."""
@@ -296,14 +341,13 @@ class _Walk:
         at, count = self._count(at + 1)
         return at, head & 0x0F, count
 
-    def _struct(self, at: int, wanted: Mapping[int, Any], depth: int) -> tuple[int, dict[int, Any]]:
+    def _struct(self, at: int, wanted: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
         """The place behind a struct, and those of its fields that are ``wanted``: an id, and what of the struct there
-        is wanted in turn.
+        is wanted in turn; ``at`` is behind the field ``last``.
         """
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deeply")
         out: dict[int, Any] = {}
-        last = 0
         data = self.data
         while True:
             head = data[at]
@@ -342,7 +386,7 @@ class _Walk:
                     out[last] = data[at : at + count]
                 at += count
             elif inside is None:
-                at = self._skip(at, kind, depth)
+                at = self.skip(at, kind, depth)
             elif kind == _STRUCT:
                 at, out[last] = self._struct(at, inside, depth + 1)
             else:
@@ -364,9 +408,9 @@ class _Walk:
                 at, value = self._value(at, kind, wanted, depth + 1)
                 out.append(value)
             return at, out
-        return self._skip(at, kind, depth), None
+        return self.skip(at, kind, depth), None
 
-    def _skip(self, at: int, kind: int, depth: int) -> int:
+    def skip(self, at: int, kind: int, depth: int) -> int:
         """The place behind a value that nobody asked for."""
         data = self.data
         if kind in _INTEGERS:
@@ -392,13 +436,13 @@ class _Walk:
                         at += 1
                     at += 1
                 elif inner > 2:
-                    at = self._skip(at, inner, depth + 1)
+                    at = self.skip(at, inner, depth + 1)
                 elif inner == 0:
                     raise ValueError("a struct ends amid a field")
         if kind in (_LIST, _SET):
             at, inner, count = self._list(at)
             for _ in range(count):
-                at = self._skip(at, inner, depth + 1)
+                at = self.skip(at, inner, depth + 1)
             return at
         if kind <= 3:  # a truth value in a list, or a byte
             return at + 1
@@ -410,8 +454,8 @@ class _Walk:
                 head = data[at]
                 at += 1
                 for _ in range(count):
-                    at = self._skip(at, head >> 4, depth + 1)
-                    at = self._skip(at, head & 0x0F, depth + 1)
+                    at = self.skip(at, head >> 4, depth + 1)
+                    at = self.skip(at, head & 0x0F, depth + 1)
             return at
         raise ValueError(f"type {kind} is unknown")
 
@@ -425,3 +469,4 @@ _SIZES = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING}
 _COLUMN = {**dict.fromkeys((1, 3, 5, 6, 7, 9, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}
 _CHUNK = {3: _COLUMN, 8: _NOTHING, 9: _NOTHING}
 _FILE = {4: {1: _CHUNK, 3: _NOTHING}}
+_BEHIND_GROUPS = {6: _NOTHING, 7: {1: _NOTHING}}

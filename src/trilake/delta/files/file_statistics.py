@@ -122,7 +122,7 @@ def file_statistics(
     maximum: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-    for index, path, kind, convert in _stated_columns(schema, which):
+    for index, path, kind, convert in stated_columns(schema, which):
         statistics = [g.column(index).statistics for g in groups]
         if any(s is None for s in statistics):
             continue
@@ -149,7 +149,7 @@ def file_statistics(
 
 
 @lru_cache(maxsize=32)
-def _stated_columns(
+def stated_columns(
     schema: pa.Schema, which: StatisticsPlan
 ) -> tuple[tuple[int, tuple[str, ...], pa.DataType, Callable[[Any, bool], Any] | None], ...]:
     """Of each column that gets statistics: its place among the leaves of a file, path, type and what makes bounds.

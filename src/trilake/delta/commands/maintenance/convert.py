@@ -43,8 +43,8 @@ from trilake.storage.base import Store
 #: What Spark passes over when it looks for data: names that begin with a dot, or with an underscore unless they are a
 #: partition column's, and files under way.
 _HIDDEN = r"(^|/)\.|(^|/)_[^=/]*(/|$)|\._COPYING_$"
-#: Footers that one task reads.
-_CHUNK = 32
+#: Footers that one task reads, at least and at most: the more, the less it takes for each.
+_FEWEST, _MOST = 32, 512
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,8 @@ def _data_files(store: Store) -> pa.Table:
 
 def _footers(reader: FooterReader, paths: pa.ChunkedArray, run: Runner) -> list[Footer]:
     """The footers of files, in the order of ``paths``."""
-    chunks = [paths.slice(i, _CHUNK).to_pylist() for i in range(0, len(paths), _CHUNK)]
+    size = min(max(_FEWEST, len(paths) // 4), _MOST)
+    chunks = [paths.slice(i, size).to_pylist() for i in range(0, len(paths), size)]
     by_path: dict[str, Footer] = {}
     with progress("convert", len(paths)) as bar:
         for footers in run(reader, chunks):

@@ -7,11 +7,17 @@ point columns say nothing about NaN, which is greater than all else, so those co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trilake.delta.commands.maintenance.convert_statistics import BulkStatistics
+from trilake.delta.commands.maintenance.footer_walk import FEWEST, walk_alike
 from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, type_at
 from trilake.delta.protocol.schema import (
     ArrayType,
@@ -25,11 +31,26 @@ from trilake.delta.protocol.schema import (
     parse_schema,
 )
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
-from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
+from trilake.parquet_files import (
+    DAMAGE,
+    SMALL_FOOTER,
+    TAIL,
+    checked_bytes,
+    checked_footer,
+    end_of_schema,
+    footer_length,
+    leaves_of,
+    open_parquet,
+)
 from trilake.storage.base import Store
+from trilake.storage.reader import ObjectFile
 
 #: Key of a footer under which Spark keeps the schema of its rows.
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+#: Bytes of footers that are in memory together, and requests to an object store at once.
+_RUN, _REQUESTS = 16 << 20, 16
+#: Schemas whose files are taken together; in a folder with more, the files of others are read one by one.
+_SCHEMAS = 16
 
 
 @dataclass(frozen=True)
@@ -54,28 +75,105 @@ class FooterReader:
     statistics: bool = True
 
     def __call__(self, keys: Sequence[str]) -> list[Footer]:
-        footers: list[Footer] = []
+        footers: dict[str, Footer] = {}
         shape: _Shape | None = None
-        for key in keys:
-            footer, shape = self._read(key, shape)
-            footers.append(footer)
-        return footers
+        for ends in self._runs(keys):
+            if self.statistics:
+                footers.update((f.key, f) for f in self._together(ends))
+            for end in ends:
+                if end.key not in footers:
+                    footers[end.key], shape, _ = self._alone(end, shape)
+        return [footers[key] for key in keys]
 
-    def _read(self, key: str, last: _Shape | None) -> tuple[Footer, _Shape]:
-        """One footer, and the columns it states; ``last`` are those of the file before, most often the same.
+    def _runs(self, keys: Sequence[str]) -> Iterator[list[_End]]:
+        """The ends of files, as many at a time as fit into memory whatever they hold."""
+        run: list[_End] = []
+        size = 0
+        for end in self._ends(keys):
+            run.append(end)
+            size += len(end.footer)
+            if size > _RUN:
+                yield run
+                run, size = [], 0
+        yield run
+
+    def _ends(self, keys: Sequence[str]) -> Iterator[_End]:
+        first = self._end(keys[0])
+        yield first
+        if not first.remote:
+            yield from map(self._end, keys[1:])
+            return
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            for start in range(1, len(keys), _REQUESTS):
+                yield from pool.map(self._end, keys[start : start + _REQUESTS])
+
+    def _end(self, key: str) -> _End:
+        with self._damage(key), self.store.open_input(key) as source:
+            size = source.size()
+            source.seek(max(0, size - TAIL))
+            length = footer_length(bytes(source.read(TAIL)), size)
+            if length is None or length > SMALL_FOOTER:
+                return _End(key, size, isinstance(source, ObjectFile))
+            source.seek(size - TAIL - length)
+            return _End(key, size, isinstance(source, ObjectFile), bytes(source.read(length)))
+
+    def _alone(self, end: _End, last: _Shape | None) -> tuple[Footer, _Shape, pq.FileMetaData]:
+        """One footer, the columns it states, and what Arrow made of it; ``last`` are the columns of the file before,
+        most often the same.
 
         Raises ``CorruptFileError`` where the file is not Parquet, ``SchemaMismatchError`` for types that no Delta table
         has.
         """
+        with self._damage(end.key), end.opened(self.store) as source:
+            file = open_parquet(source)
+            metadata = file.metadata
+            if self.statistics and end.footer:
+                checked_bytes(end.footer, end.size, metadata)
+            elif self.statistics:
+                checked_footer(source, file)
+            known = last is not None and last.is_of(file)
+            shape = last if known and last else _Shape.of(file, f"{self.store.uri}/{end.key}", self.configuration)
+            stats = shape.stats(metadata) if self.statistics else None
+            return Footer(end.key, metadata.num_rows, shape.text, stats), shape, metadata
+
+    def _together(self, ends: Sequence[_End]) -> Iterator[Footer]:
+        """The footers of files that have the columns of many others.  What is left out is for :meth:`_alone`."""
+        by_schema: dict[bytes, list[_End]] = {}
+        for end in ends:
+            schema = next((known for known in by_schema if end.footer.startswith(known)), None)
+            if schema is None:
+                if len(by_schema) >= _SCHEMAS or (place := end_of_schema(end.footer)) is None:
+                    continue
+                by_schema[schema := end.footer[:place]] = []
+            by_schema[schema].append(end)
+        for schema, alike in by_schema.items():
+            if len(alike) >= FEWEST:
+                yield from self._alike(len(schema), alike)
+
+    def _alike(self, start: int, ends: Sequence[_End]) -> Iterator[Footer]:
+        """The footers of files of one schema, which ends at ``start``."""
+        _, shape, metadata = self._alone(ends[0], None)
+        leaves = leaves_of(metadata.schema)
+        walked = walk_alike([e.footer for e in ends], [e.size for e in ends], start, leaves)
+        by_rest: dict[bytes, list[int]] = {}
+        for number in np.flatnonzero(walked.sound).tolist():
+            by_rest.setdefault(walked.rests[number], []).append(number)
+        for rest, numbers in by_rest.items():
+            if len(numbers) < FEWEST:
+                continue
+            _, shape, metadata = self._alone(ends[numbers[0]], shape)
+            statistics = shape.in_bulk(metadata, rest)
+            if statistics is None:
+                continue
+            for number, text in zip(numbers, statistics.texts(walked, numbers), strict=True):
+                if text is not None:
+                    yield Footer(ends[number].key, int(walked.rows[number]), shape.text, text)
+
+    @contextmanager
+    def _damage(self, key: str) -> Iterator[None]:
         where = f"{self.store.uri}/{key}"
         try:
-            with self.store.open_input(key) as source:
-                file = open_parquet(source)
-                if self.statistics:
-                    checked_footer(source, file)
-                shape = last if last is not None and last.is_of(file) else _Shape.of(file, where, self.configuration)
-                stats = shape.stats(file.metadata) if self.statistics else None
-                return Footer(key, file.metadata.num_rows, shape.text, stats), shape
+            yield
         except ObjectNotFoundError as e:
             raise MissingFileError("a file vanished while it was being looked at", file=where) from e
         except (*DAMAGE, OSError) as e:
@@ -86,6 +184,21 @@ class FooterReader:
                 help="move it out of the folder, or give it a name that begins with '_' or '.', then convert again",
                 file=where,
             ) from e
+
+
+class _End(NamedTuple):
+    """The footer of a file, where it is a small one in its place; else no bytes."""
+
+    key: str
+    size: int
+    remote: bool
+    footer: bytes = b""
+
+    def opened(self, store: Store) -> pa.NativeFile:
+        """What Arrow opens to learn what the footer says."""
+        if not self.footer:
+            return store.open_input(self.key)
+        return pa.BufferReader(b"".join((self.footer, len(self.footer).to_bytes(4, "little"), b"PAR1")))
 
 
 @dataclass(frozen=True)
@@ -120,6 +233,12 @@ class _Shape:
         if not self.aligned:
             return f'{{"numRecords":{metadata.num_rows}}}'
         return file_statistics(metadata, self.arrow, with_nan=self.floats, which=self.which)
+
+    def in_bulk(self, metadata: pq.FileMetaData, rest: bytes) -> BulkStatistics | None:
+        """What makes the statistics of files with the same schema and the bytes ``rest`` behind their row groups."""
+        if not self.aligned:
+            return None
+        return BulkStatistics.of(metadata, rest, self.arrow, with_nan=self.floats, which=self.which)
 
 
 def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:

@@ -1,0 +1,262 @@
+"""Statistics of many files of the same columns, from footers that were walked together.
+
+They are what :func:`~trilake.delta.files.file_statistics.file_statistics` makes of a footer that Arrow has opened, in a
+fraction of the time.  That holds for the types and writers whose bounds can be taken as they are; for others
+:meth:`BulkStatistics.of` returns ``None``, and Arrow is asked.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trilake.delta.commands.maintenance.footer_walk import ABSENT, Flags, Places, Walked
+from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_columns
+from trilake.parquet_files import notes_behind_groups
+
+#: Writers whose bounds of texts and of INT96 were wrong; Arrow knows which, and later ones are slower for it.
+_DOUBTFUL = re.compile(rb"parquet-(mr|cpp) version (0|1\.\d)\b|(?!.* version )")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class NotInBulk(Exception):
+    """A bound that only Arrow can say what to make of."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    index: int
+    path: tuple[str, ...]
+    #: The value of a bound's bytes, and what the log has of it; ``None`` for types without bounds.
+    decode: Callable[[bytes], Any] | None
+    convert: Callable[[Any, bool], Any] | None
+    with_upper: bool
+
+
+@dataclass(frozen=True)
+class BulkStatistics:
+    """Makes the statistics of files of the same columns by the same writer."""
+
+    columns: Sequence[_Column]
+
+    @classmethod
+    def of(
+        cls,
+        metadata: pq.FileMetaData,
+        rest: bytes,
+        schema: pa.Schema,
+        *,
+        with_nan: frozenset[tuple[str, ...]],
+        which: StatisticsPlan,
+    ) -> BulkStatistics | None:
+        """For files with the schema of ``metadata`` and the bytes ``rest`` behind their row groups.
+
+        The other parameters are those of ``file_statistics``.
+        """
+        try:
+            writer, ordered = notes_behind_groups(rest)
+        except (IndexError, ValueError):
+            return None
+        if ordered != metadata.num_columns or _DOUBTFUL.match(writer):
+            return None
+        columns = []
+        for index, path, kind, convert in stated_columns(schema, which):
+            leaf = metadata.schema.column(index)
+            if leaf.physical_type == "INT96":
+                if any(metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)):
+                    return None
+                continue  # they have no order, so Arrow makes nothing of them
+            try:
+                decode = _decoder(leaf, kind)
+            except NotInBulk:
+                return None
+            columns.append(_Column(index, path, decode, convert, path not in with_nan))
+        return cls(columns)
+
+    def texts(self, walked: Walked, numbers: Sequence[int]) -> Iterator[str | None]:
+        """The JSON text of the statistics of footers that are sound; ``None`` where they are for Arrow to say."""
+        which = np.asarray(numbers)
+        refused: set[int] = set()
+        columns = [_stated(walked, which, column, refused) for column in self.columns]
+        paths = [column.path for column in self.columns]
+        named = _tree if any(len(path) > 1 for path in paths) else _object
+        rows = walked.rows[which].tolist()
+        for n, lows, highs, nulls in zip(
+            range(len(rows)), *(_by_footer(columns, part, len(rows)) for part in range(3))
+        ):
+            if n in refused:
+                yield None
+                continue
+            text = {
+                "numRecords": rows[n],
+                "minValues": named(paths, lows),
+                "maxValues": named(paths, highs),
+                "nullCount": named(paths, nulls),
+            }
+            yield orjson.dumps(text).decode()
+
+
+#: What is said of one column: lower bounds, upper bounds and numbers of nulls, ``None`` where there are none.
+_Said = tuple[list[Any], list[Any], list[Any]]
+
+
+def _by_footer(columns: Sequence[_Said], part: int, count: int) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column[part] for column in columns), strict=True) if columns else repeat((), count)
+
+
+def _object(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, Any]:
+    return {path[0]: value for path, value in zip(paths, values, strict=True) if value is not None}
+
+
+def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in zip(paths, values, strict=True):
+        if value is not None:
+            put_at(tree, path, value)
+    return tree
+
+
+def _stated(walked: Walked, which: Places, column: _Column, refused: set[int]) -> _Said:
+    """What some footers say of a column; those whose bounds only Arrow can tell are ``refused``, by their place."""
+    none: list[Any] = [None] * len(which)
+    counts = walked.group_counts[which]
+    stated = known = complete = np.ones(len(which), np.bool_)
+    bounded = ~stated
+    nulls = np.zeros(len(which), np.int64)
+    places: list[_Places] = []
+    for number, group in enumerate(walked.groups[: counts.max(initial=0)]):
+        there = counts > number
+        chunk = group.columns[column.index]
+        missing, low, high = chunk.null_counts[which], chunk.low.start[which], chunk.high.start[which]
+        valued = there & (missing < group.rows[which])
+        stated = stated & (~there | chunk.stated[which])
+        known = known & (~there | (missing != ABSENT))
+        nulls += np.where(there, missing, 0)
+        complete = complete & (~valued | ((low >= 0) & (high >= 0)))
+        bounded |= valued
+        places.append((valued, low, chunk.low.length[which], high, chunk.high.length[which]))
+    sums = zip(nulls.tolist(), (stated & known).tolist(), strict=True)
+    null_counts = [count if is_known else None for count, is_known in sums]
+    bounded &= stated & complete
+    if column.decode is None or column.convert is None or not bounded.any():
+        return none, none, null_counts
+    lows, highs = list(none), list(none)
+    parts = [[part.tolist() for part in group] for group in places]
+    for n in np.flatnonzero(bounded).tolist():
+        try:
+            lows[n], highs[n] = _bounds(walked.data, [[part[n] for part in group] for group in parts], column)
+        except NotInBulk:
+            refused.add(n)
+        except (ValueError, OverflowError, TypeError):
+            continue  # as in file_statistics
+    return lows, highs if column.with_upper else none, null_counts
+
+
+#: Of a row group in some footers: whether there are values, and start and length of the lower and the upper bound.
+_Places = tuple[Flags, Places, Places, Places, Places]
+
+
+def _bounds(data: bytes, groups: Sequence[Sequence[int]], column: _Column) -> tuple[Any, Any]:
+    """The bounds of a column in all row groups of a footer, as the log has them."""
+    decode, convert = column.decode, column.convert
+    assert decode is not None
+    assert convert is not None
+    pairs = [(decode(data[a : a + m]), decode(data[b : b + n])) for valued, a, m, b, n in groups if valued]
+    low, high = pairs[0] if len(pairs) == 1 else (min(p[0] for p in pairs), max(p[1] for p in pairs))
+    return convert(low, False), convert(high, True)
+
+
+# --- the values of bounds --------------------------------------------------------------------------------------------
+
+
+def _decoder(leaf: Any, kind: pa.DataType) -> Callable[[bytes], Any] | None:
+    """What makes of a bound's bytes the value that Arrow makes of them, ``None`` for types without bounds.
+
+    Raises ``NotInBulk`` for types that are not those of ``kind`` as they are.
+    """
+    physical, logical = leaf.physical_type, leaf.logical_type
+    note = logical.type
+    types = pa.types
+    if types.is_boolean(kind) and (physical, note) == ("BOOLEAN", "NONE"):
+        return None
+    if types.is_binary(kind) and (physical, note) == ("BYTE_ARRAY", "NONE"):
+        return None
+    if types.is_string(kind) and (physical, note) == ("BYTE_ARRAY", "STRING"):
+        return bytes.decode
+    if types.is_floating(kind) and (physical, note) == ("DOUBLE" if types.is_float64(kind) else "FLOAT", "NONE"):
+        return _float64 if types.is_float64(kind) else _float32
+    if types.is_integer(kind) and physical == ("INT64" if types.is_int64(kind) else "INT32"):
+        if note == "NONE" and kind.bit_width >= 32:
+            return _signed
+        if note == "INT" and str(logical) == f"Int(bitWidth={kind.bit_width}, isSigned=true)":
+            return _ranged(kind.bit_width)
+    if types.is_date32(kind) and (physical, note) == ("INT32", "DATE"):
+        return _date
+    if types.is_timestamp(kind) and (physical, note) == ("INT64", "TIMESTAMP"):
+        for unit, decode in (("milliseconds", _milliseconds), ("microseconds", _microseconds)):
+            if f"timeUnit={unit}" in str(logical):
+                return decode
+    if types.is_decimal(kind) and note == "DECIMAL" and leaf.scale == kind.scale:
+        if physical in ("INT32", "INT64"):
+            return _scaled(kind.scale, "little")
+        if physical == "FIXED_LEN_BYTE_ARRAY":
+            return _scaled(kind.scale, "big")
+    raise NotInBulk
+
+
+def _signed(bound: bytes) -> int:
+    return int.from_bytes(bound, "little", signed=True)
+
+
+def _ranged(bits: int) -> Callable[[bytes], int]:
+    limit = 1 << (bits - 1)
+
+    def decode(bound: bytes) -> int:
+        value = int.from_bytes(bound, "little", signed=True)
+        if not -limit <= value < limit:
+            raise NotInBulk
+        return value
+
+    return decode
+
+
+def _float64(bound: bytes) -> float:
+    value: float = struct.unpack("<d", bound)[0]
+    if value != value:
+        raise NotInBulk
+    return value
+
+
+def _float32(bound: bytes) -> float:
+    value: float = struct.unpack("<f", bound)[0]
+    if value != value:
+        raise NotInBulk
+    return value
+
+
+def _date(bound: bytes) -> dt.date:
+    return dt.date(1970, 1, 1) + dt.timedelta(int.from_bytes(bound, "little", signed=True))
+
+
+def _milliseconds(bound: bytes) -> dt.datetime:
+    return _EPOCH + dt.timedelta(milliseconds=int.from_bytes(bound, "little", signed=True))
+
+
+def _microseconds(bound: bytes) -> dt.datetime:
+    return _EPOCH + dt.timedelta(microseconds=int.from_bytes(bound, "little", signed=True))
+
+
+def _scaled(scale: int, order: Any) -> Callable[[bytes], decimal.Decimal]:
+    # From a text, as that rounds to no context's precision.
+    return lambda bound: decimal.Decimal(f"{int.from_bytes(bound, order, signed=True)}E-{scale}")
