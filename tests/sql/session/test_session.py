@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from trilake.errors import TrilakeError
+from trilake.errors import TrilakeError, WriteFailedError
+from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.front.recorder import patched
 from trilake.sql.install import _DERIVED, _SESSIONS, installed, session_key
+from trilake.sql.tables import alter
 
 
 @pytest.fixture
@@ -306,3 +310,60 @@ def test_what_cannot_be_stored_or_is_another_each_time_has_the_conditions_that_d
     sql.catalog.dropTempView("sql_large")
     assert found == refused
     assert sql.table(name).count() == 0
+
+
+@pytest.mark.parametrize("by_spark", [True, False], ids=["by Spark", "by the catalogue alone"])
+def test_a_table_gets_another_name_with_its_files_and_never_one_that_is_taken(
+    sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
+    """Spark before 4.0 looks for the source of a table that gets another name, and knows none of ours; so there the
+    catalogue is told."""
+    monkeypatch.setattr(alter, "HAS_DATA_SOURCES", by_spark)
+    sql.sql("CREATE SCHEMA sql_renames")
+    try:
+        sql.sql("CREATE TABLE sql_renames.one USING delta AS SELECT 1 AS a")
+        sql.sql(f"CREATE TABLE sql_renames.two USING delta LOCATION '{tmp_path}/two' AS SELECT 2 AS a")
+        for taken in ("sql_renames.two", "`sql_renames`.TWO"):
+            with pytest.raises(AnalysisException) as error:
+                sql.sql(f"ALTER TABLE sql_renames.one RENAME TO {taken}")
+            assert error.value.getCondition() == "TABLE_OR_VIEW_ALREADY_EXISTS"
+        assert rows(sql, "SELECT a FROM sql_renames.one") == [(1,)]
+        place = known_location(sql, "sql_renames.one")
+        sql.sql("CACHE TABLE sql_renames.one")
+        sql.sql("ALTER TABLE sql_renames.one RENAME TO sql_renames.three")
+        assert rows(sql, "SELECT a FROM sql_renames.three") == [(1,)]
+        sql.sql("INSERT INTO sql_renames.three VALUES (3)")
+        assert rows(sql, "SELECT a FROM sql_renames.three") == [(1,), (3,)]
+        assert known_location(sql, "sql_renames.three") == place.removesuffix("one") + "three"
+        assert not Path(place).exists()
+        sql.sql("ALTER TABLE sql_renames.two RENAME TO sql_renames.one")
+        assert rows(sql, "SELECT a FROM sql_renames.one") == [(2,)]
+        assert known_location(sql, "sql_renames.one") == f"{tmp_path}/two"
+        with pytest.raises(AnalysisException):
+            sql.sql("ALTER TABLE sql_renames.one RENAME TO default.sql_elsewhere")
+        assert not sql.catalog.tableExists("default.sql_elsewhere")
+    finally:
+        sql.sql("DROP SCHEMA sql_renames CASCADE")
+
+
+def test_a_value_that_does_not_fit_is_refused_by_its_condition_in_a_session_without_ansi(
+    sql: SparkSession, tmp_path: Path
+) -> None:
+    before = sql.conf.get("spark.sql.ansi.enabled")
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` (i INT, d DECIMAL(5, 1)) USING delta")
+    sql.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        refused = {
+            "3000000000, 1": ("CAST_OVERFLOW_IN_TABLE_INSERT", "column i does not fit int: 3000000000"),
+            "1, 123456.7": ("CAST_OVERFLOW_IN_TABLE_INSERT", "column d does not fit decimal(5,1): 123456.7"),
+            "'no number', 1": ("CAST_INVALID_INPUT", "column i does not fit int: no number"),
+        }
+        for values, (condition, said) in refused.items():
+            with pytest.raises(WriteFailedError, match=re.escape(said)) as error:
+                sql.sql(f"INSERT INTO delta.`{tmp_path}/t` VALUES ({values})")
+            assert error.value.getErrorClass() == condition  # type: ignore[attr-defined]
+            assert error.value.help == "correct what the query computes, then repeat the write"
+        sql.sql(f"INSERT INTO delta.`{tmp_path}/t` VALUES (3L, '2.25')")
+        assert [(i, str(d)) for i, d in rows(sql, f"SELECT * FROM delta.`{tmp_path}/t`")] == [(3, "2.3")]
+    finally:
+        sql.conf.set("spark.sql.ansi.enabled", str(before))

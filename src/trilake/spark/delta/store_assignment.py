@@ -10,6 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.spark.session.compat import try_cast
+
 
 def stored(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool) -> Column:
     """``value``, which is of type ``source``, as a value of ``target``.
@@ -21,6 +23,8 @@ def stored(value: Column, source: T.DataType, target: T.DataType, name: str, *, 
 
     Structs are taken apart and put together by the names of their fields, where these are the same; a field that the
     value does not have becomes null.
+
+    Raises ``UnsupportedSparkError`` over Spark Connect of 3.5 for a session whose casts do not fail.
     """
     if _same(source, target):
         return value
@@ -28,8 +32,11 @@ def stored(value: Column, source: T.DataType, target: T.DataType, name: str, *, 
         return _struct(value, source, target, name, ansi=ansi)
     if isinstance(source, T.NullType) or ansi or not isinstance(target, T.AtomicType):
         return value.cast(target)
-    fitting = value.try_cast(target)
-    message = F.concat(F.lit(f"a value of column {name} does not fit {target.simpleString()}: "), value.cast("string"))
+    fitting = try_cast(value, target)
+    number = isinstance(source, T.NumericType) and isinstance(target, T.NumericType)
+    condition = "CAST_OVERFLOW_IN_TABLE_INSERT" if number else "CAST_INVALID_INPUT"
+    refusal = f"[{condition}] a value of column {name} does not fit {target.simpleString()}: "
+    message = F.concat(F.lit(refusal), value.cast("string"))
     return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(F.raise_error(message).cast(target))
 
 

@@ -31,6 +31,35 @@ from trilake.spark.session.compat import error_condition
 
 C = TypeVar("C", bound=type)
 
+
+class AskedAsSparkError:
+    """What handlers of Spark's errors ask, with an answer on every release; beside a ``TrilakeError``, which has no
+    more than its text and its condition.  Spark's own methods look for fields, whose names differ between releases."""
+
+    _errorClass: str | None
+    _state: str | None = None
+
+    def getCondition(self) -> str | None:
+        """The name of the condition."""
+        return self._errorClass
+
+    def getErrorClass(self) -> str | None:
+        """The same, by the name that it had before 4.0."""
+        return self._errorClass
+
+    def getMessageParameters(self) -> dict[str, str]:
+        """The parameters of Spark's own texts: none."""
+        return {}
+
+    def getQueryContext(self) -> list[Any]:
+        """The parts of a query that Spark itself found at fault: none."""
+        return []
+
+    def getSqlState(self) -> str | None:
+        """The SQLSTATE of the condition, where it is one of Spark's."""
+        return self._state
+
+
 #: What Spark would have found before a single row was read.
 _ANALYSIS = (
     InvalidArgumentError,
@@ -111,16 +140,12 @@ def _class(ours: type[TrilakeError], spark: type[PySparkException]) -> type[Tril
     def __reduce__(self: TrilakeError) -> tuple[Any, ...]:
         return _rebuild, (ours, spark, self.message, self.help, self.context)
 
-    def getSqlState(self: TrilakeError) -> str | None:
-        return vars(self).get("_state")
-
     members = {
         "__doc__": ours.__doc__,
         "__module__": ours.__module__,
         "__reduce__": __reduce__,
-        "getSqlState": getSqlState,
     }
-    cls = cast(type[TrilakeError], type(ours.__name__, (ours, spark), members))
+    cls = cast(type[TrilakeError], type(ours.__name__, (ours, AskedAsSparkError, spark), members))
     return _CLASSES.setdefault((ours, spark), cls)
 
 

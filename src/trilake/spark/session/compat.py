@@ -9,6 +9,7 @@ filters pushed into a Python source     no    no    yes   yes
 limits of a stream's batches            no    no    no    yes
 frames to and from Arrow                ours  yes   yes   yes
 scalar subqueries, metadata columns     ours  yes   yes   yes
+``try_cast`` of a column                ours  yes   yes   yes
 ======================================  ====  ====  ====  ====
 
 Classes of the data source API come from :mod:`~trilake.spark.session.sources.api`, which stands in for what is lacking.
@@ -26,6 +27,8 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+
+from trilake.errors import UnsupportedSparkError
 
 
 def parse_release(version: str) -> tuple[int, int]:
@@ -145,6 +148,27 @@ def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:
     package = session._jvm.org.apache.spark.sql
     dataset = package.classic.Dataset if RELEASE >= (4, 0) else package.Dataset
     return DataFrame(dataset.ofRows(session._jsparkSession, plan), spark)
+
+
+def try_cast(column: Column, target: T.DataType) -> Column:
+    """The column in another type, with null for a value that does not fit.
+
+    Raises ``UnsupportedSparkError`` over Spark Connect of 3.5, which has no such expression but in the text of SQL.
+    """
+    if RELEASE >= (4, 0):
+        return column.try_cast(target)
+    java, jvm = getattr(column, "_jc", None), SparkContext._jvm
+    if java is None or jvm is None:
+        raise UnsupportedSparkError(
+            f"over Spark Connect, Spark {pyspark.__version__} cannot say whether a value fits {target.simpleString()}",
+            help="cast the values yourself, set spark.sql.ansi.enabled to true, or use a classic session or PySpark 4",
+        )
+    package: Any = jvm.org.apache.spark.sql
+    expressions = package.catalyst.expressions
+    wanted = package.types.DataType.fromJson(target.json())
+    # The zone of the session is put in when the expression is analysed.
+    cast = expressions.Cast(java.expr(), wanted, jvm.scala.Option.empty(), expressions.EvalMode.TRY())
+    return Column(package.Column(cast))
 
 
 def column_text(column: Any) -> str | None:

@@ -18,6 +18,11 @@ _log = logging.getLogger("trilake.spark")
 #: The line that ends a worker's traceback of one of our errors.  Spark's own class may be in front of it.
 _OURS = re.compile(r"^\s*(?:[\w.]*\.)?(\w+Error): (\[[A-Z_]+\] .*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
+#: How py4j begins where Spark's error has no class in PySpark, and the errors that the JVM's stack traces name.
+_CALLING = re.compile(r"An error occurred while calling \S+\n: ")
+_CAUSED_BY = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
+#: What ``raise_error`` puts in front of a text that names a condition itself.
+_RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (?=\[[A-Z0-9_.]+\] )")
 _JVM = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|JVM stacktrace:|Caused by:)")
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_EXIST")
 _FILE = re.compile(r"(?:file:|[a-z0-9]+://)[^\s'\"]+\.\w+")
@@ -60,15 +65,28 @@ def short_cause(cause: BaseException) -> str:
 
     >>> short_cause(ValueError("one\n\tat org.apache.X.y(X.scala:1)"))
     'one'
+    >>> trace = "Job aborted.\n\tat x.Y.z(Y.scala:1)\nCaused by: java.io.IOException: Disk full\n\tat x.Y.z(Y.scala:2)"
+    >>> short_cause(ValueError(f"An error occurred while calling o7.parquet.\n: org.SparkException: {trace}"))
+    'IOException: Disk full'
+    >>> text = "[CAST_INVALID_INPUT] a value does not fit int"
+    >>> short_cause(ValueError(f"An error occurred while calling o7.parquet.\n: java.lang.RuntimeException: {text}"))
+    '[CAST_INVALID_INPUT] a value does not fit int'
     """
     text = str(cause)
     raised = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
     if raised:
         name, message = raised[-1]
         return _cut(f"{name}: {message}")
+    causes = _CAUSED_BY.findall(text) if _CALLING.match(text) else []
+    if causes:
+        name, message = causes[-1]
+        # The class says nothing of an error of Spark's that has a condition, or of ``raise_error``.
+        return _cut(
+            message if message.startswith("[") or (message and name == "RuntimeException") else f"{name}: {message}"
+        )
     lines = [line.strip() for line in _JVM.split(text, maxsplit=1)[0].splitlines() if line.strip()]
     # Spark shows where in a query it happened; the first line says what.
-    return _cut(lines[0] if lines else type(cause).__name__)
+    return _cut(_RAISED.sub("", lines[0]) if lines else type(cause).__name__)
 
 
 def _cut(text: str) -> str:
@@ -105,4 +123,5 @@ def _certain(cause: BaseException) -> bool:
     text = str(cause)
     if "Traceback (most recent call last)" in text:
         return True
-    return isinstance(cause, PySparkException) and bool(re.match(r"\s*\[[A-Z0-9_.]+\]", text))
+    known = isinstance(cause, PySparkException) or _CALLING.match(text)
+    return bool(known) and bool(re.match(r"\[[A-Z0-9_.]+\]", short_cause(cause)))

@@ -6,9 +6,11 @@ A name has provider, location, columns and properties, as delta-spark leaves the
 from __future__ import annotations
 
 from trilake.delta.log.log import DeltaLog
-from trilake.spark.delta.names.entries import About, change_entry, database_location, make_entry
+from trilake.errors import TableExistsError
+from trilake.spark.delta.names.entries import About, change_entry, database_location, make_entry, rename_entry
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.session import jvm
+from trilake.sql.session.cache import uncache
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, full_parts
 from trilake.text import quote_parts
@@ -45,6 +47,23 @@ def refresh(session: SqlSession, target: Target) -> None:
     if entry is None or target.format != "delta":
         return
     change_entry(session.spark, [_CATALOG, entry.database, entry.table], About.of(target.log.head()))
+
+
+def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
+    """Give a table another name, in a classic session.  Without a database the name is of the table's own.
+
+    Raises ``TableExistsError`` where the name is taken.
+    """
+    entry = target.entry
+    assert entry is not None
+    database, table = (entry.database, parts[0]) if len(parts) == 1 else full_parts(session, parts)
+    if jvm.find_entry(session.catalogues, database, table) is not None:
+        raise TableExistsError(
+            f"[TABLE_OR_VIEW_ALREADY_EXISTS] {quote_parts((database, table))} already exists",
+            help="choose another name, or drop that table first",
+        )
+    uncache(session, target)
+    rename_entry(session.spark, [_CATALOG, entry.database, entry.table], [_CATALOG, database, table])
 
 
 def remove(session: SqlSession, target: Target) -> None:

@@ -12,9 +12,8 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
 from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
+from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
-from trilake.spark.delta.source import TrilakeDeltaDataSource
-from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
@@ -143,13 +142,12 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
     if target.format != "delta":
         raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")
     open_delta(session, target)
-    ensure_source(session.spark, TrilakeDeltaDataSource)
-    reader = session.spark.read.format("trilake-delta").options(readChangeFeed="true", **target.options)
+    options = {**target.options, "readChangeFeed": "true"}
     for which, bound in zip(("starting", "ending"), bounds, strict=False):
         if isinstance(bound, bool) or bound is None or not isinstance(bound, int | str | dt.datetime | dt.date):
             raise InvalidArgumentError(f"{bound!r} is neither a version nor a time", help="give a number, or a text")
         if isinstance(bound, int):
-            reader = reader.option(f"{which}Version", str(bound))
+            options[f"{which}Version"] = str(bound)
         else:
-            reader = reader.option(f"{which}Timestamp", iso(session_time_ms(session.spark, str(bound))))
-    return reader.load(target.path)
+            options[f"{which}Timestamp"] = iso(session_time_ms(session.spark, str(bound)))
+    return load_delta(session.spark, target.path, options)

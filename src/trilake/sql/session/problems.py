@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pyspark.errors import ParseException, PySparkException
 
 from trilake.errors import TrilakeError, WriteFailedError
-from trilake.spark.session.analysis_errors import analysis_error, job_error, raise_for_spark
+from trilake.spark.session.analysis_errors import AskedAsSparkError, analysis_error, job_error, raise_for_spark
 from trilake.sql.session.local import Local
 from trilake.sql.text.cursor import SyntaxProblem
 from trilake.sql.text.places import place_of
@@ -18,24 +18,17 @@ from trilake.sql.text.problems import SqlTextError
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
 
 
-class SqlSyntaxError(SqlTextError, ParseException):
+class SqlSyntaxError(SqlTextError, AskedAsSparkError, ParseException):
     """A statement that neither Spark's grammar nor Delta's takes, as Spark's error."""
+
+    _state = "42601"
 
     def __init__(self, message: str, *, help: str | None = None, **context: object) -> None:
         TrilakeError.__init__(self, message, help=help, **context)
         self._message, self._errorClass = str(self), self.code
-        self._messageParameters: dict[str, str] = {}
 
     def __str__(self) -> str:
         return SqlTextError.__str__(self)
-
-    def getCondition(self) -> str:
-        """The name of the error, as Spark's own errors say it."""
-        return self.code
-
-    def getErrorClass(self) -> str:
-        """The same under the name of older releases."""
-        return self.code
 
 
 @contextmanager

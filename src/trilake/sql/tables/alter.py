@@ -8,6 +8,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.grammar.alter import change_table
 from trilake.sql.session import catalogue, jvm
 from trilake.sql.session.frames import head_of, log_to_change
@@ -34,7 +35,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
     if isinstance(target, View):
         return None  # Spark says that a view is no table
     if cursor.accept("RENAME", "TO"):
-        return _rename(session, target, text)
+        return _rename(session, target, cursor)
     if target.format != "delta":
         raise InvalidArgumentError(
             f"ALTER TABLE is for Delta tables, and {target.shown} is a {target.format} table", file=target.path
@@ -61,10 +62,14 @@ def _delta_only(cursor: Cursor) -> bool:
     ) or any(t.upper == "SYNC" for t in cursor.tokens)
 
 
-def _rename(session: SqlSession, target: Target, text: str) -> DataFrame | None:
+def _rename(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:
     if target.entry is None:
         raise InvalidArgumentError("a table that is named by its path has no other name", file=target.path)
-    return None  # a matter of the catalogue
+    if HAS_DATA_SOURCES or not session.classic:
+        return None  # a matter of the catalogue
+    # Spark before 4.0 looks for the source of the table first, which it has none of.
+    catalogue.rename(session, target, cursor.name())
+    return nothing(session)
 
 
 def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:

@@ -178,6 +178,17 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     return False
 
 
+def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
+    """Give the table of a name another one in its database, as Spark's catalogue does: files of a managed table move.
+
+    For classic sessions of a Spark that reads a table before it gives it another name, and knows no source of ours.
+    Raises Spark's ``LOCATION_ALREADY_EXISTS`` where files are at the place of the new name.
+    """
+    catalog, name = _catalog(spark), _identifier(spark, _short(parts))
+    catalog.refreshTable(name)
+    catalog.renameTable(name, _identifier(spark, _short(new)))
+
+
 def database_location(spark: SparkSession, parts: list[str]) -> str:
     """Where the catalogue keeps the tables of a database that say no place."""
     if _has_catalog(spark, [*parts, ""]):
