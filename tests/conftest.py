@@ -61,17 +61,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
-def shared() -> Path:
+def shared_folder() -> Path | None:
     """The folder of corpora, specs and facts: what ``TRILAKE_SHARED`` names, or ``../shared`` beside the repository.
 
-    Skips the test where neither is there.  The folder is read-only: copy a table before writing to it.
+    ``None`` where neither is there.
     """
     named = os.environ.get("TRILAKE_SHARED")
     folder = Path(named) if named else ROOT.parent / "shared"
-    if (folder / "corpus").is_dir():
+    return folder if (folder / "corpus").is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of :func:`shared_folder`; skips the test where it is not there.
+
+    The folder is read-only: copy a table before writing to it.
+    """
+    folder = shared_folder()
+    if folder is not None:
         return folder
-    if named:
+    if named := os.environ.get("TRILAKE_SHARED"):
         pytest.fail(f"TRILAKE_SHARED names {named}, which holds no folder 'corpus'")
     pytest.skip("the shared corpora are not here: put them beside the repository, or let TRILAKE_SHARED name them")
 

@@ -85,3 +85,9 @@ def since(major: int, minor: int, *, connect: tuple[int, int] | None = None) -> 
 
 #: For what no release does over Spark Connect.
 NEVER = (99, 0)
+
+
+def counted(test: F) -> F:
+    """Let the table say how many of the cases of a test work, where some are refused."""
+    test._matrix_counted = True  # type: ignore[attr-defined]
+    return test

@@ -23,7 +23,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _runner(folder: Path) -> ModuleType:
+#: A case as the corpus has it: a name, and steps.
+Case = dict[str, Any]
+
+
+def corpus_cases(shared: Path) -> list[Case]:
+    """The cases of the corpus in the shared folder."""
+    cases: list[Case] = json.loads((shared / "corpus" / "sql" / "cases.json").read_text(encoding="utf-8"))
+    return cases
+
+
+def corpus_runner(shared: Path) -> ModuleType:
+    """The program of the corpus that runs a case and compares."""
+    folder = shared / "corpus" / "sql"
     spec = importlib.util.spec_from_file_location("sql_corpus_runner", folder / "run.py")
     assert spec is not None
     assert spec.loader is not None
@@ -39,23 +51,23 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.uninstall(spark)
 
 
-def _chosen(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _chosen(cases: list[Case]) -> list[Case]:
     return cases if SOAK else [c for i, c in enumerate(cases) if i % 6 == 0]
 
 
 @pytest.mark.timeout(900)
 def test_cases_of_the_corpus_are_answered_as_delta_spark_answers_them(sql: SparkSession, shared: Path) -> None:
-    tried, wrong, other = _answered(sql, shared / "corpus" / "sql")
+    tried, wrong, other = _answered(sql, shared)
     assert tried
     assert not wrong, wrong
     assert not other, other
 
 
-def _answered(spark: SparkSession, folder: Path) -> tuple[list[str], dict[str, str], dict[str, int]]:
+def _answered(spark: SparkSession, shared: Path) -> tuple[list[str], dict[str, str], dict[str, int]]:
     """The cases that were tried, what is wrong with the answers of some, by the case and the number of its step, and
     how many refusals have another condition, by the case."""
-    runner = _runner(folder)
-    cases = _chosen(json.loads((folder / "cases.json").read_text(encoding="utf-8")))
+    runner = corpus_runner(shared)
+    cases = _chosen(corpus_cases(shared))
     wrong, other = {}, {}
     for case in cases:
         run = runner.Case(case, SimpleNamespace(spark=spark))
@@ -74,7 +86,7 @@ def _answered(spark: SparkSession, folder: Path) -> tuple[list[str], dict[str, s
 def test_cases_of_the_corpus_over_connect_are_answered_but_for_permanent_views(tmp_path: Path, shared: Path) -> None:
     """A Connect server gives nobody the methods of its catalogue by which a permanent view gets its text."""
     script = "from tests.sql.test_corpus import main_over_connect; main_over_connect()"
-    done = run_apart(script, str(shared / "corpus" / "sql"), str(tmp_path), timeout=3_000)
+    done = run_apart(script, str(shared), str(tmp_path), timeout=3_000)
     assert done.returncode == 0, done.stderr[-3000:]
     tried, wrong, _ = json.loads(done.stdout.splitlines()[-1])
     assert len(tried) > 80
@@ -83,10 +95,10 @@ def test_cases_of_the_corpus_over_connect_are_answered_but_for_permanent_views(t
 
 
 def main_over_connect() -> None:
-    """Answer the cases of the folder that the command line names, in a Connect session; prints what is wrong."""
-    folder, scratch = map(Path, sys.argv[1:])
+    """Answer the cases of the shared folder that the command line names, in a Connect session; prints what is wrong."""
+    shared, scratch = map(Path, sys.argv[1:])
     settings = {"warehouse.dir": (scratch / "warehouse").as_uri(), "session.timeZone": "UTC", "shuffle.partitions": "2"}
     spark = connect_session(**{f"spark.sql.{name}": value for name, value in settings.items()})
     trilake.install(spark)
-    print(json.dumps(_answered(spark, folder)))
+    print(json.dumps(_answered(spark, shared)))
     spark.stop()

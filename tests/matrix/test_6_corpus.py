@@ -1,0 +1,59 @@
+"""SQL scripts of the shared corpus, after ``trilake.install``; none where the corpus is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+import trilake
+from tests.conftest import shared_folder
+from tests.matrix.calls import MODE, Lake, counted
+from tests.sql.test_corpus import Case, corpus_cases, corpus_runner
+from trilake.spark.session.compat import RELEASE
+
+_SHARED = shared_folder()
+_CASES: dict[str, Case] = {} if _SHARED is None else {c["name"]: c for c in corpus_cases(_SHARED)}
+#: Cases that a release, or a kind of session, lacks something for: what the refusal says, and why there is one.
+_LACKING: dict[str, tuple[str, str]] = {}
+#: Cases in which Spark itself refuses one statement without a name for the condition.
+_NAMELESS: set[str] = set()
+if RELEASE < (4, 0):
+    _LACKING["variables-in-merge-and-execute"] = ("at or near 'DECLARE'", "session variables came with Spark 4.0")
+    _NAMELESS |= {"truncate-table-path", "err-analysis-exists-already"}  # TRUNCATE and CREATE VIEW of another kind
+if MODE == "connect":
+    _VIEWS = ("UNSUPPORTED_SPARK", "the catalogue of a Connect server takes no text for a permanent view")
+    _LACKING |= dict.fromkeys(("show-tables-schema", "drop-table-external"), _VIEWS)
+
+
+@pytest.fixture
+def sql(lake: Lake) -> Iterator[Lake]:
+    """The session with SQL of ours, in the zone of the corpus."""
+    spark, key = lake.spark, "spark.sql.session.timeZone"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "UTC")
+    trilake.install(spark)
+    yield lake
+    trilake.uninstall(spark)
+    spark.conf.set(key, str(before))
+
+
+@counted
+@pytest.mark.parametrize("name", _CASES)
+def test_corpus(sql: Lake, name: str, record_property: Callable[[str, object], None]) -> None:
+    """SQL scripts of a corpus, with the results and refusals of delta-spark"""
+    assert _SHARED is not None
+    run = corpus_runner(_SHARED).Case(_CASES[name], SimpleNamespace(spark=sql.spark))
+    try:
+        verdict, step, why = run.run()
+    finally:
+        run.clean()
+    if name in _LACKING:
+        refusal, reason = _LACKING[name]
+        assert verdict == "error", f"{name} is not refused, though {reason}"
+        assert refusal in why, f"step {step + 1}: {why}"
+        record_property("refused", reason)
+        return
+    assert verdict == "pass", f"step {step + 1}: {why}"
+    assert run.conditions[1] - run.conditions[0] == (name in _NAMELESS), f"{run.conditions} conditions are the same"
