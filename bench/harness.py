@@ -359,14 +359,17 @@ def _peak() -> int:
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
+def data_root() -> Path:
+    """Where data of benchmarks is: what ``TRILAKE_BENCH_DATA`` names, or ``bench-data`` beside this package."""
+    return Path(os.environ.get("TRILAKE_BENCH_DATA") or ROOT / "bench-data")
+
+
 def data(name: str, build: Callable[[Path], object]) -> Path:
     """The folder ``name`` of benchmark data; ``build`` fills it the first time, and never in part.
 
-    The data lives in ``bench-data`` beside this package, or where ``TRILAKE_BENCH_DATA`` says.  Let the name tell
-    everything that the data depends on, such as its size.
+    The data lives below :func:`data_root`.  Let the name tell everything that it depends on, such as its size.
     """
-    base = Path(os.environ.get("TRILAKE_BENCH_DATA") or ROOT / "bench-data")
-    folder = base / name
+    folder = data_root() / name
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))

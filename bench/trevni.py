@@ -26,7 +26,7 @@ from rich.table import Table
 import trilake
 from bench import harness
 from bench.delta import spark
-from bench.harness import Benchmark, Contender, data
+from bench.harness import Benchmark, Contender, data, data_root
 from trilake.trevni import TrevniFile, write
 
 ROWS = 5_000_000
@@ -82,7 +82,7 @@ def _read_parquet(codec: str) -> int:
 
 
 def _scratch(codec: str, name: str) -> Path:
-    return files(codec).parent / f".trevni-{codec}-{name}"
+    return data_root() / f".trevni-{codec}-{name}"
 
 
 # --- in Spark --------------------------------------------------------------------------------------------------------

@@ -215,6 +215,12 @@ def test_the_benchmarks_of_this_project_are_found() -> None:
         assert benchmark.title
 
 
+def test_to_list_benchmarks_builds_no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRILAKE_BENCH_DATA", str(tmp_path))
+    assert harness.discover([])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_heading_names_what_numbers_depend_on() -> None:
     heading = report.heading()
     for word in "python: 3.", "java: ", "cores: ", "commit: ", "pyarrow ":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from trilake.display import text_of
 from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import load
+from trilake.relations.parquet import parquet_relation
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     import polars
 
     from trilake.comparison.result import TableDiff
+    from trilake.relations.dataset import TableDataset
     from trilake.report_page import Report
-    from trilake.table_dataset import TableDataset
 
 #: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
 FilterLike: TypeAlias = str | pc.Expression
@@ -185,9 +187,16 @@ class Table(ABC):
 
     def to_pyarrow_dataset(self) -> TableDataset:
         """The rows as a ``pyarrow.dataset.Dataset``: an engine that scans it reads the columns and files it needs."""
-        from trilake.table_dataset import TableDataset  # loads pyarrow.dataset, which loads pandas
+        from trilake.relations.dataset import TableDataset  # loads pyarrow.dataset, which loads pandas
 
         return TableDataset(self)
+
+    def plain_files(self) -> list[str] | None:
+        """The paths of local Parquet files whose rows, all of them and as they are, are the table's.
+
+        ``None`` where there are none: the rows are then those of :meth:`to_batches` alone.
+        """
+        return None
 
     def to_pandas(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None, **how: Any
@@ -222,12 +231,14 @@ class Table(ABC):
         """
         import duckdb  # late: opening a table loads no engine
 
-        if filter is None:
-            rows: Any = self.to_pyarrow_dataset()
-        else:
-            rows = self.to_arrow(None, filter)
-        relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(rows)
-        return relation
+        db = duckdb.default_connection() if connection is None else connection
+        if filter is not None:
+            return db.from_arrow(self.to_arrow(None, filter))
+        with suppress(duckdb.Error):  # a connection that may open no files, or a file about which the scan says more
+            query = parquet_relation(db, self.plain_files() or (), self.schema)
+            if query is not None:
+                return db.sql(query)
+        return db.from_arrow(self.to_pyarrow_dataset())
 
     def diff(
         self,

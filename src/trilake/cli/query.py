@@ -17,8 +17,8 @@ import pyarrow as pa
 from trilake.cli.tables import opened_with, split_version
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.expr.terms.engine import QueryError, first_line, open_database
+from trilake.relations.dataset import TableDataset, WatchedRows
 from trilake.table import Table
-from trilake.table_dataset import TableDataset, WatchedRows
 
 if TYPE_CHECKING:
     import duckdb

@@ -168,6 +168,12 @@ class ArrowDeltaTable(Table):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
+    def plain_files(self) -> list[str] | None:
+        """The paths of local Parquet files whose rows are the table's; see :meth:`trilake.table.Table.plain_files`."""
+        from trilake.delta.scan.plain_files import plain_files
+
+        return None if isinstance(self._opened, PendingSnapshot) else plain_files(self.snapshot, self.log.store)
+
     def count(self, filter: FilterLike | None = None) -> int:
         """Number of rows; from the statistics alone where the filter leaves no file in doubt."""
         from trilake.delta.scan.narrowed import row_count

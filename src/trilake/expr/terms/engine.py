@@ -36,15 +36,14 @@ class QueryError(TrilakeError):
     code = "QUERY"
 
 
-def open_database(threads: int) -> duckdb.DuckDBPyConnection:
-    """A new database in memory that opens no files, loads no extensions and works in UTC."""
+def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+    """A new database in memory that opens no files but those named, loads no extensions and works in UTC."""
     import duckdb  # on first use: a fifth of a second
 
     connection = duckdb.connect(
         ":memory:",
         config={
             "threads": threads,
-            "enable_external_access": False,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
@@ -52,6 +51,8 @@ def open_database(threads: int) -> duckdb.DuckDBPyConnection:
             "temp_directory": os.path.join(tempfile.gettempdir(), f"trilake-duckdb-{os.getpid()}"),
         },
     )
+    connection.execute("SET GLOBAL allowed_paths = ?", [list(files)])
+    connection.execute("SET GLOBAL enable_external_access = false")
     # The zone is a setting of ICU, which exists only once the database is open.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection

@@ -6,7 +6,8 @@ Texts are Spark's SQL; sqlglot writes them as DuckDB's.  DuckDB itself may open 
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import duckdb
@@ -18,11 +19,12 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, TrilakeError
 from trilake.expr.terms.engine import open_database
 from trilake.frames import arrow_batches
+from trilake.relations.dataset import TableDataset, WatchedRows
+from trilake.relations.parquet import parquet_relation
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.text.problems import SqlTextError
 from trilake.sql.text.tokens import tokenize
 from trilake.table import Table
-from trilake.table_dataset import TableDataset, WatchedRows
 
 _CHANGES = "table_changes_by_path"
 
@@ -34,10 +36,41 @@ def run_query(context: Context, text: str) -> pa.Table:
     ``InvalidArgumentError`` for what DuckDB refuses or cannot evaluate.
     """
     tree = _parsed(text)
+    sources = _sources(context, tree)
+    statement = tree.sql(dialect="duckdb")
+    files = {name: rows.plain_files() or [] for name, rows in sources.items() if isinstance(rows, Table)}
+    if any(files.values()):
+        with suppress(duckdb.Error):  # what is wrong is told by the tables' own scans, below
+            return _run(statement, sources, files)
     errors: list[TrilakeError] = []
-    with closing(open_database(os.cpu_count() or 1)) as db:
-        _bind(context, tree, db, errors)
-        return _rows(db, tree.sql(dialect="duckdb"), errors)
+    try:
+        return _run(statement, sources, {}, errors)
+    except duckdb.Error as e:
+        if errors:
+            raise errors[0] from None
+        reason = str(e).split("\n\nLINE ")[0]
+        raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e
+
+
+def _run(
+    statement: str,
+    sources: Mapping[str, Table | pa.Table],
+    files: Mapping[str, Sequence[str]],
+    errors: list[TrilakeError] | None = None,
+) -> pa.Table:
+    """The rows of a statement over relations, of which DuckDB reads some as files.
+
+    Errors of the tables' own scans, which DuckDB makes texts of, go to ``errors``.
+    """
+    watch = [] if errors is None else errors
+    with closing(open_database(os.cpu_count() or 1, [path for paths in files.values() for path in paths])) as db:
+        for name, rows in sources.items():
+            query = parquet_relation(db, files[name], rows.schema) if files.get(name) else None
+            if query is not None:
+                db.sql(query).create_view(name)
+            else:
+                db.register(name, TableDataset(WatchedRows(rows, watch)) if isinstance(rows, Table) else rows)
+        return _rows(db, statement)
 
 
 def constant(expression: str) -> Any:
@@ -62,56 +95,48 @@ def _parsed(text: str) -> exp.Query:
     return tree
 
 
-def _rows(db: duckdb.DuckDBPyConnection, text: str, errors: list[TrilakeError]) -> pa.Table:
+def _rows(db: duckdb.DuckDBPyConnection, statement: str) -> pa.Table:
+    relation = db.sql(statement)
+    rows = relation.to_arrow_table()
     try:
-        relation = db.sql(text)
-        rows = relation.to_arrow_table()
         for i, kind in enumerate(relation.types):
             if str(kind) == "HUGEINT":  # a sum of whole numbers, which is a BIGINT in Spark
                 rows = rows.set_column(i, rows.column_names[i], rows.column(i).cast(pa.int64()))
-        return rows
-    except duckdb.Error as e:
-        if errors:
-            raise errors[0] from None
-        reason = str(e).split("\n\nLINE ")[0]
-        raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e
     except pa.ArrowInvalid as e:
         raise InvalidArgumentError(f"a sum of the query does not fit into a BIGINT: {e}") from e
+    return rows
 
 
 # --- relations -------------------------------------------------------------------------------------------------------
 
 
-def _bind(context: Context, tree: exp.Query, db: duckdb.DuckDBPyConnection, errors: list[TrilakeError]) -> None:
-    """Give each relation that stands for a table a name of the database; errors of reading it go to ``errors``."""
+def _sources(context: Context, tree: exp.Query) -> dict[str, Table | pa.Table]:
+    """What each relation that stands for a table reads, by the name that it gets in the statement instead."""
     frames = {n.lower(): rows for n, rows in context.frames.items()}
     known = {c.alias.lower() for c in tree.find_all(exp.CTE)}
-    for name, rows in frames.items():
-        db.register(name, _source(rows, errors))
+    sources: dict[str, Table | pa.Table] = {name: _source(rows) for name, rows in frames.items()}
     for number, table in enumerate(list(tree.find_all(exp.Table))):
         private = f"__trilake_{number}"
         if isinstance(table.this, exp.Func):
-            _bind_function(context, table, db, private)
+            changes = _changes(context, table)
+            if changes is not None:
+                sources[private] = changes
+                _replace(table, private, _CHANGES)
             continue
         parts = tuple(p.name for p in table.parts)
         if len(parts) == 1 and parts[0].lower() in known | set(frames):
             continue
-        opened = place_of(context, parts).open(context, *_travel(table))
-        db.register(private, _watched(opened, errors))
+        sources[private] = place_of(context, parts).open(context, *_travel(table))
         _replace(table, private, parts[-1])
     _unqualify(tree)
+    return sources
 
 
-def _source(rows: Any, errors: list[TrilakeError]) -> Any:
+def _source(rows: Any) -> Table | pa.Table:
     if isinstance(rows, Table):
-        return _watched(rows, errors)
+        return rows
     schema, batches = arrow_batches(rows)
     return pa.Table.from_batches(batches, schema=schema)
-
-
-def _watched(table: Table, errors: list[TrilakeError]) -> Any:
-    """The rows of a table, whose own errors DuckDB would make texts of."""
-    return TableDataset(WatchedRows(table, errors))
 
 
 def _replace(table: exp.Table, private: str, alias: str) -> None:
@@ -146,15 +171,16 @@ def _travel(table: exp.Table) -> tuple[int | None, str | None]:
     return None, str(value)
 
 
-def _bind_function(context: Context, table: exp.Table, db: duckdb.DuckDBPyConnection, private: str) -> None:
-    """``table_changes_by_path`` as the changes of a table, ``range`` with the column that it has in Spark."""
+def _changes(context: Context, table: exp.Table) -> pa.Table | None:
+    """The rows of ``table_changes_by_path``; ``None`` for another function, of which ``range`` gets the column that it
+    has in Spark."""
     name = table.this.name if isinstance(table.this, exp.Anonymous) else table.this.sql_name()
     if name.lower() == "range" and not table.args.get("alias"):
         columns = [exp.to_identifier("id")]
         table.set("alias", exp.TableAlias(this=exp.to_identifier("range", quoted=True), columns=columns))
-        return
+        return None
     if name.lower() != _CHANGES:
-        return
+        return None
     values = [constant(a.sql(dialect="databricks")).to_pylist()[0] for a in table.this.expressions]
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str) or not all(isinstance(v, int) for v in values[1:]):
         raise InvalidArgumentError(
@@ -163,5 +189,4 @@ def _bind_function(context: Context, table: exp.Table, db: duckdb.DuckDBPyConnec
     opened = place_of(context, ("delta", values[0])).open(context)
     if not isinstance(opened, ArrowDeltaTable):
         raise TableNotFoundError("only Delta tables record their changes", file=values[0])
-    db.register(private, opened.changes(*values[1:]))
-    _replace(table, private, _CHANGES)
+    return opened.changes(*values[1:])

@@ -1,0 +1,97 @@
+"""TPC-H over Delta tables, through Spark and without it, beside the same engine over the very same Parquet files.
+
+``TRILAKE_TPCH_SCALE`` is the scale factor, 1 where it is not set: 1 GB of text.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+import trilake
+from bench.delta import spark
+from bench.harness import Benchmark, Contender, data
+from bench.tpch_queries import QUERIES
+
+_SCALE = os.environ.get("TRILAKE_TPCH_SCALE", "1")
+_PARTS = 4
+_TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
+_SPARK, _DUCKDB = "Spark's Parquet", "DuckDB's Parquet"
+_OURS, _ALONE = "spark.sql over Delta", "trilake.sql over Delta"
+
+
+def tables() -> Path:
+    """A folder a table, each of some Parquet files and of a Delta log that names them."""
+
+    def build(folder: Path) -> None:
+        generator = Path(sys.executable).with_name("tpchgen-cli")
+        command = [str(generator), "parquet", f"--scale-factor={_SCALE}", f"--parts={_PARTS}", f"--output-dir={folder}"]
+        subprocess.run([*command, "--quiet"], check=True)
+        for name in _TABLES:
+            trilake.convert_to_delta(str(folder / name))
+
+    return data(f"tpch-{_SCALE}", build)
+
+
+@cache
+def _places(form: str) -> dict[str, str]:
+    return {name: form.format(tables() / name) for name in _TABLES}
+
+
+def _text(number: int, form: str) -> str:
+    return QUERIES[number].format(**_places(form))
+
+
+def _of_spark(format: str) -> Callable[[int], Sequence[Any]]:
+    return lambda number: spark().sql(_text(number, f"{format}.`{{}}`")).collect()
+
+
+def _of_duckdb(number: int) -> Sequence[Any]:
+    with duckdb.connect() as db:
+        return db.execute(_text(number, "read_parquet('{}/*.parquet')")).fetchall()
+
+
+def _alone(number: int) -> Sequence[Any]:
+    rows = trilake.sql(_text(number, "delta.`{}`"))
+    return [tuple(row.values()) for row in rows.to_pylist()]
+
+
+def _run(query: Callable[[int], Sequence[Any]], numbers: Sequence[int]) -> Callable[[], object]:
+    """Runs queries; the answer is their rows, of which numbers are rounded: sums of floats depend on their order."""
+    return lambda: [[tuple(_plain(v) for v in row) for row in query(number)] for number in numbers]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) or hasattr(value, "year") else float(f"{float(value):.9g}")
+
+
+def _prepare() -> None:
+    tables()
+    trilake.install(spark())
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    """Each query alone, and all of them."""
+    engines = (
+        ("spark", {_SPARK: _of_spark("parquet"), _OURS: _of_spark("delta")}, 1.03, 1.15),
+        ("duckdb", {_DUCKDB: _of_duckdb, _ALONE: _alone}, 1.1, 1.1),
+    )
+    for engine, ways, of_all, of_one in engines:
+        baseline, ours = ways
+        for name, numbers in {"all": list(QUERIES), **{f"{n:02d}": [n] for n in QUERIES}}.items():
+            yield Benchmark(
+                f"{engine}-{name}",
+                f"{'the 22 queries' if len(numbers) > 1 else f'query {numbers[0]}'} of TPC-H at scale factor {_SCALE}",
+                [Contender(way, _run(query, numbers)) for way, query in ways.items()],
+                baseline=baseline,
+                targets={ours: of_all if len(numbers) > 1 else of_one},
+                setup=_prepare if engine == "spark" else tables,
+                rounds=3,
+            )

@@ -1,0 +1,46 @@
+"""Parquet files as a relation of DuckDB, where it reads them as what a table says they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: What stands for other characters in the paths that DuckDB is given.
+_PATTERNS = frozenset("*?[]{}")
+
+
+def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
+    """The query of all rows of the files, with the columns of ``schema``.
+
+    ``None`` where there is no file, or one has other columns: each must hold every column under its very name and in a
+    type that DuckDB reads as it reads the Arrow type, since nothing is converted.  Raises ``duckdb.Error`` for files
+    that cannot be opened.
+    """
+    if not paths or any(_PATTERNS & set(path) for path in paths):
+        return None
+    wanted = _types(db.from_arrow(schema.empty_table()))
+    if any(not wanted.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
+        return None
+    return f"SELECT {', '.join(map(_name, wanted))} FROM {_files(paths)}"
+
+
+def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
+    return dict(zip(relation.columns, map(str, relation.types), strict=True))
+
+
+def _files(paths: Iterable[str]) -> str:
+    """The files as a table of DuckDB, whose bounds of a column say nothing of NaN: Parquet's leave it out."""
+    return f"read_parquet([{', '.join(map(_text, paths))}], can_have_nan = true)"
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
