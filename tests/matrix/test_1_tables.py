@@ -65,6 +65,17 @@ def test_renamed_columns(lake: Lake) -> None:
     trilake.write(lake.simple(), place, properties={"delta.columnMapping.mode": "name"})
     trilake.alter(place).rename_column("s", "text")
     assert trilake.read(lake.spark, place).where("text = '7'").count() == 1
+    widened = lake.path("widened")
+    names = {"a": "int", "b": "float", "c": "decimal(5, 1)", "d": "short", "e": "date"}
+    trilake.create(widened, names, properties={"delta.enableTypeWidening": "true"})
+    rows = [f"CAST(id AS {kind}) AS {name}" for name, kind in names.items() if kind != "date"]
+    trilake.write(lake.spark.range(5).selectExpr(*rows, "DATE'2024-01-02' AS e"), widened, mode="append")
+    wider = {"a": "bigint", "b": "double", "c": "decimal(12, 3)", "d": "int", "e": "timestamp_ntz"}
+    for name, kind in wider.items():
+        trilake.alter(widened).change_type(name, kind)
+    sums = "sum(a) + sum(b) + sum(c) + sum(d)"
+    read = trilake.read(lake.spark, widened).selectExpr(sums, "CAST(max(e) AS string)").collect()[0]
+    assert (float(read[0]), read[1]) == (40.0, "2024-01-02 00:00:00")
     columns = {"id": "bigint", "twice": "bigint", "n": "int"}
     trilake.create(lake.path("generated"), columns, generated={"twice": "id * 2"}, defaults={"n": "7"})
     trilake.write(lake.spark.range(5), lake.path("generated"), mode="append")

@@ -14,10 +14,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from trilake.errors import TrilakeError, WriteFailedError
+from trilake.errors import TrilakeError, UnsupportedSparkError, WriteFailedError
 from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.front.recorder import patched
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.install import _DERIVED, _SESSIONS, installed, session_key
+from trilake.sql.session import relations
 from trilake.sql.tables import alter
 
 
@@ -237,12 +239,24 @@ def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path:
         configure_spark_with_delta_pip("no builder")  # type: ignore[arg-type]
 
 
-def test_the_column_about_files_is_there_when_named_and_not_in_a_star(sql: SparkSession, tmp_path: Path) -> None:
+def test_the_column_about_files_is_there_when_named_and_not_in_a_star(
+    sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a, 'x' AS b")
     found = sql.sql(f"SELECT *, _metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t`")
     assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "sized"], [(1, "x", True)])
     found = sql.sql(f"SELECT t.*, t._metadata.file_name LIKE 'part%' AS part FROM delta.`{tmp_path}/t` AS t")
     assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "part"], [(1, "x", True)])
+    # Spark before 4.0 has no EXCEPT for a star: the columns stand in its place, where it is known which.
+    monkeypatch.setattr(relations, "parse_release", lambda version: (3, 5))
+    found = sql.sql(f"SELECT *, _metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t` WHERE a IN (1, 2)")
+    assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "sized"], [(1, "x", True)])
+    found = sql.sql(f"SELECT `q.r`.*, `q.r`._metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t` AS `q.r`")
+    assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "sized"], [(1, "x", True)])
+    joined = f"t._metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t` AS t, range(2)"
+    assert sql.sql(f"SELECT t.*, {joined}").columns == ["a", "b", "sized"]
+    with pytest.raises(UnsupportedSparkError, match="_metadata out of the"):
+        sql.sql(f"SELECT *, {joined}")
 
 
 def test_lance_and_trevni_have_names_too(sql: SparkSession) -> None:
@@ -312,7 +326,7 @@ def test_what_cannot_be_stored_or_is_another_each_time_has_the_conditions_that_d
     assert sql.table(name).count() == 0
 
 
-@pytest.mark.parametrize("by_spark", [True, False], ids=["by Spark", "by the catalogue alone"])
+@pytest.mark.parametrize("by_spark", sorted({HAS_DATA_SOURCES, False}))
 def test_a_table_gets_another_name_with_its_files_and_never_one_that_is_taken(
     sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:

@@ -52,6 +52,7 @@ from trilake.spark.native.scan import (
     native_scan,
     scan_name,
 )
+from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
@@ -61,6 +62,8 @@ from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.spark")
 _INTEGERS = {"byte", "short", "integer", "long"}
+#: Types that Parquet files have as integers of 32 bits, so that widening one to another changes no file.
+_INT32 = {"short", "integer"}
 
 
 def read_dataframe(
@@ -127,6 +130,8 @@ def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors:
     changes = [c for f in nested_fields(metadata.schema) for c in f.metadata.get("delta.typeChanges") or ()]
     if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
         return "a column was widened from integers to decimals, which Spark's Parquet reader does not follow"
+    if RELEASE < (4, 0) and any(c.get("toType") not in _INT32 for c in changes):
+        return f"a column was widened, which the Parquet reader of Spark {spark.version} does not follow"
     return native_refusal(uri, metadata.provider.lower(), vectors=vectors, spark=spark)
 
 

@@ -9,6 +9,16 @@ from pyspark.sql import DataFrame
 from trilake.sql.text.places import Edited
 
 
+@dataclass(frozen=True)
+class WithMetadata:
+    """A relation whose frame shows the column about files: the place of its token, the name that it has in the query,
+    and its other columns."""
+
+    at: int
+    alias: str
+    columns: tuple[str, ...]
+
+
 @dataclass
 class Local:
     """A text whose relations are private names, and the frames that these stand for."""
@@ -17,8 +27,7 @@ class Local:
     frames: dict[str, DataFrame] = field(default_factory=dict)
     #: What each private name stands for in the original text, for messages.
     names: dict[str, str] = field(default_factory=dict)
-    #: Relations whose frames show the column about files: the place of the token, and the name that they have.
-    with_metadata: list[tuple[int, str]] = field(default_factory=list)
+    with_metadata: list[WithMetadata] = field(default_factory=list)
 
     @property
     def text(self) -> str:

@@ -45,10 +45,16 @@ def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
     return SqlSyntaxError.at(text, problem)
 
 
+def _text_attribute(error: PySparkException) -> str | None:
+    """Where an error of Spark's keeps the text that it shows: in a classic session, and in a Connect session; then the
+    same before 4.0."""
+    names = ("_desc", "_message", "desc", "message")
+    return next((name for name in names if isinstance(getattr(error, name, None), str)), None)
+
+
 def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
     """Spark's error with the places and names of the text as the user wrote it."""
-    # Where Spark's errors keep the text that they show: in a classic session, and in a Connect session.
-    attribute = next((k for k in ("_desc", "_message") if isinstance(getattr(error, k, None), str)), None)
+    attribute = _text_attribute(error)
     if not local.changed or attribute is None:
         return error
     message = str(getattr(error, attribute))
@@ -68,7 +74,7 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
 
 def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
     """Spark's error for a text that has a prefix on its first line as the error for the text alone."""
-    attribute = next((k for k in ("_desc", "_message") if isinstance(getattr(error, k, None), str)), None)
+    attribute = _text_attribute(error)
     if attribute is None:
         return error
     message = str(getattr(error, attribute)).replace(f"== SQL ==\n{prefix}", "== SQL ==\n")

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError
+from trilake.spark.session.compat import parse_release
 from trilake.sql.session import jvm
 from trilake.sql.session.frames import changes_of, frame_of, moment_ms
-from trilake.sql.session.local import Local
+from trilake.sql.session.local import Local, WithMetadata
 from trilake.sql.session.problems import in_place
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, full_parts, path_target, resolve
@@ -58,9 +59,13 @@ def localized(session: SqlSession, text: str, args: Args = None, *, expression: 
 
 
 def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
-    """What keeps the hidden column about files out of ``*``, which a frame has to show; Spark 4 knows ``EXCEPT``."""
-    if not out.with_metadata or session.spark.version.startswith("3."):
+    """What keeps the hidden column about files out of ``*``, which a frame has to show.
+
+    Spark 4 knows ``EXCEPT``; before, the columns take the place of the star.
+    """
+    if not out.with_metadata:
         return []
+    by_name = parse_release(session.spark.version) < (4, 0)
     around = _enclosures(tokens)
     edits = []
     for i, token in enumerate(tokens):
@@ -68,19 +73,41 @@ def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edi
             token.text != "*"
             or token.kind != "symbol"
             or not i
-            or (i + 1 < len(tokens) and tokens[i + 1].upper == "EXCEPT")
+            or (i + 1 < len(tokens) and tokens[i + 1].upper == "EXCEPT" and not by_name)
         ):
             continue
         before = tokens[i - 1]
-        aliases = [a for place, a in out.with_metadata if around[place] == around[i] and place > i]
+        shown = [r for r in out.with_metadata if around[r.at] == around[i] and r.at > i]
         if before.text == "." and i > 1:
-            aliases = [a for a in aliases if a.lower() == tokens[i - 2].name.lower()]
+            shown = [r for r in shown if r.alias.lower() == tokens[i - 2].name.lower()]
         elif not (before.text == "," or before.upper in ("SELECT", "DISTINCT", "ALL")):
             continue
-        if aliases:
-            hidden = ", ".join(f"{quote_name(a)}.{_METADATA}" for a in aliases)
+        elif shown and by_name and _joins(tokens, around, i):
+            raise UnsupportedSparkError(
+                f"Spark {session.spark.version} cannot leave {_METADATA} out of the * of several tables",
+                help="write the name of each table before a *, or name the columns, or use PySpark 4.0 or newer",
+            )
+        if shown and by_name:
+            columns = ", ".join(f"{quote_name(r.alias)}.{quote_name(c)}" for r in shown for c in r.columns)
+            # Behind ``t.`` the first column stands without the name of its table.
+            start = len(quote_name(shown[0].alias)) + 1 if before.text == "." else 0
+            edits.append(Edit(token.start, token.end, columns[start:]))
+        elif shown:
+            hidden = ", ".join(f"{quote_name(r.alias)}.{_METADATA}" for r in shown)
             edits.append(Edit(token.end, token.end, f" EXCEPT ({hidden})"))
     return edits
+
+
+def _joins(tokens: Sequence[Token], around: Sequence[int], star: int) -> bool:
+    """Whether the query that has a star in its list is of several relations."""
+    same = [t for i, t in enumerate(tokens) if i > star and around[i] == around[star]]
+    behind = next((i for i, t in enumerate(same) if t.upper == "FROM"), len(same))
+    for t in same[behind + 1 :]:
+        if t.text == "," or t.upper in ("JOIN", "LATERAL"):
+            return True
+        if t.upper in ("WHERE", "GROUP", "HAVING", "ORDER", "SORT", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS"):
+            return False
+    return False
 
 
 def _enclosures(tokens: Sequence[Token]) -> list[int]:
@@ -130,9 +157,10 @@ def _edits(
     end = tokens[cursor.at - 1].end
     frame = frame_of_name(session, source, version, ms)
     if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(source, Target):
+        columns = tuple(frame.columns)
         frame = with_metadata(frame)
         if _METADATA in frame.columns:
-            out.with_metadata.append((at, _alias_of(cursor) or relation.parts[-1]))
+            out.with_metadata.append(WithMetadata(at, _alias_of(cursor) or relation.parts[-1], columns))
     private = _private(session, out, frame, text[start:end])
     edits = [Edit(start, end, private)]
     if not relation.aliased and _may_have_alias(tokens, at):
