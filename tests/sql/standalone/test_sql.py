@@ -304,3 +304,53 @@ def test_a_column_may_be_called_like_a_word_of_the_grammar(t: str) -> None:
     assert found == [("id", None), ("first", "x"), ("note", None)]
     run(f"ALTER TABLE {t} CHANGE COLUMN first FIRST")
     assert run(f"DESCRIBE {t}")[0]["col_name"] == "first"
+
+
+# --- nested values ---------------------------------------------------------------------------------------------------
+
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
+
+
+def _nested(uri: str, format: str, struct: pa.DataType, value: dict[str, Any], **more: Any) -> str:
+    rows = pa.table({"id": [1], "s": pa.array([value], struct), "l": pa.array([[value]], pa.list_(struct)), **more})
+    trilake.write(rows, uri, format=format)
+    return f"{format}.`{uri}`"
+
+
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+def test_insert_matches_fields_by_position_unless_by_name(tmp_path: Path, format: str) -> None:
+    to = _nested(f"{tmp_path}/to", format, PAIR, {"a": 1, "b": "x"})
+    others = _nested(f"{tmp_path}/of", "delta", pa.struct([("n", pa.int64()), ("t", pa.string())]), {"n": 5, "t": "q"})
+    run(f"INSERT INTO {to} SELECT 2, s, l FROM {others}")
+    new = {"a": 5, "b": "q"}
+    swapped = _nested(
+        f"{tmp_path}/swapped", "delta", pa.struct([("b", pa.int64()), ("a", pa.string())]), {"b": 5, "a": "q"}
+    )
+    run(f"INSERT INTO {to} SELECT 3, s, l FROM {swapped}")
+    expected = [{"id": 1, "s": {"a": 1, "b": "x"}, "l": [{"a": 1, "b": "x"}]}]
+    expected += [{"id": i, "s": new, "l": [new]} for i in (2, 3)]
+    assert run(f"SELECT * FROM {to} ORDER BY id") == expected
+    with pytest.raises(SchemaMismatchError):
+        run(f"INSERT INTO {to} BY NAME SELECT 2 AS id, s, l FROM {others}")
+    fewer = _nested(f"{tmp_path}/fewer", "delta", pa.struct([("a", pa.int64())]), {"a": 5})
+    with pytest.raises(SchemaMismatchError, match=r"struct for column s has 1 fields \(a\), the column has 2 \(a, b\)"):
+        run(f"INSERT INTO {to} SELECT 2, s, l FROM {fewer}")
+    assert run(f"SELECT * FROM {to} ORDER BY id") == expected
+
+
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+def test_insert_by_name_drops_nothing(tmp_path: Path, format: str) -> None:
+    to = _nested(f"{tmp_path}/to", format, PAIR, {"a": 1, "b": "x"})
+    wider = pa.struct([("a", pa.int64()), ("b", pa.string()), ("z", pa.int64())])
+    of = _nested(f"{tmp_path}/of", "delta", wider, {"a": 5, "b": "q", "z": 9}, more=[1])
+    for columns in ("2 AS id, s, l", "2 AS id, more"):
+        with pytest.raises(SchemaMismatchError, match=r"\bz\b|more"):
+            run(f"INSERT INTO {to} BY NAME SELECT {columns} FROM {of}")
+    assert run(f"SELECT count(*) AS n FROM {to}") == [{"n": 1}]
+    if format == "delta":
+        run(f"INSERT WITH SCHEMA EVOLUTION INTO {to} BY NAME SELECT 2 AS id, s, l, more FROM {of}")
+        new = {"a": 5, "b": "q", "z": 9}
+        assert run(f"SELECT * FROM {to} WHERE id = 2") == [{"id": 2, "s": new, "l": [new], "more": 1}]
+    else:
+        with pytest.raises(InvalidArgumentError, match="does not evolve"):
+            run(f"INSERT WITH SCHEMA EVOLUTION INTO {to} BY NAME SELECT 2 AS id, s, l, more FROM {of}")

@@ -16,6 +16,7 @@ from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError
 from trilake.expr.nanoseconds import exact_microseconds
+from trilake.expr.nested import field_problem
 from trilake.expr.views import list_of_view, plain_array
 
 #: How the problem of a column that the table lacks ends.
@@ -179,7 +180,22 @@ def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=absent)
 
 
+def check_fields(source: pa.DataType, target: DataType, path: str, *, fill: bool = False) -> None:
+    """Refuse values whose structs, at any depth, have not the fields of the column's.
+
+    With ``fill`` they may lack some, which become null.  Raises ``SchemaMismatchError``.
+    """
+    problem = field_problem(source, target.arrow, path, ignore_case=True, fill=fill)
+    if problem is not None:
+        raise SchemaMismatchError(
+            problem,
+            help="give each field of the column by its name, as NULL where it has no value; or use schema evolution",
+            column=path,
+        )
+
+
 def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
+    check_fields(pa.struct([f.with_type(pa.null()) for f in array.type]), target, path, fill=True)
     lowered = {array.type.field(i).name.lower(): i for i in range(array.type.num_fields)}
     children = []
     for f in target.fields:

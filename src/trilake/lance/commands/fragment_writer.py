@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
+from trilake.expr.nested import field_problem
 from trilake.lance.file import null_masks
 from trilake.lance.file.data_file_writer import DataFileWriter
 from trilake.lance.file.errors import RowsDoNotFitError
@@ -144,6 +145,7 @@ class Target:
     def _converted(self, array: pa.Array, one: pa.Field) -> pa.Array:
         if array.type == one.type:
             return array
+        check_fields(array.type, one)
         try:
             if pa.types.is_dictionary(one.type) and not pa.types.is_dictionary(array.type):
                 array = array.cast(one.type.value_type).dictionary_encode()
@@ -157,6 +159,13 @@ class Target:
         if not self.view.folded:
             return batch
         return null_masks.unfold(batch, self.view.whole, "zero" if self._zero else "error")
+
+
+def check_fields(source: pa.DataType, one: pa.Field) -> None:
+    """Raise ``RowsDoNotFitError`` where structs of ``source``, at any depth, have not the fields of a column's."""
+    problem = field_problem(source, one.type, one.name)
+    if problem is not None:
+        raise RowsDoNotFitError(problem, help="name the fields as the dataset has them", column=one.name)
 
 
 def _blank(kind: pa.DataType, rows: int) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from trilake.errors import InvalidArgumentError
+from trilake.expr.nested import field_problem
 from trilake.expr.views import without_views, without_views_schema
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 
@@ -93,12 +94,23 @@ def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]
         if not isinstance(batch, pa.RecordBatch):
             raise WrongTypeError(f"Expected RecordBatch, got {type(batch)}")
         if batch.schema != schema:
+            _check_fields(batch.schema, schema)
             try:
                 yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
                 continue
             except (pa.ArrowInvalid, ValueError) as e:
                 raise RowsDoNotFitError(f"a batch has a schema that does not match the expected schema: {e}") from e
         yield batch
+
+
+def _check_fields(source: pa.Schema, wanted: pa.Schema) -> None:
+    for f in wanted:
+        at = source.get_field_index(f.name)
+        problem = None if at < 0 else field_problem(source.field(at).type, f.type, f.name)
+        if problem is not None:
+            raise RowsDoNotFitError(
+                f"a batch has a schema that does not match the expected schema: {problem}", column=f.name
+            )
 
 
 def numbers(rows: Any, kind: Any = np.int64) -> npt.NDArray[Any]:

@@ -20,7 +20,7 @@ from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.delete import mark_all
-from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, write_fragments
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
 from trilake.lance.scan.fragment_reader import ROW_ID, Rows
@@ -115,6 +115,8 @@ def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:
             f"the source has the columns {', '.join(source.schema.names)}, the dataset {', '.join(names)}",
             help="give the source all columns of the dataset",
         )
+    for f in snapshot.schema:
+        check_fields(source.schema.field(f.name).type, f)
     try:
         return source.select(names).cast(pa.schema([f.with_nullable(True) for f in snapshot.schema]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:

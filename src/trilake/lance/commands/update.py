@@ -14,7 +14,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance.commands.delete import mark_all
-from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.replan import replanned_with_files
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.scan import one_array
@@ -107,6 +107,7 @@ def computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> 
     target = one.type
     if array.type == target:
         return array
+    check_fields(array.type, one)
     try:
         if pa.types.is_dictionary(target):
             return array.cast(target.value_type).dictionary_encode().cast(target)

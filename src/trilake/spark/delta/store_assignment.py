@@ -6,56 +6,176 @@ that is not in ANSI mode, where a cast alone would make something else of it wit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.errors import SchemaMismatchError
 from trilake.spark.session.compat import try_cast
 
 
-def stored(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool) -> Column:
+def stored(
+    value: Column,
+    source: T.DataType,
+    target: T.DataType,
+    name: str,
+    *,
+    ansi: bool,
+    by_name: bool = True,
+    fill: bool = False,
+) -> Column:
     """``value``, which is of type ``source``, as a value of ``target``.
 
     Parameters
     ----------
     name: of the column, for the error of a value that does not fit.
     ansi: whether the session's casts fail on such a value by themselves.
+    by_name: whether structs, at any depth, are matched by the names of their fields, without regard to case; else by
+        their order.
+    fill: whether a field that a struct lacks becomes null.
 
-    Structs are taken apart and put together by the names of their fields, where these are the same; a field that the
-    value does not have becomes null.
-
+    Raises ``SchemaMismatchError`` for a struct with a field that the column has not, and for one that lacks a field of
+    the column's, unless ``fill`` allows for that where fields are matched by name.
     Raises ``UnsupportedSparkError`` over Spark Connect of 3.5 for a session whose casts do not fail.
     """
-    if _same(source, target):
-        return value
+    return _Assignment(ansi, by_name, fill).value(value, source, target, name)
+
+
+def evolved(source: T.DataType, target: T.DataType, *, by_name: bool) -> T.DataType:
+    """The type ``target`` with the fields that structs of ``source`` have beyond it, at any depth, as new ones."""
     if isinstance(source, T.StructType) and isinstance(target, T.StructType):
-        return _struct(value, source, target, name, ansi=ansi)
-    if isinstance(source, T.NullType) or ansi or not isinstance(target, T.AtomicType):
-        return value.cast(target)
-    fitting = try_cast(value, target)
-    number = isinstance(source, T.NumericType) and isinstance(target, T.NumericType)
-    condition = "CAST_OVERFLOW_IN_TABLE_INSERT" if number else "CAST_INVALID_INPUT"
-    refusal = f"[{condition}] a value of column {name} does not fit {target.simpleString()}: "
-    message = F.concat(F.lit(refusal), value.cast("string"))
-    return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(F.raise_error(message).cast(target))
+        if by_name:
+            own = {f.name.lower() for f in target.fields}
+            by_lower = {f.name.lower(): f for f in source.fields}
+            pairs = [(by_lower.get(f.name.lower()), f) for f in target.fields]
+            new = [f for f in source.fields if f.name.lower() not in own]
+        else:
+            pairs = [(s, f) for s, f in zip(source.fields, target.fields)]
+            pairs += [(None, f) for f in target.fields[len(pairs) :]]
+            new = source.fields[len(target) :]
+        kept = [
+            _typed(f, f.dataType if s is None else evolved(s.dataType, f.dataType, by_name=by_name)) for s, f in pairs
+        ]
+        return T.StructType([*kept, *(T.StructField(f.name, f.dataType) for f in new)])
+    if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
+        element = evolved(source.elementType, target.elementType, by_name=by_name)
+        return T.ArrayType(element, target.containsNull)
+    if isinstance(source, T.MapType) and isinstance(target, T.MapType):
+        key = evolved(source.keyType, target.keyType, by_name=by_name)
+        item = evolved(source.valueType, target.valueType, by_name=by_name)
+        return T.MapType(key, item, target.valueContainsNull)
+    return target
 
 
-def _struct(value: Column, source: T.StructType, target: T.StructType, name: str, *, ansi: bool) -> Column:
-    by_name = {f.name.lower(): f for f in source.fields}
-    if not {n.lower() for n in target.names} & set(by_name):
-        return value.cast(target)  # by position, as Spark does where no name fits
-    fields = []
-    for f in target.fields:
-        source_field = by_name.get(f.name.lower())
-        part = (
-            F.lit(None).cast(f.dataType)
-            if source_field is None
-            else stored(
-                value.getField(source_field.name), source_field.dataType, f.dataType, f"{name}.{f.name}", ansi=ansi
+def _typed(field: T.StructField, type_: T.DataType) -> T.StructField:
+    return T.StructField(field.name, type_, field.nullable, field.metadata)
+
+
+@dataclass(frozen=True)
+class _Assignment:
+    """How values are stored; see :func:`stored`."""
+
+    ansi: bool
+    by_name: bool
+    fill: bool
+
+    def value(self, value: Column, source: T.DataType, target: T.DataType, name: str) -> Column:
+        if _same(source, target):
+            return value
+        if isinstance(source, T.NullType):
+            return value.cast(target)
+        if isinstance(source, T.StructType) and isinstance(target, T.StructType):
+            return self._struct(value, source, target, name)
+        if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
+            return self._array(value, source, target, name)
+        if isinstance(source, T.MapType) and isinstance(target, T.MapType):
+            return self._map(value, source, target, name)
+        if self.ansi or not isinstance(target, T.AtomicType):
+            return value.cast(target)
+        fitting = try_cast(value, target)
+        number = isinstance(source, T.NumericType) and isinstance(target, T.NumericType)
+        condition = "CAST_OVERFLOW_IN_TABLE_INSERT" if number else "CAST_INVALID_INPUT"
+        refusal = f"[{condition}] a value of column {name} does not fit {target.simpleString()}: "
+        message = F.concat(F.lit(refusal), value.cast("string"))
+        return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(F.raise_error(message).cast(target))
+
+    def _struct(self, value: Column, source: T.StructType, target: T.StructType, name: str) -> Column:
+        pairs = self._by_name(source, target, name) if self.by_name else _by_position(source, target, name)
+        parts = []
+        for s, f in pairs:
+            if s is None:
+                part = F.lit(None).cast(f.dataType)
+            else:
+                part = self.value(value.getField(s.name), s.dataType, f.dataType, f"{name}.{f.name}")
+            parts.append(part.alias(f.name))
+        return F.when(value.isNotNull(), F.struct(*parts))
+
+    def _by_name(
+        self, source: T.StructType, target: T.StructType, name: str
+    ) -> list[tuple[T.StructField | None, T.StructField]]:
+        """The fields of the column with those of the value that have their names."""
+        own = {f.name.lower() for f in target.fields}
+        extra = [f.name for f in source.fields if f.name.lower() not in own]
+        if extra:
+            raise SchemaMismatchError(
+                f"the struct for column {name} has a field {extra[0]}, which the column has not",
+                help=f"leave it out, or use schema evolution; the column's fields are {', '.join(target.names)}",
+                column=name,
             )
+        by_lower = {f.name.lower(): f for f in source.fields}
+        if len(by_lower) < len(source):
+            raise SchemaMismatchError(
+                f"the struct for column {name} has two fields of one name: {', '.join(source.names)}",
+                help="rename or leave out one of them",
+                column=name,
+            )
+        lacking = [f.name for f in target.fields if f.name.lower() not in by_lower]
+        if lacking and not self.fill:
+            raise SchemaMismatchError(
+                f"the struct for column {name} has no field {lacking[0]}, which the column has",
+                help="give it as NULL, assign the nested fields one by one, or use schema evolution",
+                column=name,
+            )
+        return [(by_lower.get(f.name.lower()), f) for f in target.fields]
+
+    def _array(self, value: Column, source: T.ArrayType, target: T.ArrayType, name: str) -> Column:
+        of, to = source.elementType, target.elementType
+        if self._casts(of, to):
+            return value.cast(target)
+        return F.transform(value, lambda x: self.value(x, of, to, f"{name}.element"))
+
+    def _map(self, value: Column, source: T.MapType, target: T.MapType, name: str) -> Column:
+        if _same(source.keyType, target.keyType) and self._casts(source.valueType, target.valueType):
+            return value.cast(target)
+        if not _same(source.keyType, target.keyType):
+            value = F.transform_keys(value, lambda k, _: self.value(k, source.keyType, target.keyType, f"{name}.key"))
+        if not _same(source.valueType, target.valueType):
+            value = F.transform_values(
+                value, lambda _, v: self.value(v, source.valueType, target.valueType, f"{name}.value")
+            )
+        return value
+
+    def _casts(self, source: T.DataType, target: T.DataType) -> bool:
+        """Whether the session's own cast of values inside an array or a map does the same."""
+        return (
+            isinstance(source, T.NullType) or (self.ansi and isinstance(source, T.AtomicType)) or _same(source, target)
         )
-        fields.append(part.alias(f.name))
-    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def _by_position(
+    source: T.StructType, target: T.StructType, name: str
+) -> list[tuple[T.StructField | None, T.StructField]]:
+    """The fields of the column with those of the value that stand in their places."""
+    if len(source) != len(target):
+        raise SchemaMismatchError(
+            f"the struct for column {name} has {len(source)} fields ({', '.join(source.names)}), the column has"
+            f" {len(target)} ({', '.join(target.names)})",
+            help="give a value for each field, or write BY NAME",
+            column=name,
+        )
+    return list(zip(source.fields, target.fields, strict=True))
 
 
 def _same(a: T.DataType, b: T.DataType) -> bool:

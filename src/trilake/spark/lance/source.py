@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from trilake.engine import standard_engine
 from trilake.errors import SchemaMismatchError, TrilakeError
-from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, write_fragments
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, discard, write_fragments
 from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
@@ -266,6 +266,8 @@ class LanceWriter(DataSourceArrowWriter):
                     help="select and name the columns as the dataset has them",
                     file=path,
                 )
+            for f in view.schema.storage_schema:
+                check_fields(arrow.field(f.name).type, f)
         elif not vectors.unsized:
             stored = plan.target(with_vectors(arrow, vectors, {})).view.whole
         version = 0 if plan.base is None else plan.base.version

@@ -15,7 +15,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, WriteFailedError
 from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, overwrites_dynamically, session_flag
-from trilake.spark.delta.store_assignment import stored
+from trilake.spark.delta.store_assignment import evolved, stored
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.schemas import from_spark, to_spark
@@ -94,9 +94,9 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     static = static_partitions(insert, metadata.partition_columns, target.path)
     if insert.if_not_exists and _partition_exists(session, target, static):
         return
-    frame = _given(session, insert, schema, static, args, target)
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
-    given, frame = frame, _stored(session, frame, schema, by_name=insert.by_name)
+    frame = _given(session, insert, schema, static, args, target, evolve=evolve)
+    given, frame = frame, _stored(session, frame, schema, by_name=insert.by_name, evolve=evolve)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
@@ -137,7 +137,11 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
         raise InvalidArgumentError(f"a {target.format.title()} table takes whole rows only", file=target.path)
     there = frame_of(session, target).schema
-    schema = from_spark(there)
+    if insert.evolve:
+        raise InvalidArgumentError(
+            f"the schema of a {target.format.title()} table does not evolve with a write", file=target.path
+        )
+    schema = read_schema(from_spark(there))
     frame = _stored(session, _given(session, insert, schema, {}, args, target), schema, by_name=insert.by_name)
     missing = [f for f in there.fields if f.name not in frame.columns]
     frame = frame.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in missing)).select(
@@ -165,14 +169,21 @@ def _partition_exists(session: SqlSession, target: Target, static: Mapping[str, 
 
 
 def _given(
-    session: SqlSession, insert: Insert, schema: StructType, static: Mapping[str, str], args: Args, target: Target
+    session: SqlSession,
+    insert: Insert,
+    schema: StructType,
+    static: Mapping[str, str],
+    args: Args,
+    target: Target,
+    *,
+    evolve: bool = False,
 ) -> DataFrame:
     """The rows under the names of the table's columns that they are for."""
     expected = expected_columns(insert, schema, static, shown=target.shown, path=target.path)
     text, absent = with_defaults(insert.query, schema, expected)
     frame = query(session, text, _args_of_query(insert, args))
     if insert.by_name:
-        frame = _by_name(frame, schema, static, insert.evolve)
+        frame = _by_name(frame, schema, static, evolve)
     else:
         if len(frame.columns) != len(expected):
             more = "more" if len(frame.columns) > len(expected) else "fewer"
@@ -212,13 +223,20 @@ def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], ev
     return frame.toDF(*names)
 
 
-def _stored(session: SqlSession, frame: DataFrame, schema: StructType, *, by_name: bool) -> DataFrame:
-    """The values in the types of the table's columns; what does not fit fails."""
+def _stored(
+    session: SqlSession, frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False
+) -> DataFrame:
+    """The values in the types of the table's columns, with new nested fields where it evolves; what does not fit fails.
+
+    Structs are matched as the columns are: by name, or by order.
+    """
     ansi = is_ansi(session.spark)
     wanted = {f.name: f.dataType for f in to_spark(schema).fields}
     changed: dict[str, Column] = {}
     for f in frame.schema.fields:
         kind = wanted.get(f.name)
+        if kind is not None and evolve:
+            kind = evolved(f.dataType, kind, by_name=by_name)
         if kind is not None and f.dataType != kind:
             value = F.col(quote_name(f.name))
             changed[f.name] = _value(value, f.dataType, kind, f.name, ansi=ansi, by_name=by_name).alias(f.name)
@@ -230,11 +248,11 @@ def _stored(session: SqlSession, frame: DataFrame, schema: StructType, *, by_nam
 def _value(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool, by_name: bool) -> Column:
     """A value as its column stores it.
 
-    A struct of another type is taken apart by the order of its fields, as the columns are, and is no null any more:
-    that is how Delta's own engine stores it.
+    A struct of another type that is matched by the order of its fields is no null any more: that is how Delta's own
+    engine stores it.
     """
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
-        column = stored(value, source, target, name, ansi=ansi)
+        column = stored(value, source, target, name, ansi=ansi, by_name=by_name, fill=True)
         # What may be null inside of the column may be so in the rows.
         return column if isinstance(target, T.AtomicType) else column.cast(target)
     if len(source) == len(target):
@@ -247,4 +265,4 @@ def _value(value: Column, source: T.DataType, target: T.DataType, name: str, *, 
             for s, t in zip(source.fields, target.fields, strict=True)
         ]
         return F.struct(*fields).cast(target)
-    return stored(value, source, target, name, ansi=ansi).cast(target)
+    return stored(value, source, target, name, ansi=ansi, by_name=False, fill=True).cast(target)

@@ -55,8 +55,19 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
     """Rows for a Lance dataset or Trevni files."""
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
         raise InvalidArgumentError(f"a {place.format.title()} table takes whole rows only", file=place.path)
+    if insert.evolve:
+        raise InvalidArgumentError(
+            f"the schema of a {place.format.title()} table does not evolve with a write", file=place.path
+        )
     there = place.open(context).schema
     rows = _given(context, insert, from_arrow(there), {}, place)
+    extra = [n for n in rows.column_names if n not in there.names]
+    if extra:
+        raise SchemaMismatchError(
+            f"the query gives a column {extra[0]}, which the table has not",
+            help=f"its columns are {', '.join(there.names)}",
+            column=extra[0],
+        )
     missing = [f for f in there if f.name not in rows.column_names]
     for f in missing:
         rows = rows.append_column(f, pa.nulls(rows.num_rows, f.type))
@@ -82,12 +93,52 @@ def _given(context: Context, insert: Insert, schema: StructType, static: Mapping
             file=place.path,
         )
     else:
-        rows = rows.rename_columns(expected)
+        rows = _by_position(rows.rename_columns(expected), schema)
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
     for column, text in static.items():
         value = constant(text)[0]
         rows = rows.append_column(column, pa.array([value.as_py()] * rows.num_rows, value.type))
     return _stored(rows, schema)
+
+
+def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
+    """The rows with the names of the columns' fields inside of structs, too, which take values in their order."""
+    for i, name in enumerate(rows.column_names):
+        field, column = schema.find(name), rows.column(i)
+        if field is None:
+            continue
+        kind = _named_as(column.type, field.type.arrow, name)
+        if kind != column.type:
+            rows = rows.set_column(i, name, pa.chunked_array([c.view(kind) for c in column.chunks], kind))
+    return rows
+
+
+def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataType:
+    """The type ``source`` with the names that ``target`` has for the fields of its structs.
+
+    Raises ``SchemaMismatchError`` for a struct of fewer or more fields.
+    """
+    is_ = pa.types
+    if is_.is_struct(source) and is_.is_struct(target):
+        if source.num_fields != target.num_fields:
+            raise SchemaMismatchError(
+                f"the struct for column {path} has {source.num_fields} fields ({', '.join(f.name for f in source)}),"
+                f" the column has {target.num_fields} ({', '.join(f.name for f in target)})",
+                help="give a value for each field, or write BY NAME",
+                column=path,
+            )
+        pairs = zip(source, target, strict=True)
+        return pa.struct(
+            [s.with_name(t.name).with_type(_named_as(s.type, t.type, f"{path}.{t.name}")) for s, t in pairs]
+        )
+    if is_.is_map(source) and is_.is_map(target):
+        key = source.key_field.with_type(_named_as(source.key_type, target.key_type, f"{path}.key"))
+        return pa.map_(key, source.item_field.with_type(_named_as(source.item_type, target.item_type, f"{path}.value")))
+    if is_.is_list(source) and is_.is_list(target):
+        return pa.list_(
+            source.value_field.with_type(_named_as(source.value_type, target.value_type, f"{path}.element"))
+        )
+    return source
 
 
 def _stored(rows: pa.Table, schema: StructType) -> pa.Table:

@@ -397,3 +397,63 @@ def test_append_only_tables_take_inserts() -> None:
     t.merge(SOURCE, "key = k").when_not_matched_insert({"key": "k"}).execute()
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
         t.merge(SOURCE, "key = k").when_matched_delete().execute()
+
+
+# --- nested values ---------------------------------------------------------------------------------------------------
+
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
+
+
+def _nested(struct: pa.DataType, value: Mapping[str, Any]) -> pa.Table:
+    columns = {
+        "s": pa.array([value], struct),
+        "l": pa.array([[value]], pa.list_(struct)),
+        "m": pa.array([[("k", value)]], pa.map_(pa.string(), struct)),
+    }
+    return pa.table({"id": [1], **columns})
+
+
+@pytest.mark.parametrize("column", ["s", "l", "m"])
+@pytest.mark.parametrize("text", ["q.{}", "coalesce(q.{}, q.{})"])
+def test_nested_values_are_matched_by_name(column: str, text: str) -> None:
+    swapped = pa.struct([("B", pa.string()), ("A", pa.int64())])
+    t = table(_nested(PAIR, {"a": 1, "b": "x"}))
+    t.merge(
+        _nested(swapped, {"A": 5, "B": "q"}), "t.id = q.id", source_alias="q", target_alias="t"
+    ).when_matched_update({column: text.format(column, column)}).execute()
+    assert t.refresh().to_arrow()[column].to_pylist() == _nested(PAIR, {"a": 5, "b": "q"})[column].to_pylist()
+
+
+@pytest.mark.parametrize("column", ["s", "l", "m"])
+@pytest.mark.parametrize("text", ["q.{}", "coalesce(q.{}, q.{})"])
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column has not"),
+        ({"x": 5, "y": "q"}, "has a field x, which the column has not"),
+        ({"a": 5}, "has no field b, which the column has"),
+    ],
+)
+def test_nested_values_with_other_fields_are_refused(
+    column: str, text: str, value: Mapping[str, Any], problem: str
+) -> None:
+    struct = pa.struct([(n, pa.string() if n in "by" else pa.int64()) for n in value])
+    t = table(_nested(PAIR, {"a": 1, "b": "x"}))
+    merge = t.merge(_nested(struct, value), "t.id = q.id", source_alias="q", target_alias="t")
+    expression = text.format(column, column)
+    for clauses in (
+        merge.when_matched_update({column: expression}),
+        merge.when_not_matched_insert({"id": "q.id", column: expression}),
+    ):
+        with pytest.raises(SchemaMismatchError, match=rf"the struct for column {column}.* {problem}"):
+            clauses.execute()
+    assert t.refresh().version == 0
+
+
+def test_nested_values_may_have_other_fields_where_the_schema_evolves() -> None:
+    t = table(_nested(PAIR, {"a": 1, "b": "x"}))
+    struct = pa.struct([("z", pa.int64()), ("a", pa.int64())])
+    merge = t.merge(_nested(struct, {"a": 5, "z": 9}), "t.id = q.id", source_alias="q", target_alias="t")
+    merge.with_schema_evolution().when_matched_update({c: f"q.{c}" for c in "slm"}).execute()
+    new = {"a": 5, "b": None, "z": 9}
+    assert t.refresh().to_arrow().to_pylist() == [{"id": 1, "s": new, "l": [new], "m": [("k", new)]}]

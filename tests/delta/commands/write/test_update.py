@@ -339,3 +339,63 @@ def test_append_only_tables_are_refused(tmp_path: Path) -> None:
     _numbers(tmp_path, 1, properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
         _open(tmp_path).update({"v": "1"})
+
+
+# --- nested values ---------------------------------------------------------------------------------------------------
+
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
+SWAPPED = pa.struct([("B", pa.string()), ("A", pa.int64())])
+#: What a struct is inside of each column of ``_nested``.
+WRAPPED = {"s": lambda v: v, "l": lambda v: [v], "m": lambda v: [("k", v)]}
+
+
+def _nested(path: Path, **more: tuple[pa.DataType, Any]) -> ArrowDeltaTable:
+    one = {"a": 1, "b": "x"}
+    types: dict[str, pa.DataType] = {"s": PAIR, "l": pa.list_(PAIR), "m": pa.map_(pa.string(), PAIR)}
+    columns = {name: pa.array([WRAPPED[name](one)], kind) for name, kind in types.items()}
+    columns |= {name: pa.array([value], kind) for name, (kind, value) in more.items()}
+    trilake.write(pa.table({"id": [1], **columns}), path)
+    return _open(path)
+
+
+@pytest.mark.parametrize("column", list(WRAPPED))
+def test_fields_of_nested_values_are_matched_by_name(tmp_path: Path, column: str) -> None:
+    new = {"a": 5, "b": "q"}
+    kind = {"s": SWAPPED, "l": pa.list_(SWAPPED), "m": pa.map_(pa.string(), SWAPPED)}[column]
+    swapped = WRAPPED[column]({"B": "q", "A": 5})
+    t = _nested(tmp_path, other=(kind, swapped))
+    for value in (swapped, pa.scalar(swapped, kind), "other"):
+        t.update({column: WRAPPED[column]({"a": 0, "b": None})})
+        t.update({column: value})
+        assert _rows(tmp_path)[0][column] == WRAPPED[column](new)
+    if column == "m":
+        t.update({column: {"k": {"b": "r", "a": 6}}})
+        assert _rows(tmp_path)[0][column] == [("k", {"a": 6, "b": "r"})]
+
+
+@pytest.mark.parametrize("column", list(WRAPPED))
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column has not"),
+        ({"x": 5, "y": "q"}, "has a field x, which the column has not"),
+        ({"a": 5}, "has no field b, which the column has"),
+        ({"a": 5, "A": 6, "b": "q"}, "has two fields of one name: a, A, b"),
+    ],
+)
+def test_nested_values_with_other_fields_are_refused(
+    tmp_path: Path, column: str, value: dict[str, Any], problem: str
+) -> None:
+    struct = pa.struct([(n, pa.string() if n in "by" else pa.int64()) for n in value])
+    kind = {"s": struct, "l": pa.list_(struct), "m": pa.map_(pa.string(), struct)}[column]
+    wrapped = WRAPPED[column](value)
+    if "A" in value:  # no table has two columns of one name
+        t, refused = _nested(tmp_path), [wrapped]
+    elif len(value) == 1:  # a value lacks what is null in it, a column what it has no place for
+        t, refused = _nested(tmp_path, other=(kind, wrapped)), ["other"]
+    else:
+        t, refused = _nested(tmp_path, other=(kind, wrapped)), [wrapped, pa.scalar(wrapped, kind), "other"]
+    for new in refused:
+        with pytest.raises(SchemaMismatchError, match=rf"the struct for column {column}.* {problem}"):
+            t.update({column: new})
+    assert _open(tmp_path).version == 0

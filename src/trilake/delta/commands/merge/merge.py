@@ -156,6 +156,7 @@ class _ArrowMerge:
                 source_schema,
                 uri=uri,
                 now=now,
+                evolve=request.evolve,
             )
             for c in request.clauses
         ]

@@ -19,7 +19,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, path_text
 from trilake.delta.rules.row_rules import RowPipeline, RowRules, sql_type
-from trilake.delta.rules.store_assignment import assign_array, check_assignable
+from trilake.delta.rules.store_assignment import assign_array, check_assignable, check_fields
 from trilake.delta.scan.generated import generation_text
 from trilake.errors import ExpressionError
 from trilake.expr import Expression, evaluate_all
@@ -88,8 +88,9 @@ class RowClause:
         *,
         uri: str,
         now: dt.datetime,
+        evolve: bool,
     ) -> RowClause:
-        """Bind a clause.
+        """Bind a clause; where the schema evolves, structs may lack fields.
 
         Raises ``ExpressionError`` for expressions that are wrong, ``UnsupportedExpressionError`` for those that need
         Spark, ``SchemaMismatchError`` for values that columns cannot store.
@@ -103,7 +104,7 @@ class RowClause:
         schema = metadata.schema
         expressions: dict[Path, Expression] = {}
         for f in schema.fields:
-            _bind(clause.values[f.name], f.type, (f.name,), scope, source, expressions, uri)
+            _bind(clause.values[f.name], f.type, (f.name,), scope, source, expressions, uri, evolve=evolve)
         # What nobody assigns is kept, filled or generated; a generated column is generated anew.
         fields = tuple(f for f in schema.fields if f.name in clause.assigned or _carried(clause, f))
         rules = RowRules.of(
@@ -206,12 +207,15 @@ def _bind(
     source: StructType,
     out: dict[Path, Expression],
     uri: str,
+    *,
+    evolve: bool,
 ) -> None:
     """Bind the expressions of one column, and see that what they give can be stored."""
     match value:
         case FromExpression(text):
             expression = scope.parse(text, f"the value of {path_text(path)}")
             # Nested values are brought to the column's type when they are stored.
+            check_fields(expression.type, type_, path_text(path), fill=evolve)
             simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
             out[path] = _stored(expression, text, type_, scope) if simple else expression
         case FromSource(at):
@@ -223,10 +227,11 @@ def _bind(
             check_assignable(
                 StructType((StructField(name, source_type),)), StructType((StructField(name, type_),)), uri=uri
             )
+            check_fields(source_type.arrow, type_, name, fill=evolve)
         case Parts(fields):
             assert isinstance(type_, StructType)
             for name, part in fields.items():
-                _bind(part, type_.field(name).type, (*path, name), scope, source, out, uri)
+                _bind(part, type_.field(name).type, (*path, name), scope, source, out, uri, evolve=evolve)
 
 
 def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) -> Expression:

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import DataType, StructType
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
 from trilake.delta.protocol.schema_edit import parse_path, path_text, spelled, type_at
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.row_rules import sql_type
-from trilake.delta.rules.store_assignment import assign_array
+from trilake.delta.rules.store_assignment import assign_array, check_fields
 from trilake.delta.scan.generated import generation_text
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import read_schema
@@ -156,6 +156,7 @@ def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Ex
     expression = parse_expression(value, arrow, now=now)
     wanted = target.type.arrow
     if pa.types.is_nested(wanted) and pa.types.is_nested(expression.type):
+        check_fields(expression.type, target.type, target.name)
         return expression  # by name, field by field
     try:
         return expression.cast(wanted)
@@ -172,7 +173,9 @@ def _literal(value: Any, target: Target) -> pa.Scalar:
     elif type(value).__name__ == "datetime64":
         value = pa.array([value])[0]
     if isinstance(value, pa.Scalar):
+        check_fields(value.type, target.type, target.name, fill=True)
         return assign_array(pa.array([value.as_py()], value.type), target.type, target.name)[0]
+    value = _spelled(value, target.type, target.name)
     try:
         return pa.array([value], target.type.arrow)[0]
     except (pa.ArrowException, TypeError, OverflowError, ValueError) as e:
@@ -182,3 +185,23 @@ def _literal(value: Any, target: Target) -> pa.Scalar:
             help="a text is a SQL expression: write texts in quotes, as in \"'a text'\"",
             column=target.name,
         ) from e
+
+
+def _spelled(value: Any, type_: DataType, path: str) -> Any:
+    """A value whose dicts have the fields of the type's structs, in its spelling: Arrow drops those it does not know.
+
+    Fields that a dict lacks are null.  Raises ``SchemaMismatchError`` for a dict with others.
+    """
+    match type_:
+        case StructType() if isinstance(value, Mapping):
+            check_fields(pa.struct([(str(name), pa.null()) for name in value]), type_, path, fill=True)
+            by_lower = {str(name).lower(): v for name, v in value.items()}
+            return {f.name: _spelled(by_lower.get(f.name.lower()), f.type, f"{path}.{f.name}") for f in type_.fields}
+        case ArrayType() if isinstance(value, list | tuple):
+            return [_spelled(v, type_.element, f"{path}.element") for v in value]
+        case MapType() if isinstance(value, Mapping | list | tuple):
+            pairs = value.items() if isinstance(value, Mapping) else value
+            if all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
+                key, item = f"{path}.key", f"{path}.value"
+                return [(_spelled(k, type_.key, key), _spelled(v, type_.value, item)) for k, v in pairs]
+    return value

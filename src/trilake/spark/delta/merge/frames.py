@@ -19,7 +19,6 @@ from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type
 from trilake.delta.scan.generated import generation_text
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import SchemaMismatchError
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
 from trilake.spark.delta.store_assignment import stored
@@ -82,7 +81,8 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 class Sides:
     """The frames of both tables; ``target`` is ``None`` where only rows of the source are looked at.
 
-    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``source_schema`` the source's.
+    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``source_schema`` the source's;
+    ``evolve`` says whether there is any, and structs may lack fields.
     """
 
     source: DataFrame
@@ -91,6 +91,7 @@ class Sides:
     after: StructType
     source_schema: T.StructType
     ansi: bool
+    evolve: bool
 
     @cached_property
     def types_before(self) -> T.StructType:
@@ -170,10 +171,11 @@ class Values:
         match value:
             case FromExpression():
                 value, source = self.expressions[clause.number, path]
-                return by_name(value, source, type_, shown, ansi=self.sides.ansi)
+                return stored(value, source, type_, shown, ansi=self.sides.ansi, fill=self.sides.evolve)
             case FromSource(at):
                 source = _type_at(self.sides.source_schema, at)
-                return by_name(self.sides.source_column(at), source, type_, shown, ansi=self.sides.ansi)
+                value = self.sides.source_column(at)
+                return stored(value, source, type_, shown, ansi=self.sides.ansi, fill=self.sides.evolve)
             case Parts(fields, null_with):
                 assert isinstance(type_, T.StructType)
                 parts = []
@@ -185,7 +187,7 @@ class Values:
                 return whole if null_with is None else F.when(self.sides.source_column(null_with).isNotNull(), whole)
         if old is None:
             return F.lit(None).cast(type_)
-        return by_name(self.sides.target_column(path), old, type_, shown, ansi=self.sides.ansi)
+        return stored(self.sides.target_column(path), old, type_, shown, ansi=self.sides.ansi, fill=True)
 
     def _old_type(self, path: Path) -> T.DataType | None:
         types = self.sides.types_before
@@ -197,56 +199,6 @@ def _type_at(type_: T.DataType, path: Path) -> T.DataType:
         assert isinstance(type_, T.StructType)
         type_ = type_[name].dataType
     return type_
-
-
-def by_name(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool) -> Column:
-    """``value`` as a column of type ``target`` stores it; structs by the names of their fields, at any depth.
-
-    Raises ``SchemaMismatchError`` for a struct with a field that the column does not have.
-    """
-    if isinstance(source, T.StructType) and isinstance(target, T.StructType):
-        source_fields = {f.name.lower(): f for f in source.fields}
-        extra = [f.name for f in source.fields if f.name.lower() not in {n.lower() for n in target.names}]
-        if extra and len(extra) < len(source.fields):
-            raise SchemaMismatchError(
-                f"the struct for column {name} has a field {extra[0]}, which the column has not",
-                help="leave it out, or use schema evolution",
-                column=name,
-            )
-        if extra:
-            return value.cast(target)  # no name fits: by position
-        if source.names == target.names and not _differs(source, target):
-            return value
-        parts = []
-        for f in target.fields:
-            source_field = source_fields.get(f.name.lower())
-            part = F.lit(None).cast(f.dataType)
-            if source_field is not None:
-                part = by_name(
-                    value.getField(source_field.name), source_field.dataType, f.dataType, f"{name}.{f.name}", ansi=ansi
-                )
-            parts.append(part.alias(f.name))
-        return F.when(value.isNotNull(), F.struct(*parts))
-    if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
-        inner, wanted = source.elementType, target.elementType
-        if not _differs(inner, wanted):
-            return value
-        return F.transform(value, lambda x: by_name(x, inner, wanted, f"{name}.element", ansi=ansi))
-    if isinstance(source, T.MapType) and isinstance(target, T.MapType):
-        of, to = source, target
-        if _differs(of.keyType, to.keyType):
-            value = F.transform_keys(value, lambda k, _: by_name(k, of.keyType, to.keyType, f"{name}.key", ansi=ansi))
-        if _differs(of.valueType, to.valueType):
-            value = F.transform_values(
-                value, lambda _, v: by_name(v, of.valueType, to.valueType, f"{name}.value", ansi=ansi)
-            )
-        return value
-    return stored(value, source, target, name, ansi=ansi)
-
-
-def _differs(a: T.DataType, b: T.DataType) -> bool:
-    """Whether two types differ in more than what may be null."""
-    return a.simpleString() != b.simpleString()
 
 
 # --- the frame that tasks get ----------------------------------------------------------------------------------------

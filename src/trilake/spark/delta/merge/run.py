@@ -105,7 +105,7 @@ class MergeJob:
         self.job_id = self.runtime.new_id()
         snapshot, source_schema = self.snapshot, from_spark(request.source.schema)
         self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
-        evolve = request.evolve or session_flag(spark, AUTO_MERGE, False)
+        self.evolve = evolve = request.evolve or session_flag(spark, AUTO_MERGE, False)
         if evolve:
             self.protocol, self.metadata = evolved(
                 self.protocol,
@@ -142,7 +142,13 @@ class MergeJob:
     def sides(self, target: DataFrame | None) -> Sides:
         """The frames whose columns clauses name."""
         return Sides(
-            self.source, target, self.snapshot.schema, self.metadata.schema, self.request.source.schema, self.ansi
+            self.source,
+            target,
+            self.snapshot.schema,
+            self.metadata.schema,
+            self.request.source.schema,
+            self.ansi,
+            self.evolve,
         )
 
     # --- which files -------------------------------------------------------------------------------------------------
