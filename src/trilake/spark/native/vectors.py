@@ -36,6 +36,8 @@ _MOST_ROWS = 64 << 20
 _MOST_WORDS = 64 << 20  # 512 MiB
 #: Up to here the words go with each task; above, they are broadcast, which costs a query 50 ms.
 _SMALL_WORDS = 1 << 20
+#: Up to here nobody minds how many of them are zeros.
+_LITTLE_WORDS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,11 @@ def alive(spark: SparkSession, df: DataFrame, packed: Words, slot: str, *, selec
     numbered = f"({ROW_INDEX} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
         # One row, one scalar subquery for all: Spark evaluates it once.
+        level = _level(packed)
+        if level is not None:
+            df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
+            marked = _deleted_of_level(slot, len(level) // len(packed.words))
+            return df.where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
         arrays = {_WORDS: packed.words, _PAGES: packed.pages}
         scalars = {n: _frame(spark, {n: _one(a)}).scalar() for n, a in arrays.items() if a is not None}
         for name, scalar in scalars.items():
@@ -124,7 +131,35 @@ def _deleted(words: str, pages: str | None) -> str:
         page = f"get({pages}, CAST(shiftright({ROW_INDEX}, {_PAGE}) AS INT))"
         inside = f"(shiftright({ROW_INDEX}, 6) & {(1 << (_PAGE - 6)) - 1})"
         at = f"shiftleft(CAST({page} AS BIGINT), {_PAGE - 6}) + {inside}"
-    word = f"get({words}, CAST({at} AS INT))"
+    return _is_set(f"get({words}, CAST({at} AS INT))")
+
+
+def _level(packed: Words) -> pa.Array | None:
+    """The words of all files in one array, where each has as many: those of its vector and zeros, one at least.
+
+    A list in a list is an object of its own for every row that looks into it, which takes as long as all else.
+    ``None`` where files are so unlike that this would be mostly zeros.
+    """
+    if packed.pages is not None or not len(packed.words):
+        return None
+    lengths = np.diff(packed.words.offsets.to_numpy())
+    each = int(lengths.max()) + 1
+    if len(lengths) * each > min(_SMALL_WORDS, 4 * packed.count + _LITTLE_WORDS):
+        return None
+    words = np.zeros((len(lengths), each), np.int64)
+    words[np.arange(each) < lengths[:, None]] = packed.words.flatten().to_numpy()
+    return pa.array(words.reshape(-1))
+
+
+def _deleted_of_level(slot: str, each: int) -> str:
+    """Whether the bit of a row is set in words of :func:`_level`; rows behind a vector have the zeros at its end, and
+    files without one a place behind all words.
+    """
+    at = f"CAST({slot} * {each}L + least(shiftright({ROW_INDEX}, 6), {each - 1}L) AS INT)"
+    return _is_set(f"get({_WORDS}, {at})")
+
+
+def _is_set(word: str) -> str:
     return f"(coalesce(shiftrightunsigned({word}, CAST({ROW_INDEX} & 63 AS INT)) & 1, 0) != 0)"
 
 
@@ -158,8 +193,8 @@ def _lists(arrays: Sequence[npt.NDArray[Any]], type_: pa.DataType) -> pa.ListArr
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat, type_), type=item)
 
 
-def _one(lists: pa.ListArray) -> pa.ListArray:
-    """All lists as a single value."""
+def _one(lists: pa.Array) -> pa.ListArray:
+    """All lists, or numbers, as a single value."""
     type_ = pa.list_(pa.field("item", lists.type, nullable=False))
     return pa.ListArray.from_arrays(pa.array([0, len(lists)], pa.int32()), lists, type=type_)
 
