@@ -21,7 +21,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
-from trilake.lance.scan.scan import ScanPlan, scan
+from trilake.lance.scan.scan import ScanPlan, one_batch, scan
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import OPTIONS, version_at, write_options
@@ -133,6 +133,9 @@ class TrilakeLanceDataSource(LanceDataSource):
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
+#: Rows and bytes of a batch for Spark that is made of several, about.
+_GATHERED_ROWS, _GATHERED_BYTES = 1 << 15, 8 << 20
+
 
 class LanceReader(RowsReader):
     """Reads fragments, one a task."""
@@ -167,7 +170,8 @@ class LanceReader(RowsReader):
         return [r.fragment for r in readers]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in super().read(partition):
+        batches = super().read(partition)
+        for batch in batches if self.batch_size is not None or not len(self.declared) else _gathered(batches):
             yield ml_vectors.vectors_in(batch, self.ml)
 
     def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
@@ -180,6 +184,8 @@ class LanceReader(RowsReader):
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns in the order and under the names declared."""
+        if self.row_id is None and batch.schema.names == self.columns:
+            return batch
         names = iter(self.columns)
         arrays = [
             batch.column(ROW_ID).cast(pa.int64()) if i == self.row_id else batch.column(next(names))
@@ -188,6 +194,24 @@ class LanceReader(RowsReader):
         if not arrays:
             return batch.select([])
         return pa.RecordBatch.from_arrays(arrays, names=self.declared.names)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in fewer batches, the first as it is, each next of twice as many rows up to a limit.
+
+    Files have groups of 1,024 rows by default, and a batch costs Spark's worker as much for one row as for a thousand.
+    """
+    wanted = rows = size = 0
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= wanted or size >= _GATHERED_BYTES:
+            yield batch if len(some) == 1 else one_batch(pa.Table.from_batches(some))
+            wanted = min(2 * max(rows, wanted), _GATHERED_ROWS)
+            some, rows, size = [], 0, 0
+    if some:
+        yield one_batch(pa.Table.from_batches(some))
 
 
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], int | None]:
