@@ -119,10 +119,12 @@ def test_cases_of_a_corpus_are_counted_and_run_alone_they_join_the_column_on_the
     page.write_text(f"{matrix._BEGIN}\n\n" + "\n".join(table) + f"\n\n{matrix._END}\n")
 
     def again(*results: str) -> str:
-        lines = [{"test": f"s[{i}]", "title": "scripts", "result": r, "counted": True} for i, r in enumerate(results)]
+        lines = [{"test": f"s[{i}]", "title": "scripts", "result": r, "cases": 3} for i, r in enumerate(results)]
         (tmp_path / "spark-3.5.classic.again").write_text("\n".join(map(json.dumps, lines)) + "\n")
         matrix.write_table()
         return page.read_text().split("\n\n")[1]
 
     assert again("works", "refused", "works").splitlines() == [*table[:3], "| scripts | 2 of 3 | 87 of 87 |"]
+    # One that was run alone, or a run that goes on, says nothing of all.
+    assert again("works").splitlines() == [*table[:3], "| scripts | 2 of 3 | 87 of 87 |"]
     assert again("works", "refused", "failed").splitlines() == [*table[:3], "| scripts | **fails** | 87 of 87 |"]

@@ -87,7 +87,11 @@ def since(major: int, minor: int, *, connect: tuple[int, int] | None = None) -> 
 NEVER = (99, 0)
 
 
-def counted(test: F) -> F:
-    """Let the table say how many of the cases of a test work, where some are refused."""
-    test._matrix_counted = True  # type: ignore[attr-defined]
-    return test
+def counted(total: int) -> Callable[[F], F]:
+    """Let the table say how many of the ``total`` cases of a test work, where some are refused."""
+
+    def mark(test: F) -> F:
+        test._matrix_counted = total  # type: ignore[attr-defined]
+        return test
+
+    return mark

@@ -154,7 +154,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     refused = getattr(function, "_matrix_refused", False) or any(n == "refused" for n, _ in item.user_properties)
     result = "failed" if not report.passed else "refused" if refused else "works"
     line = {"test": item.nodeid, "title": title, "mode": MODE, "result": result}
-    if getattr(function, "_matrix_counted", False):
-        line["counted"] = True
+    if total := getattr(function, "_matrix_counted", 0):
+        line["cases"] = total
     with Path(_RESULTS).open("a") as f:
         f.write(json.dumps(line) + "\n")

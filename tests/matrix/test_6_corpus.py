@@ -39,7 +39,7 @@ def sql(lake: Lake) -> Iterator[Lake]:
     spark.conf.set(key, str(before))
 
 
-@counted
+@counted(len(_CASES))
 @pytest.mark.parametrize("name", _CASES)
 def test_corpus(sql: Lake, name: str, record_property: Callable[[str, object], None]) -> None:
     """SQL scripts of a corpus, with the results and refusals of delta-spark"""
