@@ -134,7 +134,7 @@ class TrilakeLanceDataSource(LanceDataSource):
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 #: Rows and bytes of a batch for Spark that is made of several, about.
-_GATHERED_ROWS, _GATHERED_BYTES = 1 << 15, 8 << 20
+_GATHERED_ROWS, _GATHERED_BYTES = 1 << 16, 16 << 20
 
 
 class LanceReader(RowsReader):
