@@ -234,3 +234,19 @@ def test_two_queries_make_one_table() -> None:
     with pytest.raises(MetadataChangedError, match="other columns"):
         commit_batch(DeltaLog(mapped, standard_engine()), plan, BatchId("b", 0), parts)
     assert (ids(other), ids(mapped)) == ([1, 5], [1])
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_two_queries_make_one_table_at_the_same_moment(mode: str) -> None:
+    """The other's first commit comes between our look at the log and our own: the query went down."""
+    store = MemoryStore()
+    done: list[int | None] = []
+
+    def faster(op: str, keys: tuple[str, ...]) -> None:
+        if op == "put_if_absent" and not done:
+            done.append(None)
+            done.append(write_batch(store, BatchId("other", 0), rows(1, 2)))
+
+    assert write_batch(FaultStore(store, before=faster), BatchId("q", 0), rows(3), mode) == 1
+    assert done == [None, 0]
+    assert ids(store) == ([1, 2, 3] if mode == "append" else [3])

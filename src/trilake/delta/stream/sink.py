@@ -25,7 +25,13 @@ from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_wr
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
-from trilake.errors import ConcurrentTransactionError, MetadataChangedError, ObjectNotFoundError, TableExistsError
+from trilake.errors import (
+    ConcurrentTransactionError,
+    ForeignFilesError,
+    MetadataChangedError,
+    ObjectNotFoundError,
+    TableExistsError,
+)
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
@@ -103,11 +109,15 @@ def commit_batch(
         assert plan.base is not None
         return WriteResult(plan.base.version)
     try:
-        return finish_write(log, plan, parts, runtime, run=run)
-    except (ConcurrentTransactionError, TableExistsError):
-        if not committed(log, batch):
+        return finish_write(log, plan, parts, runtime, run=run, again=True)
+    except ForeignFilesError:
+        raise
+    except (ConcurrentTransactionError, TableExistsError) as e:
+        if committed(log, batch):
+            return WriteResult(log.head().version)
+        if isinstance(e, ConcurrentTransactionError):
             raise
-        return WriteResult(log.head().version)
+    return finish_write(log, _on_new_table(log, plan), parts, runtime, run=run)
 
 
 def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePlan:

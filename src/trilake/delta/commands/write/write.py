@@ -43,6 +43,7 @@ from trilake.delta.scan.scan import parse_table_filter
 from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
+    ForeignFilesError,
     InvalidArgumentError,
     SchemaMismatchError,
     TableExistsError,
@@ -251,11 +252,13 @@ def finish_write(
     runtime: Runtime | None = None,
     *,
     run: Runner = run_here,
+    again: bool = False,
 ) -> WriteResult:
     """Commit the files of a write; ``run`` is who looks into files that lose some of their rows.
 
     Raises as :func:`trilake.delta.commit.transaction.commit` does.  Where it is certain that nothing was committed, the
-    files are deleted at once: nobody else knows their names.
+    files are deleted at once: nobody else knows their names.  With ``again`` they stay where another writer created the
+    table meanwhile: the caller commits them to that table.
     """
     if plan.nothing:
         assert plan.base is not None
@@ -268,9 +271,14 @@ def finish_write(
         replaced = _replaced(log, plan, adds, runtime, run)
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
-    except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError):
-        discard(log.store, _own_files(new))
+    except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
+        if not (again and _created_meanwhile(e)):
+            discard(log.store, _own_files(new))
         raise
+
+
+def _created_meanwhile(error: Exception) -> bool:
+    return isinstance(error, TableExistsError) and not isinstance(error, ForeignFilesError)
 
 
 def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
