@@ -168,6 +168,21 @@ def test_replace_replaces_the_properties_too(session: SparkSession) -> None:
         session.sql("DROP TABLE IF EXISTS writer_props")
 
 
+@pytest.mark.parametrize("format", ["delta", "lance"])
+def test_a_property_says_where_a_new_table_is_to_be(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """It was kept as a property of a table in the warehouse."""
+    writer, place = _frame(session).writeTo("writer_placed").using(format), f"{tmp_path}/there"
+    try:
+        writer.tableProperty("location", place).create()
+        assert trilake.open(place, format=format).count() == session.table("writer_placed").count() == 2
+        assert "location" not in getattr(trilake.open(place), "properties", {})
+        with pytest.raises(AnalysisException, match="writer_placed is there"):
+            writer.tableProperty("location", f"{tmp_path}/elsewhere").replace()
+        assert not Path(tmp_path, "elsewhere").exists()
+    finally:
+        session.sql("DROP TABLE IF EXISTS writer_placed")
+
+
 def test_merge_into_a_name(session: SparkSession) -> None:
     try:
         _frame(session).write.format("delta").saveAsTable("writer_merged")

@@ -36,6 +36,9 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
 
+#: The property by which Spark's ``tableProperty`` says where a new table is to be; no property of the table.
+_LOCATION = "location"
+
 
 def take_over_tables() -> None:
     """Teach ``df.writeTo`` of this process the tables that are ours; doing it again changes nothing."""
@@ -86,11 +89,8 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
 def _create(request: _Request) -> None:
     if request.known is not None:
         raise TableExistsError(f"table {request.table} already exists", file=request.known.location)
-    df, path, format = (
-        request.df,
-        record_option(request.record.options, "path"),
-        request.format.removeprefix("trilake-"),
-    )
+    record, df, format = request.record, request.df, request.format.removeprefix("trilake-")
+    path = record_option(record.options, "path") or record.properties.get(_LOCATION)
     with new_name(df.sparkSession, request.table, from_spark(df.schema), path=path, format=format) as place:
         _save(request, place, "error")
 
@@ -157,15 +157,22 @@ def _delta_alone(request: _Request, call: str) -> str:
 
 def _save(request: _Request, place: str, mode: str, *, replaces: bool = False, **more: str) -> None:
     record = request.record
-    if record.properties and request.format not in NAMED:
+    properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
+    if _LOCATION in record.properties and request.known is not None:
         raise InvalidArgumentError(
-            f"a {request.format} table has no properties: {', '.join(record.properties)}",
+            f"table {request.table} is there, so that its location cannot be chosen",
+            help='leave tableProperty("location", ...) out; ALTER TABLE ... SET LOCATION gives a name another table',
+            file=place,
+        )
+    if properties and request.format not in NAMED:
+        raise InvalidArgumentError(
+            f"a {request.format} table has no properties: {', '.join(properties)}",
             help="leave tableProperty out; option() says how its files are written",
             file=place,
         )
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
     options = {**record.options, **more}
     save = SaveRequest(
-        request.df, request.format, mode, options, columns, record.properties, record.cluster_by, replaces=replaces
+        request.df, request.format, mode, options, columns, properties, record.cluster_by, replaces=replaces
     )
     save_named(save, request.table, place)
