@@ -6,6 +6,8 @@ not, and fills with nulls those that it does not find.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from trilake.expr.views import without_views_type
@@ -37,24 +39,45 @@ def field_problem(
 def _struct_problem(
     source: pa.StructType, target: pa.StructType, path: str, *, ignore_case: bool, fill: bool
 ) -> str | None:
-    def key(name: str) -> str:
-        return name.lower() if ignore_case else name
+    problem = fields_problem(_names(source), _names(target), path, ignore_case=ignore_case, fill=fill)
+    if problem is not None:
+        return problem
+    theirs = {_key(f.name, ignore_case): f for f in source}
+    for f in target:
+        part = theirs.get(_key(f.name, ignore_case))
+        if part is not None:
+            problem = field_problem(part.type, f.type, f"{path}.{f.name}", ignore_case=ignore_case, fill=fill)
+            if problem is not None:
+                return problem
+    return None
 
-    theirs, own = {key(f.name): f for f in source}, {key(f.name): f for f in target}
-    extra = [f.name for name, f in theirs.items() if name not in own]
+
+def fields_problem(
+    source: Sequence[str], target: Sequence[str], path: str, *, ignore_case: bool = False, fill: bool = False
+) -> str | None:
+    """What :func:`field_problem` says of the names of two structs' fields alone.
+
+    >>> fields_problem(["a"], ["a", "b"], "s")
+    'the struct for column s has no field b, which the column has'
+    """
+    theirs, own = {_key(n, ignore_case) for n in source}, {_key(n, ignore_case) for n in target}
+    extra = [n for n in source if _key(n, ignore_case) not in own]
     if extra:
         return f"the struct for column {path} has a field {extra[0]}, which the column has not"
-    if len(theirs) < source.num_fields:
-        return f"the struct for column {path} has two fields of one name: {', '.join(f.name for f in source)}"
-    for name, f in own.items():
-        if name not in theirs:
-            if not fill:
-                return f"the struct for column {path} has no field {f.name}, which the column has"
-            continue
-        problem = field_problem(theirs[name].type, f.type, f"{path}.{f.name}", ignore_case=ignore_case, fill=fill)
-        if problem is not None:
-            return problem
+    if len(theirs) < len(source):
+        return f"the struct for column {path} has two fields of one name: {', '.join(source)}"
+    lacking = [n for n in target if _key(n, ignore_case) not in theirs]
+    if lacking and not fill:
+        return f"the struct for column {path} has no field {lacking[0]}, which the column has"
     return None
+
+
+def _key(name: str, ignore_case: bool) -> str:
+    return name.lower() if ignore_case else name
+
+
+def _names(struct: pa.StructType) -> list[str]:
+    return [f.name for f in struct]
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -16,7 +16,7 @@ from trilake.sql.session.cache import cache, is_cached
 from trilake.sql.session.problems import errors_of_spark
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, exists, path_target, resolve
-from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.cursor import name_parts
 from trilake.sql.text.paths import FORMATS
 from trilake.text import quote_parts
 
@@ -30,13 +30,8 @@ Method: TypeAlias = "Callable[..., Action | None]"
 
 def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
     """The parts of a table's name; ``None`` for what is no name, about which Spark says what is wrong."""
-    if not isinstance(name, str) or not isinstance(database, str | None):
-        return None
-    try:
-        cursor = Cursor(name)
-        parts = cursor.name()
-        cursor.end()
-    except SyntaxProblem:
+    parts = name_parts(name)
+    if parts is None or not isinstance(database, str | None):
         return None
     return parts if database is None else (database, *parts)
 

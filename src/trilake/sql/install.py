@@ -18,7 +18,7 @@ from trilake.sql.catalog import METHODS, Method
 from trilake.sql.session.relations import frame_of_name
 from trilake.sql.session.session import SqlSession, TempView
 from trilake.sql.session.targets import resolve
-from trilake.sql.text.cursor import Cursor, SyntaxProblem
+from trilake.sql.text.cursor import name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,15 +171,8 @@ def _read_table(own: Any, reader: DataFrameReader, tableName: Any) -> Action | N
 
 def _named(session: SqlSession, name: Any) -> Action | None:
     """How a table of ours is read by its name; ``None`` for any other name."""
-    if not isinstance(name, str):
-        return None
-    try:
-        cursor = Cursor(name)
-        parts = cursor.name()
-        cursor.end()
-    except SyntaxProblem:
-        return None
-    source = resolve(session, parts)
+    parts = name_parts(name)
+    source = None if parts is None else resolve(session, parts)
     if source is None:
         return None
 

@@ -187,6 +187,21 @@ def test_two_queries_make_one_dataset_and_two_runs_race() -> None:
     assert ids(store) == [0, 1, 7]
 
 
+def test_two_queries_make_one_dataset_at_the_same_moment() -> None:
+    """The other's first version comes between our look at the dataset and our own: the query went down."""
+    store = MemoryStore()
+    done: list[int | None] = []
+
+    def faster(op: str, keys: tuple[str, ...]) -> None:
+        if op == "put_if_absent" and "_versions" in str(keys) and not done:
+            done.append(None)
+            done.append(write_batch(store, LanceBatch("other", 0), rows(1, 2)))
+
+    assert write_batch(FaultStore(store, before=faster), LanceBatch("q", 0), rows(3)) == 2
+    assert done == [None, 1]
+    assert ids(store) == [1, 2, 3]
+
+
 def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
     store = MemoryStore()
     append(store, 0)

@@ -24,7 +24,9 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
 )
+from trilake.sql.standalone.places import Place
 from trilake.sql.text.problems import SqlTextError
+from trilake.table import Table
 
 
 @pytest.fixture
@@ -49,6 +51,22 @@ def test_a_query_names_tables_by_path_at_any_depth(t: str) -> None:
     assert run(f"WITH q AS (SELECT id FROM {t}) SELECT max(id) AS m FROM q") == [{"m": 3}]
     assert run(f"SELECT {t}.note FROM {t} ORDER BY 1") == [{"note": None}, {"note": "b"}]  # nulls go first, as in Spark
     assert trilake.sql(f"SELECT sum(id) AS s FROM {t}").schema.field("s").type == pa.int64()
+
+
+def test_all_that_name_a_table_see_one_version(t: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions: list[int | None] = []
+    own = Place.open
+
+    def opened(place: Place, *args: Any) -> Table:
+        table = own(place, *args)
+        versions.append(table.version)
+        return table
+
+    monkeypatch.setattr(Place, "open", opened)
+    assert run(
+        f"SELECT a.n = b.n AS same FROM (SELECT count(*) AS n FROM {t}) a, (SELECT count(*) AS n FROM {t}) b"
+    ) == [{"same": True}]
+    assert len(versions) == 1
 
 
 def test_a_time_is_one_of_the_table(t: str) -> None:

@@ -53,6 +53,7 @@ def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyCon
     )
     connection.execute("SET GLOBAL allowed_paths = ?", [list(files)])
     connection.execute("SET GLOBAL enable_external_access = false")
+    connection.execute("SET GLOBAL parquet_metadata_cache = true")  # footers are looked at before files are read
     # The zone is a setting of ICU, which exists only once the database is open.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from trilake.errors import ObjectExistsError, SchemaMismatchError
 from trilake.lance.commands.fragment_writer import Target
 from trilake.lance.commands.write import WritePlan
-from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
+from trilake.lance.file.errors import DatasetExistsError
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
@@ -82,19 +83,18 @@ def commit_batch(
     if claimed.read_version == 0 and listing.versions and not replaces:
         claimed = _appended(store, claimed, listing)
     create = claimed.read_version == 0 and not replaces
-    try:
-        return transaction.commit(
-            store, claimed, plan.runtime, create=create, check=lambda newest: _check(store, claimed, newest)
-        ).version
-    except _DoneError:
-        return _committed(store, list_versions(store), claimed)
-    except DatasetExistsError as e:
-        version = _committed(store, list_versions(store), claimed)
-        if version is not None:
-            return version
-        raise CommitConflictError(
-            "another writer created the dataset meanwhile", help="start the query again", file=store.uri
-        ) from e
+    while True:
+        check = partial(_check, store, claimed)
+        try:
+            return transaction.commit(store, claimed, plan.runtime, create=create, check=check).version
+        except _DoneError:
+            return _committed(store, list_versions(store), claimed)
+        except DatasetExistsError:  # made between our look and our commit, which is then tried as an append
+            listing = list_versions(store)
+            version = _committed(store, listing, claimed)
+            if version is not None:
+                return version
+            claimed, create = _appended(store, claimed, listing), False
 
 
 def _claim(store: Store, batch: LanceBatch, own: Transaction) -> Transaction:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.errors import SchemaMismatchError
+from trilake.expr.nested import fields_problem
 from trilake.spark.session.compat import try_cast
 
 
@@ -116,28 +117,15 @@ class _Assignment:
         self, source: T.StructType, target: T.StructType, name: str
     ) -> list[tuple[T.StructField | None, T.StructField]]:
         """The fields of the column with those of the value that have their names."""
-        own = {f.name.lower() for f in target.fields}
-        extra = [f.name for f in source.fields if f.name.lower() not in own]
-        if extra:
+        problem = fields_problem(source.names, target.names, name, ignore_case=True, fill=self.fill)
+        if problem is not None:
             raise SchemaMismatchError(
-                f"the struct for column {name} has a field {extra[0]}, which the column has not",
-                help=f"leave it out, or use schema evolution; the column's fields are {', '.join(target.names)}",
+                problem,
+                help=f"the column's fields are {', '.join(target.names)}: give each, as NULL where it has no value, or"
+                " use schema evolution",
                 column=name,
             )
         by_lower = {f.name.lower(): f for f in source.fields}
-        if len(by_lower) < len(source):
-            raise SchemaMismatchError(
-                f"the struct for column {name} has two fields of one name: {', '.join(source.names)}",
-                help="rename or leave out one of them",
-                column=name,
-            )
-        lacking = [f.name for f in target.fields if f.name.lower() not in by_lower]
-        if lacking and not self.fill:
-            raise SchemaMismatchError(
-                f"the struct for column {name} has no field {lacking[0]}, which the column has",
-                help="give it as NULL, assign the nested fields one by one, or use schema evolution",
-                column=name,
-            )
         return [(by_lower.get(f.name.lower()), f) for f in target.fields]
 
     def _array(self, value: Column, source: T.ArrayType, target: T.ArrayType, name: str) -> Column:

@@ -111,10 +111,14 @@ def _rows(db: duckdb.DuckDBPyConnection, statement: str) -> pa.Table:
 
 
 def _sources(context: Context, tree: exp.Query) -> dict[str, Table | pa.Table]:
-    """What each relation that stands for a table reads, by the name that it gets in the statement instead."""
+    """What each relation that stands for a table reads, by the name that it gets in the statement instead.
+
+    A table is opened once for all that name it, so that they see one version.
+    """
     frames = {n.lower(): rows for n, rows in context.frames.items()}
     known = {c.alias.lower() for c in tree.find_all(exp.CTE)}
     sources: dict[str, Table | pa.Table] = {name: _source(rows) for name, rows in frames.items()}
+    opened: dict[tuple[tuple[str, ...], int | None, str | None], str] = {}
     for number, table in enumerate(list(tree.find_all(exp.Table))):
         private = f"__trilake_{number}"
         if isinstance(table.this, exp.Func):
@@ -126,8 +130,11 @@ def _sources(context: Context, tree: exp.Query) -> dict[str, Table | pa.Table]:
         parts = tuple(p.name for p in table.parts)
         if len(parts) == 1 and parts[0].lower() in known | set(frames):
             continue
-        sources[private] = place_of(context, parts).open(context, *_travel(table))
-        _replace(table, private, parts[-1])
+        version, timestamp = _travel(table)
+        name = opened.setdefault((parts, version, timestamp), private)
+        if name == private:
+            sources[private] = place_of(context, parts).open(context, version, timestamp)
+        _replace(table, name, parts[-1])
     _unqualify(tree)
     return sources
 

@@ -194,3 +194,20 @@ class Cursor:
         start = len(self.text.rstrip()) if token is None else token.start
         shown = "end of input" if token is None else f"'{token.text}'"
         raise SyntaxProblem(place_of(self.text, start), shown, hint)
+
+
+def name_parts(text: object) -> tuple[str, ...] | None:
+    """The parts of a name that is all of a text; ``None`` for what is no name.
+
+    >>> name_parts("db.`a b`"), name_parts("a b")
+    (('db', 'a b'), None)
+    """
+    if not isinstance(text, str):
+        return None
+    cursor = Cursor(text)
+    try:
+        parts = cursor.name()
+        cursor.end()
+    except SyntaxProblem:
+        return None
+    return parts
