@@ -287,6 +287,8 @@ class TableUnderFire:
         for name, format in tables.items():
             place = self.folder / name
             if not _there(place, format):
+                if self.rows:
+                    raise BrokenError(f"{where}: {place} has nothing, of {len(self.rows)} rows")
                 continue  # nothing was ever written
             time.sleep(0.002)
             _clean(place, format, where)
@@ -297,7 +299,10 @@ class TableUnderFire:
 
 
 def _there(place: Path, format: str) -> bool:
-    mark = {"delta": "_delta_log/*.json", "lance": "_versions/*.manifest", "trevni": "*.trv"}[format]
+    """Whether a table has a version, or rows; a file that a dead job has moved and not committed is none."""
+    if format == "trevni":
+        return any(m.key.endswith(".trv") for m in jobs.visible(open_store(place)))
+    mark = {"delta": "_delta_log/*.json", "lance": "_versions/*.manifest"}[format]
     return next(place.glob(mark), None) is not None
 
 

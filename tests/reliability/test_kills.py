@@ -6,10 +6,13 @@ import os
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from tests.reliability.kills import BrokenError, TableUnderFire, run_kills
-from tests.reliability.victims import MIXES, op_of, run
+from tests.reliability.kills import BrokenError, TableUnderFire, _there, run_kills
+from tests.reliability.victims import MIXES, op_of, run, trevni_batch
+from trilake.storage import open_store
+from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
 
 def test_every_acknowledged_row_once_although_writers_are_killed(tmp_path: Path) -> None:
@@ -42,3 +45,15 @@ def test_a_row_that_is_lost_is_seen(mix: str, tmp_path: Path) -> None:
     table._acknowledged(second, "None", 0.01)
     with pytest.raises(BrokenError, match="are lost"):
         table._look(None)
+
+
+def test_a_file_that_a_dead_job_has_moved_is_no_table(tmp_path: Path) -> None:
+    """The harness itself: files are looked for as readers see them, not as they lie on the disk."""
+    rows = pa.table({"x": [1, 2]})
+    dies = FaultStore(open_store(tmp_path), [Fault("put_if_absent", "*.end", kind="crash")])
+    with pytest.raises(SimulatedCrash):
+        trevni_batch(dies, rows, "query", 0)
+    assert list(tmp_path.glob("*.trv"))
+    assert not _there(tmp_path, "trevni")
+    trevni_batch(open_store(tmp_path), rows, "query", 0)
+    assert _there(tmp_path, "trevni")
