@@ -1,0 +1,216 @@
+"""DELETE, UPDATE, MERGE and OPTIMIZE away from the middle: of few rows and of all, again and again, of very many files.
+
+Without Spark beside deltalake; on Spark beside Spark's own Parquet write of the same rows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+
+import trilake
+from bench.delta import scratch, spark
+from bench.delta_dml import lineitem_delta
+from bench.delta_merge import _linked
+from bench.delta_optimize import small_files
+from bench.harness import Benchmark, Contender, data
+from bench.lineitem import lineitem_files
+from trilake import DeltaTable
+from trilake.delta.table import ArrowDeltaTable
+
+_ROWS = 2_000_000
+#: Conditions by the share of rows that they take, spread over all files and row groups.
+_SHARES = {"few": "l_partkey % 10000 = 7", "half": "l_partkey % 2 = 0", "all": "l_partkey >= 0"}
+_SET = {"l_quantity": "l_quantity + 1"}
+#: Files of the table that OPTIMIZE puts together, and merges that follow one another.
+_FILES, _MERGES = 20_000, 50
+
+
+def _copied(name: str, table: Callable[[], Path]) -> Callable[[], None]:
+    """Puts a fresh table where a contender changes it."""
+
+    def prepare() -> None:
+        shutil.rmtree(scratch(name), ignore_errors=True)
+        shutil.copytree(table(), scratch(name), copy_function=_linked)
+
+    return prepare
+
+
+def _ours(name: str) -> ArrowDeltaTable:
+    table = trilake.open(scratch(name))
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def _theirs(name: str) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(str(scratch(name)))
+
+
+# --- shares of the rows ----------------------------------------------------------------------------------------------
+
+
+def _delete(name: str, condition: str) -> int | None:
+    return _ours(name).delete(condition).rows
+
+
+def _update(name: str, condition: str) -> int | None:
+    return _ours(name).update(_SET, condition).rows
+
+
+def _their_delete(name: str, condition: str) -> int:
+    return int(_theirs(name).delete(condition)["num_deleted_rows"])
+
+
+def _their_update(name: str, condition: str) -> int:
+    return int(_theirs(name).update(updates=dict(_SET), predicate=condition)["num_updated_rows"])
+
+
+def _shares(command: str, share: str) -> Benchmark:
+    """One command of a share of the rows; deltalake writes no deletion vectors."""
+    condition = _SHARES[share]
+    ours, theirs = {"delete": (_delete, _their_delete), "update": (_update, _their_update)}[command]
+    plain, vectors = (partial(lineitem_delta, _ROWS, v) for v in (False, True))
+    name = f"depth-{command}-{share}"
+    return Benchmark(
+        f"{command}-{share}",
+        f"without Spark: {command.upper()} WHERE {condition} of {_ROWS:,} rows x 16 columns",
+        [
+            Contender("deltalake", partial(theirs, f"{name}-theirs", condition), _copied(f"{name}-theirs", plain)),
+            Contender("trilake, vectors", partial(ours, f"{name}-v", condition), _copied(f"{name}-v", vectors)),
+            Contender("trilake, copies", partial(ours, f"{name}-c", condition), _copied(f"{name}-c", plain)),
+        ],
+        baseline="deltalake",
+        targets={"trilake, vectors": 1.0, "trilake, copies": 1.0},
+        rounds=3,
+    )
+
+
+def _spark_write() -> None:
+    spark().read.parquet(str(lineitem_files())).write.parquet(str(scratch("depth-parquet")))
+
+
+def _spark_update(name: str) -> None:
+    DeltaTable.forPath(spark(), str(scratch(name))).update(_SHARES["half"], dict(_SET))
+
+
+def _spark_merge(name: str) -> None:
+    frame = spark().read.parquet(str(lineitem_files())).where(_SHARES["half"]).alias("s")
+    on = "t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber AND t.l_partkey = s.l_partkey"
+    on += " AND t.l_suppkey = s.l_suppkey"
+    merge = DeltaTable.forPath(spark(), str(scratch(name))).alias("t").merge(frame.dropDuplicates(_KEY), on)
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+
+_KEY = ["l_orderkey", "l_linenumber", "l_partkey", "l_suppkey"]
+
+
+# --- merges ----------------------------------------------------------------------------------------------------------
+
+
+def _keys(rows: int, skewed: bool) -> Path:
+    """A table of ``id, v, text`` in four files; half of a skewed one's rows have one id."""
+
+    def build(folder: Path) -> None:
+        ids = np.arange(rows)
+        if skewed:
+            ids[::2] = 0
+        table = pa.table({"id": ids, "v": np.zeros(rows), "text": np.char.mod("row %d", ids)})
+        for lo in range(0, rows, rows // 4):
+            trilake.write(table.slice(lo, rows // 4), folder, mode="append")
+
+    return data(f"depth-keys-{rows}{'-skewed' if skewed else ''}", build)
+
+
+@cache
+def _source(first: int, rows: int) -> pa.Table:
+    ids = np.arange(first, first + rows)
+    return pa.table({"id": ids, "v": np.ones(rows), "text": np.char.mod("new %d", ids)})
+
+
+def _merge_ours(name: str, first: int, rows: int, times: int) -> None:
+    for number in range(times):
+        merge = _ours(name).merge(_source(first + number * rows, rows), "t.id = s.id", "s", "t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def _merge_theirs(name: str, first: int, rows: int, times: int) -> None:
+    for number in range(times):
+        merge = _theirs(name).merge(
+            _source(first + number * rows, rows), "t.id = s.id", source_alias="s", target_alias="t"
+        )
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def _merges(name: str, title: str, table: Callable[[], Path], first: int, rows: int, times: int) -> Benchmark:
+    ours, theirs = f"depth-{name}-ours", f"depth-{name}-theirs"
+    return Benchmark(
+        name,
+        f"without Spark: {title}",
+        [
+            Contender("deltalake", partial(_merge_theirs, theirs, first, rows, times), _copied(theirs, table)),
+            Contender("trilake", partial(_merge_ours, ours, first, rows, times), _copied(ours, table)),
+        ],
+        baseline="deltalake",
+        targets={"trilake": 1.0},
+        rounds=3,
+    )
+
+
+# --- very many files -------------------------------------------------------------------------------------------------
+
+
+def _optimize(name: str) -> int:
+    _ours(name).optimize()
+    return len(_ours(name).files())
+
+
+def _optimize_theirs(name: str) -> None:
+    _theirs(name).optimize.compact()
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    for command in ("delete", "update"):
+        for share in _SHARES:
+            yield _shares(command, share)
+    yield Benchmark(
+        "spark-half",
+        f"on Spark, with vectors: UPDATE and MERGE of half of {_ROWS:,} rows x 16 columns",
+        [
+            Contender("spark parquet", _spark_write, lambda: shutil.rmtree(scratch("depth-parquet"), True)),
+            Contender(
+                "update",
+                partial(_spark_update, "depth-spark-update"),
+                _copied("depth-spark-update", partial(lineitem_delta, _ROWS, True)),
+            ),
+            Contender(
+                "merge",
+                partial(_spark_merge, "depth-spark-merge"),
+                _copied("depth-spark-merge", partial(lineitem_delta, _ROWS, True)),
+            ),
+        ],
+        baseline="spark parquet",
+        targets={"update": 0.8, "merge": 1.5},
+        rounds=3,
+    )
+    small, large = partial(_keys, 200_000, False), partial(_keys, 2_000_000, True)
+    yield _merges("merge-larger", "MERGE of 2,000,000 rows into 200,000", small, 100_000, 2_000_000, 1)
+    yield _merges("merge-skewed", "MERGE of 1,000 ids, one of which half of 2,000,000 rows have", large, 0, 1_000, 1)
+    yield _merges("merge-again", f"{_MERGES} MERGEs of 20 rows in a row", small, 100_000, 20, _MERGES)
+    files = partial(small_files, 200_000, _FILES)
+    yield Benchmark(
+        "optimize-small",
+        f"without Spark: OPTIMIZE of {_FILES:,} files of ten rows",
+        [
+            Contender("deltalake", partial(_optimize_theirs, "depth-opt-theirs"), _copied("depth-opt-theirs", files)),
+            Contender("trilake", partial(_optimize, "depth-opt-ours"), _copied("depth-opt-ours", files)),
+        ],
+        baseline="deltalake",
+        targets={"trilake": 1.0},
+        rounds=3,
+    )
