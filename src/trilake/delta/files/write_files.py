@@ -30,6 +30,8 @@ from trilake.storage.ownership import discard
 
 #: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
 _SPLIT_SIZE = 16 << 20
+#: Rows of a piece below which pieces are put together before they are written.
+_SMALL_PIECE = 1_000
 
 
 def write_files(
@@ -166,7 +168,11 @@ class TaskWriter:
             yield tuple(texts[indices[row]] for texts, indices in columns), data.slice(int(lo), int(hi - lo))
 
     def _flush(self, values: tuple[str | None, ...]) -> None:
-        table = to_physical(pa.concat_tables(self.waiting.pop(values)), self.inside, self.plan.mode)
+        pieces = self.waiting.pop(values)
+        rows = pa.concat_tables(pieces)
+        if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:
+            rows = rows.combine_chunks()  # each piece costs what is done with it as much as a thousand rows
+        table = to_physical(rows, self.inside, self.plan.mode)
         del self.sizes[values]
         most = self.plan.max_records
         while most is not None and self.records.get(values, 0) + table.num_rows >= most:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ MEMORY = 512 << 20
 _WAITING, _AHEAD_BYTES = 4, 16 << 20
 #: What a file counts besides its bytes.
 _OPENING = 128 << 10
+#: Files that one thread reads at a time, the bytes that they have at most, and those of the batches of their rows.
+_PACK_FILES, _PACK_BYTES, _BATCH_BYTES = 64, 1 << 20, 4 << 20
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,11 @@ _End = type("_End", (), {})
 def in_turn(
     items: Sequence[TouchedFile], read: Callable[[TouchedFile], Iterator[pa.RecordBatch]], readers: int
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one item after the other, while the next items are read already; what waits is bounded."""
+    """The batches of one item after the other, while the next items are read already; what waits is bounded.
+
+    Many small files are read some at a time, and their rows come together: a thread's turn and a batch cost as much for
+    ten rows as for ten thousand.
+    """
     stop = threading.Event()
 
     def put(place: queue.Queue[Any], value: object) -> bool:
@@ -157,24 +164,25 @@ def in_turn(
                 return True
         return False
 
-    def work(place: queue.Queue[Any], item: TouchedFile) -> None:
+    def work(place: queue.Queue[Any], pack: Sequence[TouchedFile]) -> None:
         try:
-            for batch in read(item):
+            for batch in _together(chain.from_iterable(map(read, pack))) if len(pack) > 1 else read(pack[0]):
                 if not put(place, batch):
                     return
             put(place, _End)
         except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
             put(place, e)
 
-    todo, begun = iter(items), deque[tuple[queue.Queue[Any], int]]()
+    todo = packs(items, most=len(items) // (8 * max(1, readers)))
+    begun = deque[tuple[queue.Queue[Any], int]]()
     with ThreadPoolExecutor(max(1, readers)) as pool:
         try:
             while True:
                 while len(begun) <= readers or sum(size for _, size in begun) < _AHEAD_BYTES:
-                    if (item := next(todo, None)) is None:
+                    if (pack := next(todo, None)) is None:
                         break
-                    begun.append((queue.Queue(_WAITING), item.file.size + _OPENING))
-                    pool.submit(work, begun[-1][0], item)
+                    begun.append((queue.Queue(_WAITING), sum(item.file.size + _OPENING for item in pack)))
+                    pool.submit(work, begun[-1][0], pack)
                 if not begun:
                     return
                 place, _ = begun.popleft()
@@ -184,3 +192,29 @@ def in_turn(
                     yield result
         finally:
             stop.set()
+
+
+def packs(items: Sequence[TouchedFile], most: int) -> Iterator[Sequence[TouchedFile]]:
+    """The items in their order, neighbours together while they are small: at most ``most`` of them, and 64."""
+    pack, size = list[TouchedFile](), 0
+    for item in items:
+        if pack and (len(pack) >= min(most, _PACK_FILES) or size + item.file.size > _PACK_BYTES):
+            yield pack
+            pack, size = [], 0
+        pack.append(item)
+        size += item.file.size
+    if pack:
+        yield pack
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of some megabytes."""
+    some, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        some.append(batch)
+        size += batch.nbytes
+        if size >= _BATCH_BYTES:
+            yield pa.concat_batches(some)
+            some, size = [], 0
+    if some:
+        yield pa.concat_batches(some)

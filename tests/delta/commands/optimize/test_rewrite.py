@@ -1,0 +1,85 @@
+"""Reading the files of a bin: in their order, many small ones together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trilake
+from trilake.delta.commands.optimize.rewrite import in_turn, packs
+from trilake.delta.commands.rows.row_changes import TouchedFile
+from trilake.delta.files.file_writer import ParquetFile
+from trilake.delta.scan.scan import FileTask
+from trilake.storage import open_store
+
+
+def files_of(sizes: list[int]) -> list[TouchedFile]:
+    return [TouchedFile(i, FileTask(f"{i}.parquet", size, {})) for i, size in enumerate(sizes)]
+
+
+@given(st.lists(st.integers(0, 1 << 21), max_size=300), st.integers(0, 100))
+def test_packs_hold_every_file_once_and_no_more_than_they_may(sizes: list[int], most: int) -> None:
+    made = [list(pack) for pack in packs(files_of(sizes), most)]
+    assert [item.number for pack in made for item in pack] == list(range(len(sizes)))
+    for pack in made:
+        assert 1 <= len(pack) <= max(1, min(most, 64))
+        assert len(pack) == 1 or sum(item.file.size for item in pack) <= 1 << 20
+
+
+def rows_of(item: TouchedFile) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"x": [item.number, item.number]})
+
+
+def test_rows_of_many_small_files_come_in_their_order_and_in_few_batches() -> None:
+    batches = list(in_turn(files_of([100] * 1_000), rows_of, 2))
+    assert [x for b in batches for x in b["x"].to_pylist()[::2]] == list(range(1_000))
+    assert len(batches) <= 1_000 // 60 + 1
+
+
+def test_few_files_are_read_one_by_one() -> None:
+    """Each may have to be waited for: a store that takes its time is asked for several at once."""
+    assert len(list(in_turn(files_of([100] * 10), rows_of, 2))) == 10
+
+
+def test_large_rows_of_small_files_do_not_all_wait_together() -> None:
+    def wide(item: TouchedFile) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"x": [b"x" * (1 << 20)]})
+
+    assert max(b.nbytes for b in in_turn(files_of([100] * 400), wide, 1)) <= 5 << 20
+
+
+def test_an_error_in_a_pack_reaches_the_caller_and_ends_the_threads() -> None:
+    def broken(item: TouchedFile) -> Iterator[pa.RecordBatch]:
+        if item.number == 700:
+            raise OSError("gone")
+        return rows_of(item)
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="gone"):
+        list(in_turn(files_of([100] * 1_000), broken, 2))
+    assert threading.active_count() == before
+
+
+def test_small_pieces_are_put_together_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of 20,000 chunks takes ten times as long to write as one of a few."""
+    chunks: list[int] = []
+    write = ParquetFile.write
+
+    def counted(self: ParquetFile, table: pa.Table) -> None:
+        chunks.append(table.column(0).num_chunks)
+        write(self, table)
+
+    monkeypatch.setattr(ParquetFile, "write", counted)
+    schema = pa.schema({"x": pa.int64()})
+    pieces = (pa.record_batch({"x": pa.array([i, i])}) for i in range(5_000))
+    uri = f"memory://pieces-{uuid4()}"
+    trilake.write(pa.RecordBatchReader.from_batches(schema, pieces), uri)
+    assert chunks == [1]
+    assert trilake.open(uri).to_arrow()["x"].to_pylist() == [i for i in range(5_000) for _ in range(2)]
+    assert len([m for m in open_store(uri).list() if m.key.endswith(".parquet")]) == 1
