@@ -22,6 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the benchmarks and end")
     parser.add_argument("--rounds", type=int, help="time each contender so often")
     parser.add_argument("--json", metavar="FILE", help="write everything measured to FILE, or to standard output (-)")
+    parser.add_argument(
+        "--keep", action="store_true", help="write the results into table and chart of the documentation"
+    )
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     parser.add_argument("--memory-of", metavar="CONTENDER", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -62,6 +65,16 @@ def _main(options: argparse.Namespace) -> int:
             print(text)
         else:
             Path(options.json).write_text(text + "\n")
+    if options.keep:
+        from bench import picture  # loads what draws
+
+        installed = report.packages()
+        versions = ", ".join(f"{name} {installed[name]}" for name in report.SHOWN if name in installed)
+        machine = report.machine()
+        where = f"{machine['cores']} cores ({machine['processor']}, {machine['memory']}), Python {machine['python']}, "
+        where += f"{machine['java'].split(' from')[0]}, {versions}"
+        rows = picture.rows_of(reports, datetime.now(UTC).date().isoformat(), machine["commit"], where)
+        picture.write(picture.keep(rows))
     missed = [f"{r.name}: {x.contender}" for r in reports for x in r.results if not x.good]
     if missed:
         console.print(f"targets missed: {', '.join(missed)}")

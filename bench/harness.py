@@ -35,7 +35,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 ROOT = Path(__file__).resolve().parent.parent
 
 #: Modules of this package that hold no benchmarks.
-_NO_BENCHMARKS = {"__main__", "harness", "report"}
+_NO_BENCHMARKS = {"__main__", "harness", "picture", "report"}
 
 
 class BenchmarkError(TrilakeError):

@@ -16,7 +16,7 @@ from trilake.errors import TrilakeError
 from trilake.spark.session.java import find_java
 
 #: Distributions whose versions stand above the tables; the JSON output has those of all.
-_SHOWN = ("trilake", "pyspark", "pyarrow", "deltalake", "pylance", "polars", "duckdb", "numpy", "numba", "obstore")
+SHOWN = ("trilake", "pyspark", "pyarrow", "deltalake", "pylance", "polars", "duckdb", "numpy", "numba", "obstore")
 
 
 def packages() -> dict[str, str]:
@@ -42,7 +42,7 @@ def heading() -> str:
     """Machine and versions, a line each."""
     installed = packages()
     lines = [f"{key}: {value}" for key, value in machine().items()]
-    lines.append("packages: " + ", ".join(f"{name} {installed[name]}" for name in _SHOWN if name in installed))
+    lines.append("packages: " + ", ".join(f"{name} {installed[name]}" for name in SHOWN if name in installed))
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import __main__ as command
-from bench import harness, report
+from bench import harness, picture, report
 from bench.harness import Benchmark, BenchmarkError, Contender, Memory, Spread
 from trilake.errors import InvalidArgumentError
 
@@ -225,3 +225,45 @@ def test_the_heading_names_what_numbers_depend_on() -> None:
     heading = report.heading()
     for word in "python: 3.", "java: ", "cores: ", "commit: ", "pyarrow ":
         assert word in heading
+
+
+def measured(name: str, *ratios: float, target: float | None) -> harness.Report:
+    """The report of a benchmark whose contender took so many times what its baseline took."""
+    clock = Clock()
+    contenders = [Contender("base", clock.work(*[1] * len(ratios))), Contender("ours", clock.work(*ratios))]
+    targets = {} if target is None else {"ours": target}
+    benchmark = Benchmark(name, "a job", contenders, "base", rounds=len(ratios), warmups=0, targets=targets)
+    return harness.run(name, benchmark, clock=clock)
+
+
+def test_results_are_kept_and_the_newest_counts(tmp_path: Path) -> None:
+    kept, page, drawing = tmp_path / "kept.json", tmp_path / "page.md", tmp_path / "chart.svg"
+    page.write_text("above\n<!-- begin results -->\nold\n<!-- end results -->\nbelow\n")
+    first = [measured("a", 2.0, 2.0, target=1.0), measured("b", 0.5, 0.5, target=1.0), measured("c", 3.0, target=None)]
+    picture.keep(picture.rows_of(first, "2026-01-01", "abc", "v 1"), kept)
+    again = [measured("a", 0.9, 0.9, target=1.0)]
+    picture.write(picture.keep(picture.rows_of(again, "2026-01-02", "def", "v 2"), kept), page, drawing)
+    text = page.read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    assert "old" not in text
+    assert "| `a` | ours | base | 0.90, 0.90-0.90: 900 ms | 1.00 | 2 | 2 |" in text
+    assert "| `b` | ours | base | 0.50, 0.50-0.50: 500 ms | 1.00 | 2 | 1 |" in text
+    assert "| `c` | ours | base | 3.00, 3.00-3.00: 3.0 s |  | 1 | 1 |" in text
+    assert "2 of 2 targets are met" in text
+    assert "2. 2026-01-02, commit `def`: v 2." in text
+    svg = drawing.read_text()
+    assert svg.startswith("<svg")
+    assert "a: ours" in svg
+    assert "c: ours" not in svg
+
+
+def test_a_missed_target_is_said(tmp_path: Path) -> None:
+    rows = picture.rows_of([measured("a", 1.2, target=1.1)], "2026-01-01", "abc", "v")
+    assert "1.10, **missed**" in picture.markdown(rows)
+    assert "#c0392b" in picture.chart(rows)
+
+
+def test_table_and_chart_of_the_documentation_are_those_of_what_is_kept() -> None:
+    assert picture.markdown(picture.load()) in picture.PAGE.read_text()
+    assert picture.CHART.read_text() == picture.chart(picture.load())
