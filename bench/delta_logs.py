@@ -38,6 +38,23 @@ _ROWS, _TIME = 1000, 1_700_000_000_000
 _GROUP = 1 << 20
 _MAP = pa.map_(pa.string(), pa.string())
 _STRINGS = pa.list_(pa.string())
+_BOUNDS = pa.struct([("a", pa.int64()), ("s", pa.string())])
+_PARSED = [
+    pa.field("partitionValues_parsed", pa.struct([("month", pa.int32())])),
+    pa.field(
+        "stats_parsed",
+        pa.struct(
+            [
+                ("numRecords", pa.int64()),
+                ("minValues", _BOUNDS),
+                ("maxValues", _BOUNDS),
+                ("nullCount", pa.struct([("a", pa.int64()), ("s", pa.int64())])),
+            ]
+        ),
+    ),
+]
+#: Files of one row group of a checkpoint with typed statistics.
+_PARSED_GROUP = 1 << 16
 _CHECKPOINT = pa.schema(
     [
         (
@@ -72,21 +89,22 @@ _CHECKPOINT = pa.schema(
 )
 
 
-def long_table(folder: Path, *, files: int, commits: int, added: int, step: int = 1) -> None:
+def long_table(folder: Path, *, files: int, commits: int, added: int, step: int = 1, parsed: bool = False) -> None:
     """A log whose checkpoint at version 0 holds ``files`` less those of the ``commits`` after it, ``added`` each.
 
-    File ``i`` begins with the value ``i * step`` of the column ``a`` and holds a thousand values of it.
+    File ``i`` begins with the value ``i * step`` of the column ``a`` and holds a thousand values of it.  With
+    ``parsed`` the checkpoint has typed statistics beside their texts, as ``delta.checkpoint.writeStatsAsStruct`` asks.
     """
+    schema = _with_parsed(_CHECKPOINT) if parsed else _CHECKPOINT
+    size = _PARSED_GROUP if parsed else _GROUP
     log = folder / "_delta_log"
     log.mkdir()
     kept = files - commits * added
     target = log / f"{0:020d}.checkpoint.parquet"
-    with pq.ParquetWriter(
-        target, _CHECKPOINT, compression="snappy", use_dictionary=False, store_schema=False
-    ) as writer:
-        begin = [_few({"protocol": _PROTOCOL}), _few({"metaData": _METADATA})]
-        for first in range(0, kept, _GROUP):
-            group = pa.concat_tables([*begin, _adds(first, min(_GROUP, kept - first), step)])
+    with pq.ParquetWriter(target, schema, compression="snappy", use_dictionary=False, store_schema=False) as writer:
+        begin = [_few({"protocol": _PROTOCOL}, schema), _few({"metaData": _METADATA}, schema)]
+        for first in range(0, kept, size):
+            group = pa.concat_tables([*begin, _adds(first, min(size, kept - first), schema, step)])
             writer.write_table(group, row_group_size=group.num_rows)
             begin = []
     hint = {"version": 0, "size": kept + 2, "sizeInBytes": target.stat().st_size, "numOfAddFiles": kept}
@@ -131,16 +149,22 @@ def _lines(first: int, count: int, step: int = 1) -> Iterator[dict[str, Any]]:
         }
 
 
-def _few(row: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist([row], _CHECKPOINT)
+def _with_parsed(schema: pa.Schema) -> pa.Schema:
+    add = pa.struct([*schema.field("add").type, *_PARSED])
+    return schema.set(schema.get_field_index("add"), pa.field("add", add))
 
 
-def _adds(first: int, count: int, step: int = 1) -> pa.Table:
+def _few(row: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist([row], schema)
+
+
+def _adds(first: int, count: int, schema: pa.Schema, step: int) -> pa.Table:
     """Checkpoint rows of ``count`` files from ``first`` on, the same as :func:`_lines` would tell them."""
-    type_ = _CHECKPOINT.field("add").type
+    type_ = schema.field("add").type
     i = pa.array(np.arange(first, first + count))
     number, month = i.cast(pa.string()), pa.array(np.arange(first, first + count) % 12).cast(pa.string())
     low = pc.multiply(i, step)
+    high = pc.add(low, _ROWS - (step > 1))
     padded = pc.utf8_lpad(number, 10, "0")
     name = pc.binary_join_element_wise(
         "month=", month, "/part-", padded, "-3935a07c-416b-4344-ad97-2a38342ee2fc.c000.snappy.parquet", ""
@@ -149,7 +173,7 @@ def _adds(first: int, count: int, step: int = 1) -> pa.Table:
         f'{{"numRecords":{_ROWS},"minValues":{{"a":',
         low.cast(pa.string()),
         ',"s":"abcdef"},"maxValues":{"a":',
-        pc.add(low, _ROWS - (step > 1)).cast(pa.string()),
+        high.cast(pa.string()),
         ',"s":"xyz"},"nullCount":{"a":0,"s":0}}',
         "",
     )
@@ -161,8 +185,26 @@ def _adds(first: int, count: int, step: int = 1) -> pa.Table:
             pa.repeat(_TIME, count),
             pa.repeat(True, count),
             stats,
+            *([_months(month), _typed(low, high, count)] if type_.num_fields > 6 else []),
         ],
         fields=list(type_),
     )
-    columns = [add if f.name == "add" else pa.nulls(count, f.type) for f in _CHECKPOINT]
-    return pa.Table.from_arrays(columns, schema=_CHECKPOINT)
+    columns = [add if f.name == "add" else pa.nulls(count, f.type) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _months(month: pa.Array) -> pa.StructArray:
+    type_ = _PARSED[0].type
+    return pa.StructArray.from_arrays([month.cast(pa.int32())], fields=list(type_))
+
+
+def _typed(low: pa.Array, high: pa.Array, count: int) -> pa.StructArray:
+    type_ = _PARSED[1].type
+    none = pa.repeat(pa.scalar(0, pa.int64()), count)
+    bounds = [
+        pa.StructArray.from_arrays([low, pa.repeat("abcdef", count)], fields=list(_BOUNDS)),
+        pa.StructArray.from_arrays([high, pa.repeat("xyz", count)], fields=list(_BOUNDS)),
+    ]
+    nulls = pa.StructArray.from_arrays([none, none], fields=list(type_.field("nullCount").type))
+    records = pa.repeat(pa.scalar(_ROWS, pa.int64()), count)
+    return pa.StructArray.from_arrays([records, *bounds, nulls], fields=list(type_))

@@ -32,10 +32,13 @@ _COMMITS, _ADDED, _STEP = 5, 10, 1000
 _ROW = pa.table({"a": pa.array([1], pa.int64()), "s": ["x"], "month": pa.array([1], pa.int32())})
 
 
-def log_of(files: int) -> Path:
-    """A table of so many files, of which none is there: a checkpoint at version 0 and five commits."""
-    build = partial(long_table, files=files, commits=_COMMITS, added=_ADDED, step=_STEP)
-    return data(f"delta-log-clustered-{files}", build)
+def log_of(files: int, *, parsed: bool = False) -> Path:
+    """A table of so many files, of which none is there: a checkpoint at version 0 and five commits.
+
+    ``parsed`` for one whose checkpoint has typed statistics beside the texts.
+    """
+    build = partial(long_table, files=files, commits=_COMMITS, added=_ADDED, step=_STEP, parsed=parsed)
+    return data(f"delta-log-{'typed' if parsed else 'clustered'}-{files}", build)
 
 
 def _value(files: int) -> int:
@@ -51,6 +54,10 @@ def _lookup(files: int) -> int:
     return int(trilake.open(log_of(files), format="delta").files(f"a = {_value(files)}").num_rows)
 
 
+def _typed_lookup(files: int) -> int:
+    return int(trilake.open(log_of(files, parsed=True), format="delta").files(f"a = {_value(files)}").num_rows)
+
+
 def _files(files: int) -> int:
     return int(trilake.open(log_of(files), format="delta").files().num_rows)
 
@@ -64,7 +71,15 @@ def _their_open(files: int) -> int:
 
 
 def _their_lookup(files: int) -> int:
-    adds = pa.table(deltalake.DeltaTable(str(log_of(files))).get_add_actions(flatten=True))
+    return _their_lookup_in(log_of(files), files)
+
+
+def _their_typed_lookup(files: int) -> int:
+    return _their_lookup_in(log_of(files, parsed=True), files)
+
+
+def _their_lookup_in(table: Path, files: int) -> int:
+    adds = pa.table(deltalake.DeltaTable(str(table)).get_add_actions(flatten=True))
     value = _value(files)
     return int(adds.filter((pc.field("min.a") <= value) & (pc.field("max.a") >= value)).num_rows)
 
@@ -89,6 +104,7 @@ def _without_appends(files: int) -> None:
 _JOBS: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = {
     "open": (_open, _their_open),
     "lookup": (_lookup, _their_lookup),
+    "typed-lookup": (_typed_lookup, _their_typed_lookup),
     "files": (_files, _their_files),
     "append": (_append, _their_append),
 }
@@ -107,7 +123,7 @@ def benchmarks() -> Iterator[Benchmark]:
                     Contender("trilake", partial(ours, size), prepare),
                 ],
                 baseline="deltalake",
-                setup=partial(log_of, size),
+                setup=partial(log_of, size, parsed=job == "typed-lookup"),
                 rounds=3,
                 memory=True,
             )
@@ -128,7 +144,6 @@ def _run_here(job: str, who: str, size: int) -> None:
     run = _JOBS[job][who == "deltalake"]
     run(10_000)  # what the first call in a process loads
     _without_appends(10_000)
-    log_of(size)
     begin = time.perf_counter()
     contender = Contender(who, lambda: run(size))
     used = harness.memory_here(Benchmark(job, job, [contender], baseline=who), who)
@@ -142,6 +157,8 @@ def curve(sizes: list[int], jobs: list[str]) -> None:
     """Print seconds, MB and exponents."""
     for size in (10_000, *sizes):
         log_of(size)
+        if "typed-lookup" in jobs:
+            log_of(size, parsed=True)
     for job in jobs:
         for who in ("trilake", "deltalake"):
             points = [(s, *_measured(job, who, s)) for s in sizes if who == "trilake" or s <= PEER_SIZE]
@@ -151,7 +168,7 @@ def curve(sizes: list[int], jobs: list[str]) -> None:
                 (small, t0, m0), (large, t1, m1) = points[-2:]
                 by = math.log(large / small)
                 steep = f"; exponents {math.log(t1 / t0) / by:.2f} and {math.log(max(m1, 1) / max(m0, 1)) / by:.2f}"
-            print(f"{job:7} {who:9} " + "; ".join(texts) + steep, flush=True)
+            print(f"{job:12} {who:9} " + "; ".join(texts) + steep, flush=True)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ Protocol: *Checkpoints*.  The ``add`` column is read as Arrow and kept so; the f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.log.checkpoint_selection import Selected, Selection, select
 from trilake.delta.log.checkpoint_stats import stats_text
 from trilake.delta.log.replay import State, apply, empty_state, refuse_keys_twice
 from trilake.delta.log.segment import SIDECARS, LogSegment
@@ -49,39 +50,64 @@ def read_checkpoint(store: Store, segment: LogSegment) -> State:
     return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)
 
 
+@dataclass
+class _Choice:
+    """A selection of files, and how many files were left out by it so far."""
+
+    selection: Selection
+    left: int = 0
+
+
 def checkpoint_pieces(
-    store: Store, segment: LogSegment, kind: str = "add", rare: list[tuple[str, Any]] | None = None
+    store: Store,
+    segment: LogSegment,
+    kind: str = "add",
+    rare: list[tuple[str, Any]] | None = None,
+    selection: Selection | None = None,
 ) -> Iterator[pa.Table]:
     """The file actions of one kind (``add`` or ``remove``) that the segment's checkpoint holds, piece by piece.
 
-    Its other actions are appended to ``rare``.  Raises ``CorruptLogError`` as :func:`read_checkpoint` does; that a
-    line was lost shows after the last piece.
+    Parameters
+    ----------
+    store, segment: where the checkpoint is.
+    kind: which file actions.
+    rare: the checkpoint's other actions are appended to it.
+    selection: which ``add`` actions are wanted; others may be left out, unread where possible.
+
+    Raises ``CorruptLogError`` as :func:`read_checkpoint` does; that a line was lost shows after the last piece.
     """
     version = segment.checkpoint_version
     if version is None:
         return
     others: list[tuple[str, Any]] = [] if rare is None else rare
+    choice = None if selection is None else _Choice(selection)
     count = size = 0
-    for piece in _pieces(store, segment, kind, version, others):
+    for piece in _pieces(store, segment, kind, version, others, choice):
         count += piece.num_rows
         size += int(pc.sum(piece["size"]).as_py() or 0)
         yield piece
     if kind == "add":
-        _compare(store, segment, count, size, others)
+        left = 0 if choice is None else choice.left
+        _compare(store, segment, count + left, None if left else size, others)
 
 
 def _pieces(
-    store: Store, segment: LogSegment, kind: str, version: int, rare: list[tuple[str, Any]]
+    store: Store,
+    segment: LogSegment,
+    kind: str,
+    version: int,
+    rare: list[tuple[str, Any]],
+    choice: _Choice | None,
 ) -> Iterator[pa.Table]:
     for file in segment.checkpoint_files:
-        yield from _file_pieces(store, file.key, kind, version, rare)
+        yield from _file_pieces(store, file.key, kind, version, rare, choice=choice)
     for sidecar in [d for n, d in rare if n == "sidecar"]:
         key = _sidecar_key(str(sidecar.get("path") or ""), version)
-        yield from _file_pieces(store, key, kind, version, [], sidecar.get("sizeInBytes"))
+        yield from _file_pieces(store, key, kind, version, [], sidecar.get("sizeInBytes"), choice)
 
 
-def _compare(store: Store, segment: LogSegment, count: int, size: int, rare: Sequence[tuple[str, Any]]) -> None:
-    """Compare the ``count`` files of ``size`` bytes that a checkpoint gave with what is known of it."""
+def _compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
+    """Compare the ``count`` files of ``size`` bytes, where all were read, with what is known of a checkpoint."""
     sidecars = [str(d.get("path") or "") for n, d in rare if n == "sidecar"]
     names = [unquote(s).rpartition("/")[2] for s in sidecars]
     differences: list[str] = []
@@ -107,7 +133,7 @@ def _compare(store: Store, segment: LogSegment, count: int, size: int, rare: Seq
         )
 
 
-def _differences_of_checksum(store: Store, key: str, count: int, size: int) -> list[str]:
+def _differences_of_checksum(store: Store, key: str, count: int, size: int | None) -> list[str]:
     """What the version's checksum file says otherwise; nothing where it cannot be read: no reader needs it."""
     try:
         stated = orjson.loads(bytes(store.read(key)))
@@ -118,7 +144,7 @@ def _differences_of_checksum(store: Store, key: str, count: int, size: int) -> l
     return [
         f"{key} says {name} {value}, not {true[name]}"
         for name, value in counts.items()
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0 and value != true[name]
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0 and true[name] not in (None, value)
     ]
 
 
@@ -173,7 +199,13 @@ def _sidecar_key(path: str, version: int) -> str:
 
 
 def _file_pieces(
-    store: Store, key: str, kind: str | None, version: int, rare: list[tuple[str, Any]], size: object = None
+    store: Store,
+    key: str,
+    kind: str | None,
+    version: int,
+    rare: list[tuple[str, Any]],
+    size: object = None,
+    choice: _Choice | None = None,
 ) -> Iterator[pa.Table]:
     """The file actions of one kind, or of none; before them, the rare actions are appended to ``rare``.
 
@@ -194,7 +226,7 @@ def _file_pieces(
             _check_columns(set(file.schema_arrow.names))
             rare += _read_rare(source, file, footer)
             if kind:
-                yield from _read_actions(source, file, footer, kind)
+                yield from _read_actions(source, file, footer, kind, choice)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
             "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
@@ -243,7 +275,9 @@ def _groups_with(file: pq.ParquetFile, footer: Footer, names: Sequence[str]) -> 
     return [g for g, chunks in enumerate(footer) if any(chunks[i].null_count != chunks[i].num_values for i in leaves)]
 
 
-def _read_actions(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer, kind: str) -> Iterator[pa.Table]:
+def _read_actions(
+    source: pa.NativeFile, file: pq.ParquetFile, footer: Footer, kind: str, choice: _Choice | None
+) -> Iterator[pa.Table]:
     schema = file.schema_arrow
     if kind not in schema.names:
         return
@@ -251,10 +285,33 @@ def _read_actions(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer, k
     parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
     if "stats_parsed" in fields.names and _needs_parsed_stats(file, footer, fields):
         parts.append(f"{kind}.stats_parsed")
+    groups = _groups_with(file, footer, [kind])
+    if choice is not None and kind == "add":
+        selected = select(source, file, footer, groups, choice.selection, _BATCH_ROWS)
+        if selected is not None:
+            yield from _read_selected(source, file, selected, parts, choice)
+            return
     # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
-    for run in fetched_together(source, file, _groups_with(file, footer, [kind]), parts):
+    for run in fetched_together(source, file, groups, parts):
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
             yield _file_actions(pa.Table.from_batches([batch]), kind)
+
+
+def _read_selected(
+    source: pa.NativeFile, file: pq.ParquetFile, selected: Selected, parts: list[str], choice: _Choice
+) -> Iterator[pa.Table]:
+    """The files of the selection; those left out are counted."""
+    choice.left += sum(selected.files.values())
+    for run in fetched_together(source, file, list(selected.groups), parts):
+        for group in run:
+            wanted, start = selected.groups[group], 0
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=parts, use_threads=True):
+                mask = wanted[start : start + batch.num_rows]
+                start += batch.num_rows
+                if mask.any():
+                    piece = _file_actions(pa.Table.from_batches([batch]).filter(pa.array(mask)), "add")
+                    choice.left -= piece.num_rows
+                    yield piece
 
 
 def _needs_parsed_stats(file: pq.ParquetFile, footer: Footer, fields: pa.StructType) -> bool:

@@ -25,10 +25,11 @@ from trilake.expr.terms import engine
 from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
-#: Rows of a row group.
-SLICE_ROWS = 128 * 1024
+#: Rows of a row group.  Files stand in the order in which the log added them, so that a group holds values and
+#: partitions of one time, and a lookup by its bounds reads few groups: this many files are what it reads at the least.
+SLICE_ROWS = 64 * 1024
 #: A file of more rows is written piece by piece, a smaller one at once.
-_AT_ONCE_ROWS = 2 * SLICE_ROWS
+_AT_ONCE_ROWS = 4 * SLICE_ROWS
 
 _MAP = pa.map_(pa.string(), pa.string())
 _NAMES = pa.list_(pa.string())

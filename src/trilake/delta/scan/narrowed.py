@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint import checkpoint_pieces
+from trilake.delta.log.checkpoint_selection import Selection
 from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
 from trilake.delta.log.replay import any_twice, apply, empty_state, hashes, one_spelling, without_touched
+from trilake.delta.scan.checkpoint_filter import CheckpointFilter
 from trilake.delta.scan.scan import vector_count
 from trilake.delta.scan.skipping import skip_files
 from trilake.delta.scan.statistics import record_counts
@@ -38,7 +40,8 @@ def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapsho
         keep = skip_files(piece, filter).keep
         return piece.adds if keep is None else piece.adds.filter(pa.array(keep))
 
-    parts = _of_each_piece(log, pending, possible)
+    columns = tuple(pending.schema.field(c).name for c in pending.metadata.partition_columns)
+    parts = _of_each_piece(log, pending, possible, CheckpointFilter(filter, pending.schema, columns))
     return None if parts is None else _with_files(pending, pa.concat_tables(parts))
 
 
@@ -56,20 +59,22 @@ def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
     return None if None in parts else sum(n for n in parts if n is not None)
 
 
-def _of_each_piece(log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T]) -> list[T] | None:
+def _of_each_piece(
+    log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
+) -> list[T] | None:
     """What ``use`` makes of each piece of the version; ``None`` where a file may be there twice."""
     results: list[T] = []
     seen = []
-    for files in _pieces(log, pending):
+    for files in _pieces(log, pending, selection):
         results.append(use(_with_files(pending, files)))
         seen.append(hashes(one_spelling(files, pending.uri)))
     return None if any_twice(np.concatenate(seen)) else results
 
 
-def _pieces(log: DeltaLog, pending: PendingSnapshot) -> Iterator[pa.Table]:
+def _pieces(log: DeltaLog, pending: PendingSnapshot, selection: Selection | None) -> Iterator[pa.Table]:
     """The files of the version: those of the checkpoint that later commits left alone, then those of the commits."""
     actions = pending.actions
-    for piece in checkpoint_pieces(log.store, pending.segment):
+    for piece in checkpoint_pieces(log.store, pending.segment, selection=selection):
         yield without_touched(piece, actions.add, actions.remove)
     yield apply(empty_state(), actions).adds
 

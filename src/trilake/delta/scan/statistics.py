@@ -6,7 +6,7 @@ for counts as unknown, since a statistic may only ever help.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ _SQL_TYPES = {
     "timestamp_ntz": "TIMESTAMP",
     "string": "VARCHAR",
 }
+#: Types of Arrow of those that are not the column's own.
+_READ_AS = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
 #: The parts of statistics that are read of a column, and what they are called here.
 _KINDS, _NAMES = ("nullCount", "minValues", "maxValues"), ("nulls", "low", "high")
 #: The tag of an ``add`` whose ``maxValues`` leave a floating-point column out where it holds a NaN, which is greater
@@ -122,16 +124,10 @@ class StatisticsReader:
         physical, leaf = resolved
         if physical not in self._read:
             self.read([path])
-        assert isinstance(leaf.type, PrimitiveType)
-        was_float = any(c.get("fromType") == "float" for c in type_changes(leaf))
-        return self._bounds(physical, leaf.type, was_float=was_float)
+        return column_stats(self._read.pop(physical), leaf, self._max_counts_nan(leaf))
 
     def _leaf(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], StructField] | None:
-        """Physical path and field of a column that data files have statistics of."""
-        fields = self.schema.along(path)
-        if not fields or not isinstance(fields[-1].type, PrimitiveType) or fields[0].name in self.partition_columns:
-            return None
-        return tuple(f.physical_name for f in fields), fields[-1]
+        return leaf_with_statistics(self.schema, self.partition_columns, path)
 
     def _partition(self, f: StructField) -> ColumnStats | None:
         if self._partitions is None:
@@ -142,26 +138,57 @@ class StatisticsReader:
         value = self._partitions.get(f.name)
         return None if value is None else ColumnStats(value=value)
 
-    def _bounds(self, path: tuple[str, ...], type_: PrimitiveType, *, was_float: bool) -> ColumnStats:
-        texts = self._read.pop(path)
-        if _sql_type(type_) is None:
-            return ColumnStats(null_count=texts["nulls"])
-        low, high = _typed(texts["low"], type_, up=False), _typed(texts["high"], type_, up=True)
-        if was_float and low is not None and high is not None:  # older files say bounds of 32-bit values
-            low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
-        return ColumnStats(
-            min=low, max=high, null_count=texts["nulls"], max_counts_nan=self._max_counts_nan(type_.name)
-        )
-
-    def _max_counts_nan(self, kind: str) -> pa.ChunkedArray | None:
-        if kind not in ("float", "double"):
+    def _max_counts_nan(self, leaf: StructField) -> pa.ChunkedArray | None:
+        if not is_float(leaf):
             return None
         if self.without_nan:
             return pa.chunked_array([pa.repeat(True, self.adds.num_rows)])
-        if "tags" not in self.adds.column_names:
-            return None
-        tag = pc.map_lookup(self.adds["tags"], pa.scalar(NAN_TAG, pa.string()), "first")
-        return pc.fill_null(pc.equal(tag, "true"), False)
+        return max_counts_nan(self.adds["tags"]) if "tags" in self.adds.column_names else None
+
+
+def leaf_with_statistics(
+    schema: StructType, partition_columns: Sequence[str], path: Sequence[str]
+) -> tuple[tuple[str, ...], StructField] | None:
+    """Physical path and field of a column that data files have statistics of, by its display path."""
+    fields = schema.along(path)
+    if not fields or not isinstance(fields[-1].type, PrimitiveType) or fields[0].name in partition_columns:
+        return None
+    return tuple(f.physical_name for f in fields), fields[-1]
+
+
+def is_float(leaf: StructField) -> bool:
+    """Whether a column may hold NaN."""
+    return isinstance(leaf.type, PrimitiveType) and leaf.type.name in ("float", "double")
+
+
+def max_counts_nan(tags: pa.ChunkedArray) -> pa.ChunkedArray:
+    """By the tags of files whether their ``maxValues`` leave out columns with a NaN, see :data:`NAN_TAG`."""
+    return pc.fill_null(pc.equal(pc.map_lookup(tags, pa.scalar(NAN_TAG, pa.string()), "first"), "true"), False)
+
+
+def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArray | None = None) -> ColumnStats:
+    """What skipping may take for certain of a column.
+
+    Parameters
+    ----------
+    stated: ``nulls`` and, of a type that has bounds, ``low`` and ``high``, as what :func:`bound_type` says.
+    leaf: the column.
+    counts_nan: see :func:`max_counts_nan`.
+    """
+    assert isinstance(leaf.type, PrimitiveType)
+    if bound_type(leaf) is None:
+        return ColumnStats(null_count=stated["nulls"])
+    low, high = _typed(stated["low"], leaf.type, up=False), _typed(stated["high"], leaf.type, up=True)
+    if low is not None and high is not None and any(c.get("fromType") == "float" for c in type_changes(leaf)):
+        # Older files say bounds of 32-bit values.
+        low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
+    return ColumnStats(min=low, max=high, null_count=stated["nulls"], max_counts_nan=counts_nan)
+
+
+def bound_type(leaf: StructField) -> pa.DataType | None:
+    """The type that a column's bounds are read in; ``None`` for columns that have no bounds."""
+    sql = _sql_type(leaf.type)
+    return None if sql is None else _READ_AS.get(sql, leaf.type.arrow)
 
 
 def _sql_type(type_: object) -> str | None:
