@@ -89,11 +89,14 @@ _CHECKPOINT = pa.schema(
 )
 
 
-def long_table(folder: Path, *, files: int, commits: int, added: int, step: int = 1, parsed: bool = False) -> None:
+def long_table(
+    folder: Path, *, files: int, commits: int, added: int, step: int = 1, months: int = 12, parsed: bool = False
+) -> None:
     """A log whose checkpoint at version 0 holds ``files`` less those of the ``commits`` after it, ``added`` each.
 
-    File ``i`` begins with the value ``i * step`` of the column ``a`` and holds a thousand values of it.  With
-    ``parsed`` the checkpoint has typed statistics beside their texts, as ``delta.checkpoint.writeStatsAsStruct`` asks.
+    File ``i`` begins with the value ``i * step`` of the column ``a``, holds a thousand values of it, and is in the
+    partition ``i % months`` of ``month``.  With ``parsed`` the checkpoint has typed statistics beside their texts, as
+    ``delta.checkpoint.writeStatsAsStruct`` asks.
     """
     schema = _with_parsed(_CHECKPOINT) if parsed else _CHECKPOINT
     size = _PARSED_GROUP if parsed else _GROUP
@@ -104,14 +107,14 @@ def long_table(folder: Path, *, files: int, commits: int, added: int, step: int 
     with pq.ParquetWriter(target, schema, compression="snappy", use_dictionary=False, store_schema=False) as writer:
         begin = [_few({"protocol": _PROTOCOL}, schema), _few({"metaData": _METADATA}, schema)]
         for first in range(0, kept, size):
-            group = pa.concat_tables([*begin, _adds(first, min(size, kept - first), schema, step)])
+            group = pa.concat_tables([*begin, _adds(first, min(size, kept - first), schema, step, months)])
             writer.write_table(group, row_group_size=group.num_rows)
             begin = []
     hint = {"version": 0, "size": kept + 2, "sizeInBytes": target.stat().st_size, "numOfAddFiles": kept}
     (log / "_last_checkpoint").write_text(json.dumps(hint))
     _commit(log, 0, [{"protocol": _PROTOCOL}, {"metaData": _METADATA}])
     for version in range(1, commits + 1):
-        _commit(log, version, _lines(kept + (version - 1) * added, added, step))
+        _commit(log, version, _lines(kept + (version - 1) * added, added, step, months))
 
 
 def young_table(folder: Path, *, commits: int, added: int) -> None:
@@ -129,7 +132,7 @@ def _commit(log: Path, version: int, actions: list[dict[str, Any]] | Iterator[di
     (log / f"{version:020d}.json").write_text(text + "\n")
 
 
-def _lines(first: int, count: int, step: int = 1) -> Iterator[dict[str, Any]]:
+def _lines(first: int, count: int, step: int = 1, months: int = 12) -> Iterator[dict[str, Any]]:
     for i in range(first, first + count):
         stats = {
             "numRecords": _ROWS,
@@ -139,8 +142,8 @@ def _lines(first: int, count: int, step: int = 1) -> Iterator[dict[str, Any]]:
         }
         yield {
             "add": {
-                "path": f"month={i % 12}/part-{i:010d}-3935a07c-416b-4344-ad97-2a38342ee2fc.c000.snappy.parquet",
-                "partitionValues": {"month": str(i % 12)},
+                "path": f"month={i % months}/part-{i:010d}-3935a07c-416b-4344-ad97-2a38342ee2fc.c000.snappy.parquet",
+                "partitionValues": {"month": str(i % months)},
                 "size": _ROWS + i,
                 "modificationTime": _TIME,
                 "dataChange": True,
@@ -158,11 +161,11 @@ def _few(row: dict[str, Any], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist([row], schema)
 
 
-def _adds(first: int, count: int, schema: pa.Schema, step: int) -> pa.Table:
+def _adds(first: int, count: int, schema: pa.Schema, step: int, months: int) -> pa.Table:
     """Checkpoint rows of ``count`` files from ``first`` on, the same as :func:`_lines` would tell them."""
     type_ = schema.field("add").type
     i = pa.array(np.arange(first, first + count))
-    number, month = i.cast(pa.string()), pa.array(np.arange(first, first + count) % 12).cast(pa.string())
+    number, month = i.cast(pa.string()), pa.array(np.arange(first, first + count) % months).cast(pa.string())
     low = pc.multiply(i, step)
     high = pc.add(low, _ROWS - (step > 1))
     padded = pc.utf8_lpad(number, 10, "0")

@@ -27,7 +27,7 @@ def _read_trevni(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileB
     file = TrevniFile((store, key))
     schema = file.schema
     fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-    names = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+    names = [schema.field(i).name for i in needed_file_columns(fields, schema, plan.resolver)]
     if not names:
         yield 0, no_columns(file.row_count)
         return

@@ -120,6 +120,10 @@ class FilePlan:
 
     def file_schema(self) -> pa.Schema:
         """The columns of a file, under physical names and with field ids where the table maps its columns."""
+        return self._file_schema
+
+    @cached_property
+    def _file_schema(self) -> pa.Schema:
         inside = StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_columns))
         return pa.schema([*physical_schema(inside, self.mode), *self.extra])
 

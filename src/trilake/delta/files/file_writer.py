@@ -161,14 +161,16 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
     Left out are those whose dictionary would outgrow its page.  The writer would find that out by building it, which
     for such a column takes longer than everything else together.
     """
-    if rows.nbytes <= _DICTIONARY_LIMIT:
+    large = [i for i, column in enumerate(rows.columns) if column.nbytes > _DICTIONARY_LIMIT]
+    if not large:
         return True
-    head = rows.slice(0, 8 * _SAMPLE)  # with gaps, so that runs of one value are seen as what they are
+    head = rows.select(large).slice(0, 8 * _SAMPLE)  # with gaps, so that runs of one value are seen as what they are
     sample = head.take(pa.array(np.arange(0, head.num_rows, max(1, head.num_rows // _SAMPLE))))
+    samples = dict(zip(large, sample.columns, strict=True))
     out: list[str] = []
-    for f in rows.schema:
-        encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type)
-        if encoded or not _outgrows(sample[f.name], rows.num_rows):
+    for i, f in enumerate(rows.schema):
+        encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type) or i not in samples
+        if encoded or not _outgrows(samples[i], rows.num_rows):
             out += _column_paths(f.type, f.name)
     return out
 

@@ -155,6 +155,7 @@ class Metadata:
         missing = [c for c in metadata.partition_columns if schema.find(c) is None]
         if missing:
             raise CorruptLogError(f"partition columns {missing} are not in the schema", version=version)
+        vars(metadata)["schema"] = schema  # what the property of that name would parse again
         return metadata
 
     def to_json(self) -> dict[str, Any]:

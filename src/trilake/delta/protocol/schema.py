@@ -6,9 +6,11 @@ a field's metadata are kept, since other writers own them.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -179,14 +181,15 @@ class StructType:
 
     def find(self, name: str) -> StructField | None:
         """The field of that name; names are resolved without regard to case (an exact match first)."""
-        lowered = name.lower()
-        match = None
-        for f in self.fields:
-            if f.name == name:
-                return f
-            if match is None and f.name.lower() == lowered:
-                match = f
-        return match
+        return self._by_name.get(name) or self._by_lower_name.get(name.lower())
+
+    @cached_property
+    def _by_name(self) -> dict[str, StructField]:
+        return {f.name: f for f in reversed(self.fields)}  # of two of one name the first
+
+    @cached_property
+    def _by_lower_name(self) -> dict[str, StructField]:
+        return {f.name.lower(): f for f in reversed(self.fields)}
 
     def field(self, name: str) -> StructField:
         """Like :meth:`find`, but a missing column is a ``SchemaMismatchError`` that lists those there are."""
@@ -301,11 +304,18 @@ def _parse_type(node: Any, depth: int) -> DataType:
     return _parse_type(kind, depth + 1)
 
 
+#: By name, so that a table of thousands of columns has one object a type.
+_KNOWN = {name: PrimitiveType("void" if name == "null" else name) for name in _PRIMITIVES}
+
+
 def parse_primitive(name: str) -> PrimitiveType:
     """The primitive type of that spec name.
 
     Raises ``UnsupportedProtocolError`` for a name it does not know, and for an interval, which Delta does not have.
     """
+    known = _KNOWN.get(name)
+    if known is not None:
+        return known
     if m := _DECIMAL.fullmatch(name):
         precision, scale = int(m[1]), int(m[2])
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
@@ -313,9 +323,7 @@ def parse_primitive(name: str) -> PrimitiveType:
         return PrimitiveType(f"decimal({precision},{scale})")
     if name == "decimal":
         return PrimitiveType("decimal(10,0)")
-    if name == "null":
-        return PrimitiveType("void")
-    if name in _PRIMITIVES or _STRING_LIKE.fullmatch(name):
+    if _STRING_LIKE.fullmatch(name):
         return PrimitiveType(name)
     if name.lower().startswith("interval"):
         raise UnsupportedProtocolError(
@@ -447,8 +455,14 @@ def all_nullable(t: DataType) -> DataType:
     if isinstance(t, MapType):
         return MapType(all_nullable(t.key), all_nullable(t.value), True)
     if isinstance(t, StructType):
-        return StructType(tuple(replace(f, type=all_nullable(f.type), nullable=True) for f in t.fields))
+        fields = tuple(_nullable_field(f) for f in t.fields)
+        return t if all(map(operator.is_, fields, t.fields)) else StructType(fields)
     return t
+
+
+def _nullable_field(f: StructField) -> StructField:
+    type_ = all_nullable(f.type)
+    return f if f.nullable and type_ is f.type else replace(f, type=type_, nullable=True)
 
 
 def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, ...]) -> tuple[str, ...]:

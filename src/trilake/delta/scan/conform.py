@@ -6,6 +6,7 @@ them in another order, under physical names or known by field id only, and of na
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,22 +28,29 @@ class Resolver:
 
     mode: str = "none"
 
-    def find(self, field: StructField, candidates: list[pa.Field]) -> int | None:
-        """Index of the candidate that is ``field``; ``None`` where the file has none."""
-        if self.mode == "id" and field.column_id is not None:
-            wanted = str(field.column_id).encode()
-            for i, c in enumerate(candidates):
-                if (c.metadata or {}).get(_FIELD_ID) == wanted:
-                    return i
-            return None
-        name = field.physical_name
-        folded = None
-        for i, c in enumerate(candidates):
-            if c.name == name:
-                return i
-            if folded is None and c.name.lower() == name.lower():
-                folded = i
-        return folded if self.mode == "none" else None
+    def places(self, fields: Sequence[StructField], candidates: Sequence[pa.Field]) -> list[int | None]:
+        """For each of ``fields`` the index of the candidate that is it; ``None`` where the file has none."""
+        if self.mode == "id":
+            by_id = {(c.metadata or {}).get(_FIELD_ID): i for i, c in _backwards(candidates)}
+        by_name = {c.name: i for i, c in _backwards(candidates)}  # of two of one name the first
+        out: list[int | None] = []
+        folded: dict[str, int] | None = None
+        for field in fields:
+            if self.mode == "id" and field.column_id is not None:
+                out.append(by_id.get(str(field.column_id).encode()))
+                continue
+            name = field.physical_name
+            place = by_name.get(name)
+            if place is None and self.mode == "none":
+                if folded is None:
+                    folded = {c.name.lower(): i for i, c in _backwards(candidates)}
+                place = folded.get(name.lower())
+            out.append(place)
+        return out
+
+
+def _backwards(candidates: Sequence[pa.Field]) -> Iterator[tuple[int, pa.Field]]:
+    return zip(range(len(candidates) - 1, -1, -1), reversed(candidates))
 
 
 def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver: Resolver, path: str) -> pa.Array:
@@ -77,8 +85,7 @@ def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Res
         raise _mismatch(array, target, path)
     candidates = [array.type.field(i) for i in range(array.type.num_fields)]
     children = []
-    for f in target.fields:
-        i = resolver.find(f, candidates)
+    for f, i in zip(target.fields, resolver.places(target.fields, candidates), strict=True):
         if i is None:
             children.append(pa.nulls(len(array), f.type.arrow))
         else:
@@ -206,12 +213,11 @@ def conform_batch(
     """The rows of a file's batch as columns ``fields`` of the table; ``constants`` are the partition columns."""
     candidates = list(batch.schema)
     arrays, names = [], []
-    for f in fields:
+    for f, i in zip(fields, resolver.places(fields, candidates), strict=True):
         names.append(pa.field(f.name, f.type.arrow, True))
         if f.name in constants:
             arrays.append(_repeat(constants[f.name], batch.num_rows))
             continue
-        i = resolver.find(f, candidates)
         if i is None:
             arrays.append(pa.nulls(batch.num_rows, f.type.arrow))
         else:
@@ -240,6 +246,4 @@ def _repeat(value: pa.Scalar, length: int) -> pa.Array:
 
 def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resolver: Resolver) -> list[int]:
     """Indexes of the file's top-level columns that ``fields`` are read from."""
-    candidates = list(file_schema)
-    places = (resolver.find(f, candidates) for f in fields)
-    return sorted({i for i in places if i is not None})
+    return sorted({i for i in resolver.places(fields, list(file_schema)) if i is not None})

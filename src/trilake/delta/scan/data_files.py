@@ -5,6 +5,7 @@ A provider is one function: from a store and a key to batches of file columns, e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -72,7 +73,8 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
         schema = file.schema_arrow
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         indexes = needed_file_columns(fields, schema, plan.resolver)
-        refuse_two_of_one_name([schema.names[i] for i in indexes], schema)
+        columns = [schema.field(i).name for i in indexes]
+        refuse_two_of_one_name(columns, schema)
         if len(indexes) < len(fields):
             checked_footer(source, file)  # a column that is not there may be one whose name was damaged
         groups = _row_groups(file, source, plan)
@@ -84,7 +86,6 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
             for g in groups:
                 yield int(starts[g]), no_columns(counts[g])
             return
-        columns = [schema.names[i] for i in indexes]
         # Row groups in runs of neighbours, so that row indexes stay known.
         for run in fetched_together(source, file, groups, columns):
             position = int(starts[run[0]])
@@ -97,7 +98,7 @@ def refuse_two_of_one_name(wanted: Sequence[str], schema: pa.Schema) -> None:
     """Raises ``CorruptFileError`` where a file has a wanted column twice: either could be meant."""
     if len(set(schema.names)) == len(schema.names):
         return
-    twice = sorted(n for n in set(wanted) if schema.names.count(n) > 1)
+    twice = sorted({n for n, count in Counter(schema.names).items() if count > 1}.intersection(wanted))
     if twice:
         raise CorruptFileError(
             f"the data file has more than one column of the name {twice[0]!r}",

@@ -23,7 +23,7 @@ def _orc(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
         file = paorc.ORCFile(source)
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         schema = file.schema
-        columns = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+        columns = [schema.field(i).name for i in needed_file_columns(fields, schema, plan.resolver)]
         position = 0
         for stripe in range(file.nstripes):
             batch = file.read_stripe(stripe, columns=columns) if columns else file.read_stripe(stripe)

@@ -82,14 +82,18 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
 
 
 def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
-    candidates = list(raw.schema)
     texts = {}
-    for f in plan.fields:
-        i = None if f.name in constants else plan.resolver.find(f, candidates)
-        if i is not None and raw.column(i).type == _TEXTS and pa.types.is_string(f.type.arrow):
+    for f, i in zip(plan.fields, plan.resolver.places(plan.fields, list(raw.schema)), strict=True):
+        if (
+            i is not None
+            and f.name not in constants
+            and raw.column(i).type == _TEXTS
+            and pa.types.is_string(f.type.arrow)
+        ):
             texts[f.name] = raw.column(i)
     rest = conform_batch(raw, [f for f in plan.fields if f.name not in texts], plan.resolver, constants)
-    arrays = [texts[f.name] if f.name in texts else rest.column(f.name) for f in plan.fields]
+    columns = dict(zip(rest.schema.names, rest.columns, strict=True)) | texts
+    arrays = [columns[f.name] for f in plan.fields]
     return pa.RecordBatch.from_arrays(arrays, [f.name for f in plan.fields])
 
 
@@ -154,7 +158,7 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
         file = open_parquet(source, metadata=metadata, read_dictionary=texts)
         schema = file.schema_arrow
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-        columns = [schema.names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+        columns = [schema.field(i).name for i in needed_file_columns(fields, schema, plan.resolver)]
         refuse_two_of_one_name(columns, schema)
         counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(counts)])

@@ -70,7 +70,7 @@ def _has_more(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> b
     """Whether a file's type has fields that the table's has not."""
     if isinstance(wanted, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
-        places = [resolver.find(f, children) for f in wanted.fields]
+        places = resolver.places(wanted.fields, children)
         inside = zip(wanted.fields, places, strict=True)
         known = len({i for i in places if i is not None})
         return known < len(children) or any(
@@ -96,7 +96,7 @@ def _holds(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool
     """Whether every column that a file holds has the table's type there."""
     if isinstance(wanted, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
-        pairs = ((f, resolver.find(f, children)) for f in wanted.fields)
+        pairs = zip(wanted.fields, resolver.places(wanted.fields, children), strict=True)
         return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in pairs)
     if isinstance(wanted, ArrayType):
         return not pa.types.is_list(file_type) or _holds(file_type.value_type, wanted.element, resolver)

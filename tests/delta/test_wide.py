@@ -1,0 +1,140 @@
+"""Tables of thousands of columns: finding columns by name takes steps in proportion to their number, not its square."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.commands.optimize import footers
+from trilake.delta.files.file_writer import dictionary_columns
+from trilake.delta.protocol import actions, schema
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.rules.store_assignment import check_assignable
+from trilake.delta.scan.conform import Resolver, conform_batch
+from trilake.delta.scan.scan import read_schema
+
+_COLUMNS = 300
+_LONG = PrimitiveType("long")
+
+
+class Name(str):
+    """A name that counts how often one is compared or folded."""
+
+    steps = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Name.steps += 1
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def lower(self) -> str:
+        Name.steps += 1
+        return str.lower(self)
+
+
+@pytest.fixture(autouse=True)
+def _from_zero() -> None:
+    Name.steps = 0
+
+
+def _wide(*, upper: bool = False, mapped: bool = False) -> StructType:
+    names = [f"C{i}" if upper else f"c{i}" for i in range(_COLUMNS)]
+    ids: list[dict[str, Any]] = [{"delta.columnMapping.id": i} if mapped else {} for i in range(_COLUMNS)]
+    return StructType(tuple(StructField(Name(n), _LONG, True, m) for n, m in zip(names, ids, strict=True)))
+
+
+def test_rows_are_matched_with_a_table_in_one_pass() -> None:
+    check_assignable(_wide(), _wide(upper=True), uri="")
+    assert 0 < Name.steps < 20 * _COLUMNS
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_columns_of_a_file_are_found_in_one_pass(upper: bool) -> None:
+    table, rows = _wide(upper=upper), pa.RecordBatch.from_pydict({f"c{i}": [i] for i in reversed(range(_COLUMNS))})
+    found = conform_batch(rows, list(table.fields), Resolver(), {})
+    assert found.to_pylist() == [{f.name: i for i, f in enumerate(table.fields)}]
+    assert not footers._has_more(pa.struct(list(rows.schema)), table, Resolver())
+    assert footers._holds(pa.struct(list(rows.schema)), table, Resolver())
+    assert Name.steps < 20 * _COLUMNS
+
+
+def test_columns_that_are_mapped_by_id_are_found_in_one_pass() -> None:
+    class Field:
+        """A field of a file that counts how often its id is looked at."""
+
+        name = "x"
+        asked = 0
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        @property
+        def metadata(self) -> dict[bytes, bytes]:
+            Field.asked += 1
+            return {b"PARQUET:field_id": str(self.number).encode()}
+
+    table = _wide(mapped=True)
+    places = Resolver("id").places(table.fields, [Field(i) for i in reversed(range(_COLUMNS))])
+    assert places == list(reversed(range(_COLUMNS)))
+    assert Field.asked == _COLUMNS
+
+
+def test_a_name_in_the_same_case_comes_first_and_of_two_equal_ones_the_first() -> None:
+    fields = [StructField(name, _LONG) for name in ("A", "a", "b", "B", "b")]
+    struct = StructType(tuple(fields))
+    assert [struct.find(n) for n in ("a", "A", "B", "b")] == [fields[1], fields[0], fields[3], fields[2]]
+    assert struct.find("b") is fields[2]
+    assert StructType(tuple(fields[2:4])).find("b") is fields[2]
+    assert StructType((fields[0], StructField("aB", _LONG), StructField("Ab", _LONG))).find("ab") == StructField(
+        "aB", _LONG
+    )
+    candidates = [pa.field(f.name, pa.int64()) for f in fields]
+    wanted = [StructField(n, _LONG) for n in ("a", "A", "B", "b", "c")]
+    assert Resolver().places(wanted, candidates) == [1, 0, 3, 2, None]
+    assert Resolver().places(wanted, candidates[2:]) == [None, None, 1, 0, None]
+    assert Resolver().places(wanted[1:3], candidates[1:3]) == [0, 1]
+    assert Resolver("name").places(wanted[1:3], candidates[1:3]) == [None, None]
+
+
+def test_a_schema_is_parsed_once_for_a_table_that_is_opened(tmp_path: Any) -> None:
+    trilake.write(pa.table({"a": [1], "s": [{"x": 1}]}), tmp_path)
+    texts = []
+
+    def parse(text: str, **how: Any) -> StructType:
+        texts.append(text)
+        return schema.parse_schema(text, **how)
+
+    with patch.object(actions, "parse_schema", parse):
+        opened = trilake.open(tmp_path)
+        assert opened.schema.names == ["a", "s"]
+        assert opened.to_arrow().num_rows == 1
+    assert len(texts) == 1
+
+
+def test_a_schema_that_is_nullable_already_is_not_built_anew() -> None:
+    table = _wide()
+    assert read_schema(table) is table
+    required = StructType((StructField("s", StructType((StructField("a", _LONG, False),))), *table.fields))
+    assert read_schema(required).fields[0].type == StructType((StructField("a", _LONG),))
+    assert read_schema(required).fields[1] is table.fields[0]
+
+
+def test_only_columns_that_are_large_are_sampled_for_their_dictionary() -> None:
+    rows = 200_000
+    table = pa.table({"large": range(rows), **{f"c{i}": pa.array(range(rows), pa.int32()) for i in range(3)}})
+    asked: list[pa.DataType] = []
+
+    def outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
+        asked.append(sample.type)
+        return True
+
+    with patch("trilake.delta.files.file_writer._outgrows", outgrows):
+        assert dictionary_columns(table) == ["c0", "c1", "c2"]
+    assert asked == [pa.int64()]
