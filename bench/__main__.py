@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import harness, report
+from bench import flames, harness, report
 from trilake.errors import TrilakeError
 
 
@@ -26,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--keep", action="store_true", help="write the results into table and chart of the documentation"
     )
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
+    parser.add_argument("--flames", metavar="FOLDER", help="draw a flame graph of each contender of trilake instead")
+    parser.add_argument("--again", metavar="CONTENDER", help=argparse.SUPPRESS)
     parser.add_argument("--memory-of", metavar="CONTENDER", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.rounds is not None and options.rounds < 1:
@@ -38,10 +40,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    chosen = harness.discover(options.names)
+    chosen = harness.discover(options.names or (list(flames.HOT) if options.flames else []))
     if options.memory_of:
         (benchmark,) = chosen.values()
         print(json.dumps(dataclasses.asdict(harness.memory_here(benchmark, options.memory_of))))
+        return 0
+    if options.again:
+        (benchmark,) = chosen.values()
+        print(flames.run_again(benchmark, options.again))
+        return 0
+    if options.flames:
+        for path in flames.record(chosen, Path(options.flames)):
+            print(path)
         return 0
     if options.list:
         for name, benchmark in chosen.items():

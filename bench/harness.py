@@ -35,7 +35,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 ROOT = Path(__file__).resolve().parent.parent
 
 #: Modules of this package that hold no benchmarks.
-_NO_BENCHMARKS = {"__main__", "harness", "picture", "report"}
+_NO_BENCHMARKS = {"__main__", "flames", "harness", "picture", "report"}
 
 
 class BenchmarkError(TrilakeError):
@@ -271,13 +271,27 @@ def run(
 
 
 def _time(contender: Contender, clock: Callable[[], float]) -> tuple[float, object]:
-    if contender.prepare is not None:
-        contender.prepare()
+    prepared(contender)
     # One contender's garbage is not to be collected on another one's time.
     gc.collect()
     begin = clock()
     answer = contender.run()
     return clock() - begin, answer
+
+
+def contender_of(benchmark: Benchmark, name: str) -> Contender:
+    """The contender of a name.  Raises ``InvalidArgumentError`` where there is none."""
+    for contender in benchmark.contenders:
+        if contender.name == name:
+            return contender
+    raise InvalidArgumentError(f"no contender is called {name!r}", benchmark=benchmark.name)
+
+
+def prepared(contender: Contender) -> Contender:
+    """The contender, ready to run once."""
+    if contender.prepare is not None:
+        contender.prepare()
+    return contender
 
 
 def _check_answers(benchmark: str, answers: Mapping[str, object]) -> None:
@@ -324,13 +338,10 @@ def memory_here(benchmark: Benchmark, contender: str) -> Memory:
 
     Raises ``InvalidArgumentError`` for an unknown contender.
     """
-    chosen = next((c for c in benchmark.contenders if c.name == contender), None)
-    if chosen is None:
-        raise InvalidArgumentError(f"no contender is called {contender!r}", benchmark=benchmark.name)
+    chosen = contender_of(benchmark, contender)
     if benchmark.setup is not None:
         benchmark.setup()
-    if chosen.prepare is not None:
-        chosen.prepare()
+    prepared(chosen)
     gc.collect()
     before = _reset_peak()
     chosen.run()

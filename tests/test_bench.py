@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import __main__ as command
-from bench import harness, picture, report
+from bench import flames, harness, picture, report
 from bench.harness import Benchmark, BenchmarkError, Contender, Memory, Spread
 from trilake.errors import InvalidArgumentError
 
@@ -267,3 +267,33 @@ def test_a_missed_target_is_said(tmp_path: Path) -> None:
 def test_table_and_chart_of_the_documentation_are_those_of_what_is_kept() -> None:
     assert picture.markdown(picture.load()) in picture.PAGE.read_text()
     assert picture.CHART.read_text() == picture.chart(picture.load())
+
+
+def test_a_contender_runs_again_and_again_and_once_at_least() -> None:
+    done: list[str] = []
+    contender = Contender("ours", lambda: done.append("run"), lambda: done.append("prepare"))
+    benchmark = Benchmark("x", "", [contender], "ours", setup=lambda: done.append("setup"))
+    assert flames.run_again(benchmark, "ours", 0.0) == 1
+    assert done == ["setup", "prepare", "run"]
+    assert flames.run_again(benchmark, "ours", 0.05) > 1
+    with pytest.raises(InvalidArgumentError, match="no contender is called 'theirs'"):
+        flames.run_again(benchmark, "theirs")
+
+
+def test_the_hot_paths_are_benchmarks_with_a_contender_of_ours() -> None:
+    chosen = harness.discover(list(flames.HOT))
+    assert set(chosen) == set(flames.HOT)
+    assert all(any(c.name.startswith("trilake") for c in b.contenders) for b in chosen.values())
+
+
+def test_a_flame_graph_is_drawn_of_each_contender_of_ours(tmp_path: Path) -> None:
+    """By a stand-in that runs what py-spy would look into: not every system lets a program look into another."""
+    spy = tmp_path / "py-spy"
+    spy.write_text('#!/bin/sh\nout=$6\nshift 7\n"$@" && echo "<svg/>" > "$out"\n')
+    spy.chmod(0o755)
+    (drawn,) = flames.record(harness.discover(["opening.process"]), tmp_path / "graphs", spy)
+    assert drawn.name == "opening.process-trilake.svg"
+    assert drawn.read_text() == "<svg/>\n"
+    spy.write_text("#!/bin/sh\necho not allowed >&2\nexit 1\n")
+    with pytest.raises(BenchmarkError, match="not allowed"):
+        flames.record(harness.discover(["opening.process"]), tmp_path, spy)
