@@ -6,10 +6,11 @@ import atexit
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +32,8 @@ _ROWS = 2_000_000
 _FILES = 8
 _TRIGGERS = 25
 _SMALL_BATCHES = 20
+#: Batches of a query that has run for long, and files that wait for a query.
+_MANY_BATCHES, _BACKLOG = 300, 10_000
 
 
 def _files() -> list[Path]:
@@ -146,15 +149,38 @@ def _once(running: _Running) -> Callable[[], None]:
 
 
 @cache
-def _small_files() -> list[Path]:
-    """Files of 100 rows."""
+def _small_files(count: int = _SMALL_BATCHES, rows: int = 100) -> list[Path]:
+    """Files of so many rows."""
     folder = Path(mkdtemp(prefix="bench-small-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    rows = pq.read_table(_files()[0])
-    files = [folder / f"small-{i:03}.parquet" for i in range(_SMALL_BATCHES)]
+    source = pq.read_table(_files()[0]).slice(0, 100 * rows)
+    files = [folder / f"small-{i:05}.parquet" for i in range(count)]
     for i, file in enumerate(files):
-        pq.write_table(rows.slice(100 * i, 100), file)
+        pq.write_table(source.slice(i % 100 * rows, rows), file)
     return files
+
+
+class _Grown(_Delta):
+    """A query that has had many batches before it is timed; ``run`` brings the next ones of as many files."""
+
+    def __init__(self, before: int) -> None:
+        super().__init__(limit=1)
+        self.before = before
+
+    def start(self) -> StreamingQuery:
+        self.query = super().start()
+        for _ in range(self.before // _SMALL_BATCHES):
+            self.run()
+        return self.query
+
+    def run(self) -> int:
+        """The next batches of a file each."""
+        files = [self.folder / f"{uuid4()}.parquet" for _ in _small_files()]
+        for name, file in zip(files, _small_files(), strict=True):
+            os.link(file, name)
+        self.files = lambda: files
+        super().run()
+        return _SMALL_BATCHES
 
 
 def _setup() -> None:
@@ -212,10 +238,7 @@ def benchmarks() -> Iterator[Benchmark]:
         setup=_setup,
         rounds=5,
     )
-    few: dict[str, _Running] = {
-        "spark parquet": _Spark(_small_files, limit=1),
-        'format("delta")': _Delta(_small_files, limit=1),
-    }
+    few: dict[str, _Running] = {}
     others = [*contenders.values(), idle_own, idle_delta]
 
     def one_by_one(name: str) -> Callable[[], None]:
@@ -226,11 +249,47 @@ def benchmarks() -> Iterator[Benchmark]:
 
         return prepare
 
+    for rows in (100, 10_000, 100_000):
+        several = partial(_small_files, _SMALL_BATCHES if rows < 100_000 else 5, rows)
+        few |= {f"spark, {rows}": _Spark(several, limit=1), f"delta, {rows}": _Delta(several, limit=1)}
+        yield Benchmark(
+            f"batches-{rows}",
+            f"batches of a file of {rows:,} rows each",
+            [
+                Contender("spark parquet", few[f"spark, {rows}"].run, one_by_one(f"spark, {rows}")),
+                Contender('format("delta")', few[f"delta, {rows}"].run, one_by_one(f"delta, {rows}")),
+            ],
+            baseline="spark parquet",
+            targets={'format("delta")': 1.1},
+            setup=_setup,
+            rounds=5,
+        )
+    waiting = partial(_small_files, _BACKLOG, 10)
+    few |= {"spark, backlog": _Spark(waiting, limit=2_500), "delta, backlog": _Delta(waiting, limit=2_500)}
     yield Benchmark(
-        "small-batches",
-        f"{_SMALL_BATCHES} batches of a file of 100 rows each",
-        [Contender(name, running.run, one_by_one(name)) for name, running in few.items()],
+        "backlog",
+        f"{_BACKLOG:,} files of ten rows that wait, in batches of 2,500",
+        [
+            Contender("spark parquet", few["spark, backlog"].run, one_by_one("spark, backlog")),
+            Contender('format("delta")', few["delta, backlog"].run, one_by_one("delta, backlog")),
+        ],
         baseline="spark parquet",
+        targets={'format("delta")': 1.1},
         setup=_setup,
-        rounds=5,
+        rounds=2,
+        warmups=0,
+    )
+    few |= {"new": _Grown(_SMALL_BATCHES), "old": _Grown(_MANY_BATCHES)}
+    yield Benchmark(
+        "growth",
+        f"{_SMALL_BATCHES} batches of a query that has had {_MANY_BATCHES}, and of one that has had {_SMALL_BATCHES}",
+        [
+            Contender("new query", few["new"].run, one_by_one("new")),
+            Contender("after many batches", few["old"].run, one_by_one("old")),
+        ],
+        baseline="new query",
+        targets={"after many batches": 1.1},
+        setup=_setup,
+        rounds=2,
+        warmups=0,
     )
