@@ -6,7 +6,9 @@ They are written with pyarrow and json alone, so that no contender reads its own
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +213,106 @@ def _typed(low: pa.Array, high: pa.Array, count: int) -> pa.StructArray:
     nulls = pa.StructArray.from_arrays([none, none], fields=list(type_.field("nullCount").type))
     records = pa.repeat(pa.scalar(_ROWS, pa.int64()), count)
     return pa.StructArray.from_arrays([records, *bounds, nulls], fields=list(type_))
+
+
+# --- many commits ----------------------------------------------------------------------------------------------------
+
+#: Files that a version of :func:`busy_table` has, and the commits whose data files are there.
+_LIVE, _WITH_DATA = 100, 300
+#: Milliseconds between two commits.
+BETWEEN = 60_000
+_FEED = {"delta.enableChangeDataFeed": "true"}
+_STATED = {**_FEED, "delta.enableInCommitTimestamps": "true"}
+_FEATURES = ["inCommitTimestamp", "changeDataFeed"]
+
+
+def busy_table(folder: Path, *, commits: int, interval: int, stated: bool) -> None:
+    """A log of ``commits``, each of which adds a file and removes that of a hundred before, with checkpoints.
+
+    Parameters
+    ----------
+    folder: where it is made.
+    commits: how many versions; version ``v`` is of ``BETWEEN * v`` ms after the first, by the time of its file too.
+    interval: versions between two checkpoints.
+    stated: whether commits state their times themselves (in-commit timestamps).
+
+    The files of the last 300 commits are there, a row each.
+    """
+    log = folder / "_delta_log"
+    log.mkdir()
+    configuration = _STATED if stated else _FEED
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": _FEATURES} if stated else _PROTOCOL
+    protocol = protocol if stated else {**_PROTOCOL, "minWriterVersion": 4}
+    metadata = {**_METADATA, "partitionColumns": [], "configuration": configuration}
+    schema = _plain_checkpoint(protocol)
+    for version in range(commits):
+        now = commit_time(version)
+        info: dict[str, Any] = {"timestamp": now, "operation": "WRITE", "operationParameters": {}}
+        if stated:
+            info = {"inCommitTimestamp": now, **info}
+        actions = [{"commitInfo": info}]
+        if version == 0:
+            actions += [{"protocol": protocol}, {"metaData": metadata}]
+        actions.append({"add": _file(version)})
+        if version >= _LIVE:
+            actions.append({"remove": {**_removed(version - _LIVE), "deletionTimestamp": now}})
+        text = "\n".join(json.dumps(a, separators=(",", ":")) for a in actions)
+        target = log / f"{version:020d}.json"
+        target.write_text(text + "\n")
+        os.utime(target, (now / 1000, now / 1000))
+        if version and version % interval == 0:
+            live = [{"add": _file(v)} for v in range(max(0, version - _LIVE + 1), version + 1)]
+            rows = [{"protocol": protocol}, {"metaData": metadata}, *live]
+            target = log / f"{version:020d}.checkpoint.parquet"
+            pq.write_table(pa.Table.from_pylist(rows, schema), target, compression="snappy", store_schema=False)
+            os.utime(target, (now / 1000, now / 1000))
+            hint = {"version": version, "size": len(rows), "sizeInBytes": target.stat().st_size}
+            (log / "_last_checkpoint").write_text(json.dumps({**hint, "numOfAddFiles": len(live)}))
+    for version in range(max(0, commits - _WITH_DATA), commits):
+        (folder / _file(version)["path"]).write_bytes(_row())
+
+
+def commit_time(version: int) -> int:
+    """When a version of :func:`busy_table` was committed, in ms since the epoch."""
+    return _TIME + version * BETWEEN
+
+
+def append_commit(folder: Path, version: int) -> None:
+    """Commit a version more of :func:`busy_table`; it only adds a file."""
+    now = commit_time(version)
+    info = {"inCommitTimestamp": now, "timestamp": now, "operation": "WRITE", "operationParameters": {}}
+    text = "\n".join(json.dumps(a) for a in ({"commitInfo": info}, {"add": _file(version)}))
+    (folder / "_delta_log" / f"{version:020d}.json").write_text(text + "\n")
+
+
+def _plain_checkpoint(protocol: dict[str, Any]) -> pa.Schema:
+    names = [("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]
+    features = [("writerFeatures", _STRINGS)] if "writerFeatures" in protocol else []
+    at = _CHECKPOINT.get_field_index("protocol")
+    return _CHECKPOINT.set(at, pa.field("protocol", pa.struct([*names, *features])))
+
+
+@cache
+def _row() -> bytes:
+    """A data file of one row."""
+    sink = pa.BufferOutputStream()
+    row = pa.table({"a": pa.array([1], pa.int64()), "s": ["x"], "month": pa.array([1], pa.int32())})
+    pq.write_table(row, sink)
+    return bytes(sink.getvalue())
+
+
+def _removed(version: int) -> dict[str, Any]:
+    file = {name: _file(version)[name] for name in ("path", "dataChange", "partitionValues", "size")}
+    return {**file, "extendedFileMetadata": True}
+
+
+def _file(version: int) -> dict[str, Any]:
+    stats = {"numRecords": 1, "minValues": {"a": 1}, "maxValues": {"a": 1}, "nullCount": {"a": 0}}
+    return {
+        "path": f"part-{version:010d}-3935a07c-416b-4344-ad97-2a38342ee2fc.c000.snappy.parquet",
+        "partitionValues": {},
+        "size": len(_row()),
+        "modificationTime": commit_time(version),
+        "dataChange": True,
+        "stats": json.dumps(stats, separators=(",", ":")),
+    }

@@ -67,6 +67,27 @@ class CommitTimes(Sequence[int]):
         return self._read[i]
 
 
+def newest_until(first: int, last: int, stated: Callable[[int], int | None], timestamp_ms: int) -> int | None:
+    """The newest of the versions ``first`` to ``last`` that states a time up to ``timestamp_ms``, found by halves.
+
+    ``stated`` gives the time of a version, ``None`` for one that is no longer there, as the oldest may be.  ``None``
+    where no version that is there is so old.
+
+    >>> newest_until(0, 9, lambda version: 10 * version if version > 3 else None, 57), newest_until(5, 9, int, 4)
+    (5, None)
+    """
+    found = None
+    while first <= last:
+        middle = (first + last) // 2
+        time = stated(middle)
+        if time is not None and time > timestamp_ms:
+            last = middle - 1
+        else:
+            first = middle + 1
+            found = found if time is None else middle
+    return found
+
+
 def monotonic(times: Sequence[int]) -> list[int]:
     """File times as times of commits: each at least a millisecond after the one before.
 

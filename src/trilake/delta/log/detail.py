@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import BEFORE, DeltaLog, Snapshot
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema_edit import path_text
 
@@ -50,7 +50,7 @@ def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
     ('delta', 1, ['appendOnly', 'invariants'])
     """
     metadata, protocol = snapshot.metadata, snapshot.protocol
-    commits = log.commits(end=snapshot.version)
+    commits = log.commits(snapshot.version - BEFORE, snapshot.version)
     times = log.times(commits, metadata)
     row: dict[str, Any] = {
         "format": "delta",

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import BEFORE, DeltaLog, Head
 from trilake.errors import InvalidArgumentError
 
 _MAP = pa.map_(pa.string(), pa.string())
@@ -39,10 +39,6 @@ HISTORY = pa.schema(
 )
 
 
-#: Commits before those that are shown whose files' times are looked at: one in the future moves those after it on.
-_BEFORE = 1000
-
-
 def history(log: DeltaLog, snapshot: Head, limit: int | None = None) -> pa.Table:
     """The commits up to the snapshot's version that the log still holds, newest first, at most ``limit`` of them."""
     start = 0
@@ -50,7 +46,7 @@ def history(log: DeltaLog, snapshot: Head, limit: int | None = None) -> pa.Table
         count: object = limit
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InvalidArgumentError(f"limit={limit!r:.80} is no number of commits", help="pass a whole number")
-        start = max(0, snapshot.version + 1 - limit - _BEFORE)
+        start = max(0, snapshot.version + 1 - limit - BEFORE)
     commits = log.commits(start=start, end=snapshot.version)
     first = 0 if limit is None else max(0, len(commits) - limit)
     infos = log.commit_infos(commits[first:])

@@ -9,11 +9,11 @@ the :class:`Head` of a version: it costs the same whether the table has ten file
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow as pa
 from trilake.delta.engine import Engine
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
-from trilake.delta.log.commit_times import CommitTimes, in_commit_ms, in_commit_timestamps_from
+from trilake.delta.log.commit_times import CommitTimes, in_commit_ms, in_commit_timestamps_from, newest_until
 from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.delta.log.replay import State, apply, apply_rare, refuse_paths_twice, unreconciled, without_touched
 from trilake.delta.log.segment import (
@@ -109,6 +109,10 @@ class PendingSnapshot(Head):
 _H = TypeVar("_H", bound=Head)
 #: How many versions before an old one a checkpoint is looked for first.
 _NEAR = 100
+#: A log with a checkpoint of this version or a newer one is not listed to find a time that its commits state.
+_LONG = 1000
+#: Commits before others whose files' times are looked at: one in the future moves those after it on.
+BEFORE = 1000
 #: A checkpoint of more bytes or files is read when somebody asks for the files, and then as far as a filter needs it.
 LARGE_BYTES, LARGE_FILES = 32 << 20, 250_000
 
@@ -314,10 +318,20 @@ class DeltaLog:
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
-    def commits(self, start: int = 0, end: int | None = None) -> list[tuple[int, ObjectMeta]]:
-        """The commit files there are between two versions, both included, ascending."""
-        commits = self.listing(start=start if start > 0 else None).commits
-        return [(v, commits[v]) for v in sorted(commits) if v >= start and (end is None or v <= end)]
+    def commits(
+        self, start: int = 0, end: int | None = None, *, most: int | None = None
+    ) -> list[tuple[int, ObjectMeta]]:
+        """The commit files there are between two versions, both included, ascending; at most ``most``, the oldest."""
+        return list(islice(self._commits(start, end), most))
+
+    def _commits(self, start: int, end: int | None) -> Iterator[tuple[int, ObjectMeta]]:
+        after = f"{LOG}/{start:020d}" if start > 0 else None
+        for meta in self.store.list(LOG, start_after=after):  # which is in the order of versions, page by page
+            version = first_version(meta.key)
+            if version is not None and end is not None and version > end:
+                return
+            if version is not None and version >= start and meta.key == commit_key(version):
+                yield version, meta
 
     def parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
         """The actions of some commits."""
@@ -369,9 +383,9 @@ class DeltaLog:
             lambda: self.commit_times(commits, metadata),
         )
 
-    def _all_times(self) -> tuple[list[tuple[int, ObjectMeta]], CommitTimes]:
+    def _all_times(self, newest: Head | None) -> tuple[list[tuple[int, ObjectMeta]], CommitTimes]:
         listing = self.listing()
-        segment = choose_segment(listing, uri=self.store.uri)
+        newest = newest or self._newest(choose_segment(listing, uri=self.store.uri))
         commits = sorted(listing.commits.items())
         if not commits:
             raise VersionNotFoundError(
@@ -379,18 +393,48 @@ class DeltaLog:
                 help="open the newest version, without a timestamp",
                 file=self.store.uri,
             )
+        return commits, self.times(commits, newest.metadata)
+
+    def _newest(self, segment: LogSegment) -> Head:
         # Which version was newest at a time is for the log to say, whether or not its newest version can be read.
         state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
         newest = Head(self.store.uri, segment.version, state, segment, self.engine)
         _check_complete(newest)
-        return commits, self.times(commits, newest.metadata)
+        return newest
+
+    def _newest_of_long_log(self) -> Head | None:
+        """The newest version; ``None`` where a listing of the whole log says as much as that of its end."""
+        hint = self.hint()
+        return None if hint is None or hint.version < _LONG else self._newest(self.segment())
+
+    def _newest_until(self, newest: Head | None, timestamp_ms: int) -> int | None:
+        """The newest version that states a time up to ``timestamp_ms``; ``None`` where only all commits tell."""
+        since = None if newest is None else in_commit_timestamps_from(newest.metadata)
+        if newest is None or since is None:
+            return None
+        with suppress(KeyError):  # a commit without its time, against the protocol
+            return newest_until(since, newest.version, self._stated_ms, timestamp_ms)
+        return None
+
+    def _stated_ms(self, version: int) -> int | None:
+        try:
+            info = self.commit_info(version)
+        except ObjectNotFoundError:
+            return None
+        if info.get("inCommitTimestamp") is None:
+            raise KeyError(version)
+        return in_commit_ms(info, version)
 
     def version_from(self, timestamp_ms: int) -> int:
         """The oldest version committed at or after a time (ms since the epoch).
 
         Raises ``VersionNotFoundError`` for a time after the last commit.
         """
-        commits, times = self._all_times()
+        newest = self._newest_of_long_log()
+        before = self._newest_until(newest, timestamp_ms - 1)
+        if newest is not None and before is not None and before < newest.version:
+            return before + 1
+        commits, times = self._all_times(newest)
         at = bisect_left(times, timestamp_ms)
         if at == len(commits):
             raise VersionNotFoundError(
@@ -405,7 +449,10 @@ class DeltaLog:
 
         Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds.
         """
-        commits, times = self._all_times()
+        newest = self._newest_of_long_log()
+        if (found := self._newest_until(newest, timestamp_ms)) is not None:
+            return found
+        commits, times = self._all_times(newest)
         at = bisect_right(times, timestamp_ms) - 1
         if at < 0:
             raise VersionNotFoundError(

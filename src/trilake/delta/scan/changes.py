@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
@@ -65,7 +65,7 @@ def plan_changes(
     Rows come in the schema of the last version.  Raises ``VersionNotFoundError`` for versions that the log does not
     hold, ``ChangeFeedError`` where the feed was not on all the time.
     """
-    latest = log.snapshot()
+    latest = log.head()
     first, last = as_version(start), as_version(end)
     start, end = first or 0, latest.version if last is None else last
     if start < 0 or end < start:
@@ -79,28 +79,30 @@ def plan_changes(
             file=log.store.uri,
             version=max(start, end),
         )
-    commits = log.commits(end=end)
+    commits = log.commits(start - BEFORE, end)
     wanted = [(v, c) for v, c in commits if v >= start]
     if not wanted or wanted[0][0] != start or len(wanted) != end - start + 1:
+        oldest = log.commits(most=1)
         raise VersionNotFoundError(
             f"the commits of versions {start} to {end} are no longer all in the log",
-            help=f"the oldest commit is version {commits[0][0] if commits else 'none'}",
+            help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
             file=log.store.uri,
             version=start,
         )
-    snapshot = latest if end == latest.version else log.snapshot(end)
+    head = latest if end == latest.version else log.head(end)
     batch = log.parse(wanted)
     _check_enabled(log, batch, start, end)
-    times = dict(zip((v for v, _ in commits), log.commit_times(commits, snapshot.metadata), strict=True))
+    all_times = log.times(commits, head.metadata, dict(batch.of("commitInfo")))
+    times = dict(zip((v for v, _ in wanted), all_times[len(commits) - len(wanted) :], strict=True))
     tasks = [t for v, _ in wanted for t in version_tasks(log, batch, v, times[v])]
-    plan = read_plan(snapshot, columns, None)
+    plan = read_plan(head, columns, None)
     return ChangeFeedScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]))
 
 
 def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> None:
     metadata = {v: Metadata.from_json(m, version=v) for v, m in batch.of("metaData")}
     if start not in metadata:
-        metadata[start] = log.snapshot(start).metadata
+        metadata[start] = log.head(start).metadata
     for version, m in sorted(metadata.items()):
         if not is_on(m.configuration, _ENABLED):
             raise ChangeFeedError(
@@ -157,9 +159,9 @@ def _files(actions: pa.Table) -> list[FileTask]:
 
 def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask]) -> list[FileTask]:
     """Removes completed from the adds they cancel: ``extendedFileMetadata`` is optional."""
-    before = log.snapshot(version - 1)
-    if not before.metadata.partition_columns:
+    if not log.head(version - 1).metadata.partition_columns:
         return [replace(f, partition_values={}) for f in removes]
+    before = log.snapshot(version - 1)
     paths = decoded_paths(before.adds["path"])
     mask = pc.is_in(paths, pa.array([f.path for f in removes]))
     pairs = zip(paths.filter(mask).to_pylist(), before.adds["partitionValues"].filter(mask).to_pylist(), strict=True)

@@ -14,8 +14,9 @@ exactly once.  The other half is the sink's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,8 @@ _log = logging.getLogger("trilake.delta")
 
 #: Commits parsed at a time: a reader that is far behind needs no more of the log in memory than a batch takes.
 _CHUNK = 256
+#: Commits that are listed at once.
+_LISTED = 1000
 #: Commits without any rows for the stream move it on only when they are so many, or so old: each move is a batch.
 _IDLE_COMMITS = 10
 _IDLE_MS = 3_600_000
@@ -118,7 +121,7 @@ class DeltaStream:
                 version=version,
             )
         if not self._has_commit(version):
-            oldest = self.log.commits()
+            oldest = self.log.commits(most=1)
             raise VersionNotFoundError(
                 f"the stream is to start with version {version}, whose commit was cleaned up",
                 help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
@@ -266,7 +269,7 @@ class DeltaStream:
             return []
         known = dict(self.log.commits(versions[0], versions[-1]))
         batch = self.log.parse([(v, known[v]) for v in versions])
-        times = self._times(versions)
+        times = self._times(versions, dict(batch.of("commitInfo")))
         tasks: list[StreamTask] = [t for v in versions for t in version_tasks(self.log, batch, v, times[v])]
         if self.options.exclude is not None and tasks:
             paths = pa.chunked_array([[t.file.path for t in tasks if isinstance(t, ChangeFeedTask)]], pa.string())
@@ -274,10 +277,11 @@ class DeltaStream:
             tasks = [t for t, out in zip(tasks, excluded, strict=True) if not out]
         return tasks
 
-    def _times(self, versions: Sequence[int]) -> dict[int, int]:
+    def _times(self, versions: Sequence[int], infos: Mapping[int, Mapping[str, Any]] | None = None) -> dict[int, int]:
+        """The times of some versions, of which ``infos`` are known."""
         commits = self.log.commits(max(0, versions[0] - 1), versions[-1])
-        times = self.log.commit_times(commits, self.reading.metadata)
-        return dict(zip((v for v, _ in commits), times, strict=True))
+        times = self.log.times(commits, self.reading.metadata, infos)
+        return {v: times[i] for i, (v, _) in enumerate(commits) if v >= versions[0]}
 
     # --- what is read of the log -------------------------------------------------------------------------------------
 
@@ -306,12 +310,15 @@ class DeltaStream:
             self._commits = []
         tail = tail.since(version)
         self._commits = [c for c in self._commits if c[0] >= version]
-        fresh: list[tuple[int, ObjectMeta]] | None = None
+        fresh: list[tuple[int, ObjectMeta]] = []
+        more = True
         while tail.stop is None and (until is None or tail.last < until):
             ahead = tail.units.after(version, index)
             if limit is not None and limit.admit(ahead.count, ahead.size) < len(ahead):
                 break
-            fresh = self._next_commits(tail.last + 1) if fresh is None else fresh
+            if not fresh and more:
+                fresh = self._next_commits(tail.last + 1)
+                more = len(fresh) == _LISTED
             some, fresh = fresh[:_CHUNK], fresh[_CHUNK:]
             if not some:
                 break
@@ -324,10 +331,10 @@ class DeltaStream:
         return tail
 
     def _next_commits(self, version: int) -> list[tuple[int, ObjectMeta]]:
-        """The contiguous commits from ``version`` on."""
-        commits = self.log.commits(version)
+        """Contiguous commits from ``version`` on, not more than a page of a listing has."""
+        commits = self.log.commits(version, most=_LISTED)
         if commits and commits[0][0] > version and not self._has_commit(version):
-            again = self.log.commits(version)
+            again = self.log.commits(version, most=_LISTED)
             if again and again[0][0] > version:
                 self._lost(version, f"the oldest commit is version {again[0][0]}")
             commits = again

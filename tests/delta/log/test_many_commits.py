@@ -1,0 +1,241 @@
+"""What a long log costs: operations list and read what they need of it, counted in names and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from bench.delta_logs import append_commit, busy_table, commit_time
+from tests.runtimes import runtime_in_ms
+from trilake.delta.log import history as history_module
+from trilake.delta.log import log as log_module
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
+from trilake.delta.log.segment import commit_key
+from trilake.delta.scan import changes as changes_module
+from trilake.delta.stream import source as source_module
+from trilake.delta.stream.options import StreamOptions
+from trilake.delta.stream.schema import Reading
+from trilake.delta.stream.source import DeltaStream
+from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
+from trilake.errors import VersionNotFoundError
+from trilake.storage import open_store
+from trilake.storage.base import ObjectMeta
+from trilake.storage.faults import FaultStore
+
+COMMITS, INTERVAL = 420, 50
+LAST = COMMITS - 1
+#: Commits after the newest checkpoint, which opening the table reads.
+TAIL = LAST % INTERVAL
+
+
+class Counted(FaultStore):
+    """A store that counts the names that it lists."""
+
+    listed = 0
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+        for meta in super().list(prefix, start_after):
+            self.listed += 1
+            yield meta
+
+    def commits_read(self) -> Sequence[str]:
+        """The commits that were read since the last :meth:`forget`."""
+        return [k for call in self.calls if call.op.startswith("read") for k in call.keys if k.endswith(".json")]
+
+    def forget(self) -> None:
+        super().forget()
+        self.listed = 0
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of some hundred commits is a long one."""
+    monkeypatch.setattr(log_module, "_LONG", 100)
+    monkeypatch.setattr(source_module, "_LISTED", 40)
+    for module in (history_module, changes_module):
+        monkeypatch.setattr(module, "BEFORE", 60)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """A table of 420 commits, by whether they state their times."""
+    folders = {stated: tmp_path_factory.mktemp("busy") for stated in (True, False)}
+    for stated, folder in folders.items():
+        busy_table(folder, commits=COMMITS, interval=INTERVAL, stated=stated)
+    return folders
+
+
+@pytest.fixture(params=[True, False], ids=["stated times", "file times"])
+def folder(request: pytest.FixtureRequest, tables: dict[bool, Path]) -> Path:
+    return tables[request.param]
+
+
+def _store(folder: Path) -> Counted:
+    return Counted(open_store(str(folder)))
+
+
+def _log(store: Counted) -> DeltaLog:
+    return DeltaLog(store, standard_engine())
+
+
+def _stream(store: Counted, **options: object) -> DeltaStream:
+    log = _log(store)
+    head = log.head()
+    store.forget()
+    return DeltaStream(log, Reading(head.metadata, head.version), StreamOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_table_is_opened_by_its_newest_checkpoint(folder: Path) -> None:
+    store = _store(folder)
+    table = ArrowDeltaTable(store, standard_engine())
+    assert (table.version, table.count()) == (LAST, 100)
+    assert len(store.commits_read()) == TAIL
+    assert store.listed <= TAIL + 5
+    store.forget()
+    assert table.refresh().version == LAST
+    assert (store.commits_read(), store.listed) == ([], 1)  # the hint
+
+
+def test_the_last_commits_of_a_history_are_read_and_no_others(folder: Path) -> None:
+    store = _store(folder)
+    table = ArrowDeltaTable(store, standard_engine())
+    store.forget()
+    rows = table.history(10)
+    assert rows["version"].to_pylist() == list(range(LAST, LAST - 10, -1))
+    assert rows["timestamp"].cast("int64").to_pylist() == [commit_time(v) for v in range(LAST, LAST - 10, -1)]
+    assert len(store.commits_read()) == 10
+    assert store.listed < 100
+
+
+def test_an_old_version_lists_and_reads_what_lies_before_it(folder: Path) -> None:
+    store = _store(folder)
+    assert ArrowDeltaTable(store, standard_engine(), version=233).version == 233
+    assert len(store.commits_read()) == 33
+    assert store.listed < 150
+
+
+def test_a_time_is_found_without_listing_a_log_whose_commits_state_theirs(tables: dict[bool, Path]) -> None:
+    store = _store(tables[True])
+    log = _log(store)
+    for version in (0, 1, 49, 50, 233, LAST - 1, LAST):
+        for offset, until, since in ((0, version, version), (1, version, version + 1), (-1, version - 1, version)):
+            time = commit_time(version) + offset
+            store.forget()
+            if until >= 0:
+                assert log.version_at(time) == until
+                assert len(store.commits_read()) <= TAIL + 9, time
+                assert store.listed < TAIL + 5
+            store.forget()
+            if since <= LAST and since > 0:
+                assert log.version_from(time) == since
+                assert len(store.commits_read()) <= TAIL + 9, time
+                assert store.listed < TAIL + 5
+    assert log.version_from(commit_time(0)) == 0
+    assert log.version_at(10**15) == LAST
+    with pytest.raises(VersionNotFoundError, match="no version is as old"):
+        log.version_at(commit_time(0) - 1)
+    with pytest.raises(VersionNotFoundError, match="no version is as new"):
+        log.version_from(commit_time(LAST) + 1)
+
+
+def test_a_time_is_found_among_files_by_one_listing(tables: dict[bool, Path]) -> None:
+    store = _store(tables[False])
+    log = _log(store)
+    assert log.version_at(commit_time(233) + 1) == 233
+    assert len(store.commits_read()) == TAIL
+    assert COMMITS < store.listed < COMMITS + 2 * TAIL
+    store.forget()
+    assert log.version_from(commit_time(233) + 1) == 234
+    assert len(store.commits_read()) == TAIL
+
+
+def test_times_of_a_log_that_was_cleaned_up_or_lacks_one(tmp_path: Path) -> None:
+    busy_table(tmp_path, commits=220, interval=INTERVAL, stated=True)
+    log = _log(_store(tmp_path))
+    files = tmp_path / "_delta_log"
+    for version in range(120):
+        (files / f"{version:020d}.json").unlink()
+    assert [log.version_at(commit_time(v)) for v in (120, 121, 219)] == [120, 121, 219]
+    assert [log.version_from(commit_time(v)) for v in (3, 120, 121, 219)] == [120, 120, 121, 219]
+    with pytest.raises(VersionNotFoundError, match="the oldest commit in the log is version 120"):
+        log.version_at(commit_time(119))
+    (files / f"{170:020d}.json").write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}) + "\n")
+    assert log.version_at(commit_time(150)) == 150
+
+
+def test_the_changes_of_some_versions_read_their_commits(folder: Path) -> None:
+    store = _store(folder)
+    table = ArrowDeltaTable(store, standard_engine())
+    store.forget()
+    changes = table.changes(LAST - 9)
+    assert sorted(set(changes["_commit_version"].to_pylist())) == list(range(LAST - 9, LAST + 1))
+    times = changes["_commit_timestamp"].cast("int64").to_pylist()
+    assert times == [1000 * commit_time(v) for v in changes["_commit_version"].to_pylist()]
+    # The newest version and the first of the changes are looked at, from their checkpoint on.
+    assert len(store.commits_read()) <= 10 + TAIL + (LAST - 9) % INTERVAL
+    assert store.listed < 2 * TAIL + 150
+    with pytest.raises(VersionNotFoundError):
+        table.changes(LAST, LAST + 1)
+
+
+def test_a_stream_reads_what_is_new(tmp_path: Path) -> None:
+    busy_table(tmp_path, commits=130, interval=INTERVAL, stated=True)
+    store = _store(tmp_path)
+    stream = _stream(store, starting_version="latest", skip_change_commits=True)
+    place = stream.initial()
+    assert stream.latest(place) == place
+    for version in range(130, 133):
+        append_commit(tmp_path, version)
+        store.forget()
+        end = stream.latest(place)
+        assert len(stream.batch(place, end).tasks) == 1
+        assert store.commits_read() == [commit_key(version)]
+        assert store.listed <= 2
+        place = end
+
+
+@pytest.mark.parametrize("feed", [False, True], ids=["rows", "feed"])
+def test_a_stream_that_is_far_behind_lists_a_page_at_a_time(folder: Path, feed: bool) -> None:
+    store = _store(folder)
+    options = {"read_change_feed": True} if feed else {"ignore_changes": True}
+    stream = _stream(store, starting_version=110, max_files=10, **options)
+    place = stream.initial()
+    seen: list[int] = []
+    while True:
+        store.forget()
+        end = stream.latest(place, stream.options.limit)
+        tasks = stream.batch(place, end).tasks
+        if not tasks:
+            break
+        seen.append(len(tasks))
+        if len(seen) > 1:  # once a stream looks at the table as such
+            assert store.listed <= 60
+            assert len(store.commits_read()) <= 60
+        place = end
+    assert sum(seen) == (COMMITS - 110) * (2 if feed else 1)
+
+
+def test_cleanup_finds_what_is_old_by_halves(folder: Path) -> None:
+    store = _store(folder)
+    now = commit_time(300) // DAY_MS * DAY_MS + 40 * DAY_MS
+    retention = now - commit_time(300)
+    result = cleanup_log(_log(store), runtime_in_ms(lambda: now), dry_run=True, retention_ms=retention)
+    assert result.oldest_version is not None
+    assert len(store.commits_read()) <= 2 * TAIL + 12
+    assert store.listed <= 2 * (COMMITS + 20)
+
+
+def test_commits_between_versions_are_listed_no_further(folder: Path) -> None:
+    store = _store(folder)
+    log = _log(store)
+    assert [v for v, _ in log.commits(100, 104)] == list(range(100, 105))
+    assert store.listed <= 8
+    store.forget()
+    assert [v for v, _ in log.commits(most=3)] == [0, 1, 2]
+    assert store.listed <= 4
+    assert [v for v, _ in log.commits()] == list(range(COMMITS))
