@@ -96,10 +96,10 @@ def test_a_read_through_sparks_source_loads_nothing_that_writes() -> None:
     assert not {m for m in modules if m.startswith(("trilake.delta.commands", "trilake.lance.", "trilake.trevni."))}
 
 
-def test_a_filter_loads_what_reads_expressions_and_statistics(table: str) -> None:
+def test_a_filter_loads_what_reads_expressions_and_no_database_for_a_few_statistics(table: str) -> None:
     modules = loaded(f"import trilake; assert trilake.open({table!r}).to_arrow(filter='n > 1').num_rows == 3")
-    assert {"sqlglot", "duckdb"} <= modules
-    assert not {"numba", "pyspark"} & modules
+    assert "sqlglot" in modules
+    assert not {"duckdb", "numba", "pyspark"} & modules
 
 
 # --- every import inside a function has a reason ----------------------------------------------------------------------

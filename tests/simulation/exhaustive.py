@@ -102,20 +102,15 @@ class _Scripted(World):
         store.put(commit_key(0), b"\n".join(orjson.dumps(a) for a in _FIRST))
         self.base = DeltaLog(store, Engine(hooks=())).head()
 
-    def _schedule(self) -> None:
-        while self.failure is None:
-            alive = [a for a in self.actors if not a.done]
-            if not alive:
-                return
-            ready = [a for a in alive if a.wake <= self.steps] or alive
-            at = len(self.taken)
-            choice = self.script[at] if at < len(self.script) else 0
-            self.taken.append((choice, len(ready)))
-            self.steps += 1
-            ready[choice].go.release()
-            if not self.turn.acquire(timeout=600):
-                self.fail("a writer hangs")
-                return
+    def _between_turns(self) -> None:
+        """What is under way lands at the end."""
+
+    def _chosen(self, alive: list[Actor]) -> Actor:
+        ready = [a for a in alive if a.wake <= self.steps] or alive
+        at = len(self.taken)
+        choice = self.script[at] if at < len(self.script) else 0
+        self.taken.append((choice, len(ready)))
+        return ready[choice]
 
 
 def every_interleaving(kinds: Sequence[str], *, fault: str | None = None, most: int = 100_000) -> Checked:

@@ -1,8 +1,8 @@
 """The world of one run: a store, a clock, and actors that take turns at every call to the store.
 
 Each actor runs in a thread of its own, and one thread runs at a time: at each call to the store, and between two
-operations, an actor gives the turn back and a scheduler with a seeded generator says who goes on.  So a seed decides
-the whole run.
+operations, an actor asks who goes on, which a seeded generator says, and hands the turn over unless it is its own.  So
+a seed decides the whole run.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class Actor(threading.Thread):
     def run(self) -> None:
         self.go.acquire()
         try:
+            if self.world.stopping:
+                raise Stop
             for op in self.ops:
                 self.between, self.next_op = True, op
                 self.pause()
@@ -100,7 +102,7 @@ class Actor(threading.Thread):
         finally:
             self.done = True
             if not self.world.stopping:
-                self.world.turn.release()
+                self.world.hand_over(self.world.turn())
 
     def _do(self, op: Op) -> None:
         world, before = self.world, self.faults
@@ -134,9 +136,11 @@ class Actor(threading.Thread):
             raise Stop from None
 
     def pause(self) -> None:
-        """Give the turn back, and wait for the next."""
-        self.world.turn.release()
-        self.go.acquire()
+        """Give the turn to whose it is, and wait for the next of one's own."""
+        chosen = self.world.turn()
+        if chosen is not self:
+            self.world.hand_over(chosen)
+            self.go.acquire()
         if self.world.stopping:
             raise Stop
 
@@ -179,8 +183,9 @@ class World:
     latest_clock: int = START_MS
 
     def __post_init__(self) -> None:
-        self.turn = _thread.allocate_lock()
-        self.turn.acquire()
+        self.over = _thread.allocate_lock()
+        self.over.acquire()
+        self.current: Actor | None = None
         self.rng = random.Random(f"schedule {self.plan.seed}")
         self.faults = {(f.actor, f.call): f.kind for f in self.plan.faults}
         self.places: dict[str, MemoryStore] = {}
@@ -238,26 +243,44 @@ class World:
         return True
 
     def _schedule(self) -> None:
-        current: Actor | None = None
-        while self.failure is None:
+        """Let the actors work until all are done or a promise is broken."""
+        self.hand_over(self.turn())
+        seen = -1
+        while not self.over.acquire(timeout=_HANGS):
+            if self.steps == seen:
+                self.fail(f"{self.current.name if self.current else 'nobody'} hangs")
+                return
+            seen = self.steps
+
+    def hand_over(self, chosen: Actor | None) -> None:
+        """Let an actor go on, or end the run where there is none."""
+        (self.over if chosen is None else chosen.go).release()
+
+    def turn(self) -> Actor | None:
+        """Whose turn is next; ``None`` where all are done or a promise is broken."""
+        try:
+            self._between_turns()
             alive = [a for a in self.actors if not a.done]
-            if not alive:
-                return
-            ready = [a for a in alive if self._ready(a)]
-            if not ready:
-                self.steps += 1
-                continue
-            if any(a.between and a.next_op is not None and a.next_op.kind == "days" for a in ready):
-                self._land(always=True)  # no request is under way for days
-            if current is None or current not in ready or self.rng.random() >= self.plan.stay:
-                current = self.rng.choice(ready)
+            self.current = self._chosen(alive) if alive and self.failure is None else None
+        except BaseException as e:  # noqa: BLE001 - it comes up in the thread of an actor, where nobody would see it
+            self.fail(f"the simulation itself failed: {e!r}", e)
+            self.current = None
+        self.steps += 1
+        return self.current
+
+    def _between_turns(self) -> None:
+        self._land()
+
+    def _chosen(self, alive: list[Actor]) -> Actor:
+        while not (ready := [a for a in alive if self._ready(a)]):
             self.steps += 1
-            self.now += self.rng.randint(0, 20)
-            current.go.release()
-            if not self.turn.acquire(timeout=_HANGS):
-                self.fail(f"{current.name} hangs")
-                return
-            self._land()
+        if any(a.between and a.next_op is not None and a.next_op.kind == "days" for a in ready):
+            self._land(always=True)  # no request is under way for days
+        chosen = self.current
+        if chosen is None or chosen not in ready or self.rng.random() >= self.plan.stay:
+            chosen = self.rng.choice(ready)
+        self.now += self.rng.randint(0, 20)
+        return chosen
 
     def _land(self, *, always: bool = False) -> None:
         due = [e for e in self.late if always or e.due <= self.steps]

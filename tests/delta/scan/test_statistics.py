@@ -47,13 +47,13 @@ def table(tmp_path: Path) -> ArrowDeltaTable:
 
 def _parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
-    real = statistics._parse
+    real = statistics.parsed
 
     def counted(*args: Any) -> pa.Table:
         calls.append(args)
         return real(*args)
 
-    monkeypatch.setattr(statistics, "_parse", counted)
+    monkeypatch.setattr(statistics, "parsed", counted)
     return calls
 
 

@@ -1,25 +1,23 @@
 """Statistics of data files, out of the JSON text of ``add.stats``, only for the columns that somebody asks for.
 
-Protocol: *Per-file Statistics*.  Texts are parsed in one columnar pass; a value that is not what its column's type asks
-for counts as unknown, since a statistic may only ever help.
+Protocol: *Per-file Statistics*.  A value that is not what its column's type asks for counts as unknown, since a
+statistic may only ever help.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.type_widening import type_changes
+from trilake.delta.scan.statistics_texts import Wanted, parsed
 from trilake.errors import CorruptLogError
 from trilake.expr import ColumnStats, FileStats
-from trilake.expr.terms import engine
 
 _SQL_TYPES = {
     "byte": "BIGINT",
@@ -44,20 +42,16 @@ NAN_TAG = "trilake.maxCountsNaN"
 _SAFE_DIGITS = 15
 
 
-_COUNT = "case when try_cast(j.numRecords as bigint) >= 0 then try_cast(j.numRecords as bigint) end as v"
+_COUNT = Wanted("v", ("numRecords",), "BIGINT")
 
 
 def record_counts(adds: pa.Table) -> pa.ChunkedArray:
     """``numRecords`` of each file, deleted rows included; null where the statistics state no count."""
-    return _parse(adds["stats"], {"numRecords": "VARCHAR"}, _COUNT)["v"]
+    return _counts(parsed(adds["stats"], [_COUNT])["v"])
 
 
-def _parse(stats: pa.ChunkedArray, structure: Mapping[str, Any], select: str) -> pa.Table:
-    text = orjson.dumps(structure).decode().replace("'", "''")
-    return engine.query(
-        f"select {select} from (select json_transform(case when json_valid(s) then s end, '{text}') as j from t)",
-        t=pa.table({"s": stats}),
-    )
+def _counts(stated: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.greater_equal(stated, 0), stated, None)
 
 
 @dataclass
@@ -86,21 +80,14 @@ class StatisticsReader:
         once."""
         resolved = (self._leaf(p) for p in paths)
         leaves = [r for r in resolved if r is not None and r[0] not in self._read]
-        structure: dict[str, Any] = {}
-        columns: list[str] = []
-        if self._counts is None:
-            structure["numRecords"] = "VARCHAR"
-            columns.append(_COUNT)
+        columns = [] if self._counts is not None else [_COUNT]
         for i, (path, leaf) in enumerate(leaves):
-            sql = _sql_type(leaf.type)
-            for kind in _KINDS[: 1 if sql is None else 3]:
-                _grow(structure.setdefault(kind, {}), path)
-            columns += _selected(path, sql, str(i))
+            columns += _columns(path, _sql_type(leaf.type), str(i))
         if not columns:
             return
-        values = _parse(self.adds["stats"], structure, ", ".join(columns))
+        values = parsed(self.adds["stats"], columns)
         if self._counts is None:
-            self._counts = values["v"]
+            self._counts = _counts(values["v"])
         for i, (path, _) in enumerate(leaves):
             named = {n: values[n + str(i)] for n in _NAMES if n + str(i) in values.column_names}
             self._read[path] = pa.table(named)
@@ -197,24 +184,10 @@ def _sql_type(type_: object) -> str | None:
     return "DOUBLE" if type_.name.startswith("decimal") else _SQL_TYPES.get(type_.name)
 
 
-def _selected(path: tuple[str, ...], sql: str | None, suffix: str) -> list[str]:
+def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Wanted]:
     """What is read of one column: how many values are null and, where it has some, its bounds."""
-    types = ("bigint",) if sql is None else ("bigint", sql, sql)
-    return [
-        f"try_cast({_access(kind, path)} as {type_}) as {name}{suffix}"
-        for kind, name, type_ in zip(_KINDS, _NAMES, types, strict=False)
-    ]
-
-
-def _grow(node: dict[str, Any], path: tuple[str, ...]) -> None:
-    for name in path[:-1]:
-        node = node.setdefault(name, {})
-    node[path[-1]] = "VARCHAR"
-
-
-def _access(kind: str, path: tuple[str, ...]) -> str:
-    quoted = (n.replace('"', '""') for n in path)
-    return f"j.{kind}" + "".join(f'."{n}"' for n in quoted)
+    types = ("BIGINT",) if sql is None else ("BIGINT", sql, sql)
+    return [Wanted(n + suffix, (k, *path), t) for k, n, t in zip(_KINDS, _NAMES, types, strict=False)]
 
 
 def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.ChunkedArray | None:

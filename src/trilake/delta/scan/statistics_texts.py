@@ -1,0 +1,158 @@
+"""The texts of ``add.stats`` as columns: those that are asked for, in the types that they are asked in.
+
+Protocol: *Per-file Statistics*.  A value that is not of its type is null.  A few texts of plain values are parsed one
+by one, all others in one columnar query.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from trilake.expr.terms import engine
+
+#: Up to this many texts, plain parsing beats a query, which takes 1.5 ms to begin, and a fifth of a second more where
+#: DuckDB is not loaded yet.
+_FEW = 300
+_INT64 = 2**63
+#: Whole numbers that a double holds without loss.
+_EXACT = 2**53
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?")
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - both sides are without a zone
+
+
+class Wanted(NamedTuple):
+    """One column: its name in the answer, where its value stands in the text, and the type of DuckDB that it gets."""
+
+    name: str
+    path: tuple[str, ...]
+    type: str
+
+
+def parsed(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table:
+    """A column for each that is wanted, a row for each text; null where a text is none, or says nothing of it.
+
+    >>> texts = pa.chunked_array([['{"numRecords":3}', None]])
+    >>> parsed(texts, [Wanted("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
+    [3, None]
+    """
+    found = _few(stats, wanted) if len(stats) <= _FEW else None
+    return _many(stats, wanted) if found is None else found
+
+
+def _many(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table:
+    structure: dict[str, Any] = {}
+    for column in wanted:
+        node = structure
+        for name in column.path[:-1]:
+            node = node.setdefault(name, {})
+        node[column.path[-1]] = "VARCHAR"
+    text = orjson.dumps(structure).decode().replace("'", "''")
+    select = ", ".join(f"try_cast({_access(c.path)} as {c.type}) as {c.name}" for c in wanted)
+    return engine.query(
+        f"select {select} from (select json_transform(case when json_valid(s) then s end, '{text}') as j from t)",
+        t=pa.table({"s": stats}),
+    )
+
+
+def _access(path: tuple[str, ...]) -> str:
+    return "j" + "".join('."' + name.replace('"', '""') + '"' for name in path)
+
+
+# --- few texts -------------------------------------------------------------------------------------------------------
+
+
+class _NotPlain(Exception):
+    """What the query decides, as it is not known here to mean the same."""
+
+
+def _few(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table | None:
+    """What the query answers, for values that need no conversion; ``None`` for any other."""
+    try:
+        rows = [None if text is None else orjson.loads(text) for text in stats.to_pylist()]
+        arrays = [_COLUMNS[c.type]([_value(row, c.path) for row in rows]) for c in wanted]
+    except (_NotPlain, ValueError):  # what is no JSON is a ValueError
+        return None
+    return pa.Table.from_arrays(arrays, names=[c.name for c in wanted])
+
+
+def _value(node: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        if node is None:
+            return None
+        if type(node) is not dict:
+            raise _NotPlain
+        node = node.get(name)
+    return node
+
+
+def _whole(value: Any) -> int:
+    if type(value) is int and -_INT64 <= value < _INT64:
+        return value
+    raise _NotPlain
+
+
+def _double(value: Any) -> float:
+    if (type(value) is float and abs(value) < float("inf")) or (type(value) is int and abs(value) <= _EXACT):
+        return float(value)
+    raise _NotPlain
+
+
+def _date(value: Any) -> int:
+    if type(value) is str and len(value) == 10 and value[4] == value[7] == "-":
+        return dt.date.fromisoformat(value).toordinal() - _EPOCH_DAY
+    raise _NotPlain
+
+
+def _time(value: Any) -> int:
+    if type(value) is str and _TIME.fullmatch(value):
+        return (dt.datetime.fromisoformat(value) - _EPOCH) // dt.timedelta(microseconds=1)
+    raise _NotPlain
+
+
+def _instant(value: Any) -> int:
+    if type(value) is str and value.endswith("Z"):
+        return _time(value[:-1])
+    raise _NotPlain
+
+
+def _numbers(
+    type_: pa.DataType, numpy: type[Any], convert: Callable[[Any], float]
+) -> Callable[[Sequence[Any]], pa.Array]:
+    def column(values: Sequence[Any]) -> pa.Array:
+        data = np.array([0 if v is None else convert(v) for v in values], numpy)
+        return pa.Array.from_buffers(type_, len(values), [_validity(values), pa.py_buffer(data)])
+
+    return column
+
+
+def _texts(values: Sequence[Any]) -> pa.Array:
+    if not all(v is None or (type(v) is str and "\0" not in v) for v in values):
+        raise _NotPlain
+    parts = [b"" if v is None else v.encode() for v in values]
+    offsets = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(p) for p in parts], out=offsets[1:])
+    buffers = [_validity(values), pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+
+
+def _validity(values: Sequence[Any]) -> pa.Buffer:
+    # Not by ``pa.array``, which loads pandas with the first value.
+    return pa.py_buffer(np.packbits(np.array([v is not None for v in values], bool), bitorder="little"))
+
+
+_COLUMNS: dict[str, Callable[[Sequence[Any]], pa.Array]] = {
+    "BIGINT": _numbers(pa.int64(), np.int64, _whole),
+    "DOUBLE": _numbers(pa.float64(), np.float64, _double),
+    "DATE": _numbers(pa.date32(), np.int32, _date),
+    "TIMESTAMP": _numbers(pa.timestamp("us"), np.int64, _time),
+    "TIMESTAMPTZ": _numbers(pa.timestamp("us", "UTC"), np.int64, _instant),
+    "VARCHAR": _texts,
+}
