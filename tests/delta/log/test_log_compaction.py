@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, rows
+from trilake.delta.log import log_compaction
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.log.log_compaction import compact_log
+from trilake.delta.log.log_compaction import compact_log, json_lines
+from trilake.delta.log.replay import apply, empty_state
 from trilake.delta.log.segment import commit_key, compacted_key
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, VersionNotFoundError
@@ -164,6 +166,24 @@ def _with_each_file_once(history: list[list[Any]]) -> list[list[Any]]:
             kept.append(action)
         out.append(kept)
     return out
+
+
+def test_few_lines_say_what_the_query_says_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    actions = [
+        add("é%20 'b'", partitionValues={"p": None, 'q"': "日"}, stats='{"numRecords":1}', tags={"t": None}),
+        add("b", deletionVector=VECTOR | {"cardinality": 3}, baseRowId=2**62, defaultRowCommitVersion=0),
+        remove("c", size=4, deletionVector=VECTOR, partitionValues={}, extendedFileMetadata=True),
+        remove("d", dataChange=False),
+    ]
+    batch = log_of([protocol(), metadata()], actions).parse(log_of([protocol(), metadata()], actions).commits(0, 1))
+    found = apply(empty_state(), batch)
+    for kind, table in (("add", found.adds), ("remove", found.removes)):
+        few = json_lines(kind, table)
+        with monkeypatch.context() as patch:
+            patch.setattr(log_compaction, "_FEW", 0)
+            many = json_lines(kind, table)
+        assert len(few) == 2
+        assert [json.loads(line) for line in few] == [json.loads(line) for line in many]
 
 
 @settings(max_examples=20, deadline=None)

@@ -21,6 +21,10 @@ from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
 from trilake.expr.terms import engine
 
+#: Up to this many file actions become lines one by one, which takes less time than a query takes to begin, and does not
+#: load the database.
+_FEW = 300
+
 
 def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     """Write the compaction file of the versions ``start`` to ``end``, both included; its key, or ``None`` where
@@ -77,13 +81,20 @@ def json_lines(kind: str, files: pa.Table) -> list[str]:
     >>> json_lines("add", empty_state().adds)
     []
     """
-    if not files.num_rows:
-        return []
+    if files.num_rows <= _FEW:
+        rows = files.to_pylist(maps_as_pydicts="lossy")
+        return [orjson.dumps({kind: _stated(row, FILE_ACTIONS[kind])}).decode() for row in rows]
     lines: list[str] = engine.query(
         f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files""",
         files=files,
     )["line"].to_pylist()
     return lines
+
+
+def _stated(row: Mapping[str, Any], type_: pa.StructType) -> dict[str, Any]:
+    """The fields of a struct that are not null."""
+    fields = ((f, row[f.name]) for f in type_ if row[f.name] is not None)
+    return {f.name: _stated(value, f.type) if pa.types.is_struct(f.type) else value for f, value in fields}
 
 
 def _object(type_: pa.StructType, at: str = "") -> str:

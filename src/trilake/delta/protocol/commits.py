@@ -93,8 +93,10 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
                     files[kind].append(name)
                 elif kind in RARE_ACTIONS:
                     rare.append((version, kind, _object(value, kind, version, name)))
-    tables = {}
+    tables = {"add": EMPTY_BATCH.add, "remove": EMPTY_BATCH.remove, "cdc": EMPTY_BATCH.cdc}
     for kind, values in columns.items():
+        if not values:
+            continue
         try:
             arrays = _arrays(kind, values)
         except _WRONG_TYPE as error:
@@ -172,8 +174,6 @@ def _read_as_json(kind: str, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array
     ``pa.array`` loads pandas, where it is installed, with the first value: longer than all else that opens a table.
     """
     fields = list(FILE_ACTIONS[kind])
-    if not rows:
-        return [pa.nulls(0, f.type) for f in fields]
     text = b"\n".join(orjson.dumps(row) for row in rows)
     try:
         table = pj.read_json(
