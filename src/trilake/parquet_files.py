@@ -403,12 +403,28 @@ class _Walk:
             return self._struct(at, wanted, depth + 1)
         if kind == _LIST:
             at, kind, count = self._list(at)
+            if kind == _TEXT:
+                return self._texts(at, count)
             out = []
             for _ in range(count):
                 at, value = self._value(at, kind, wanted, depth + 1)
                 out.append(value)
             return at, out
         return self.skip(at, kind, depth), None
+
+    def _texts(self, at: int, count: int) -> tuple[int, list[bytes]]:
+        """The place behind the texts of a list, which every chunk has for its path, and they themselves."""
+        data = self.data
+        out = []
+        for _ in range(count):
+            size = data[at]
+            if size < 0x80 and size < len(data) - at:
+                at += 1
+            else:
+                at, size = self._count(at)
+            out.append(data[at : at + size])
+            at += size
+        return at, out
 
     def skip(self, at: int, kind: int, depth: int) -> int:
         """The place behind a value that nobody asked for."""

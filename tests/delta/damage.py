@@ -16,8 +16,10 @@ import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
+from unittest import mock
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -29,8 +31,10 @@ from trilake.delta.log.checksum import of_snapshot, validate, write_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key, compacted_key
+from trilake.delta.protocol import commits
 from trilake.delta.protocol.deletion_vectors import serialize, store_vectors, z85_encode
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.scan import statistics_texts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import TrilakeError
@@ -76,11 +80,8 @@ def _rows(files: Files, number: int) -> pa.Table:
     return rows.sort_by([("a", "ascending")]) if "a" in rows.column_names else rows
 
 
-def _plain(conf: dict[str, str] | None = None, *, v2: bool = False, many: int = 0) -> MemoryStore:
-    """Three files, one with a vector in a file, one with an inline vector, in two commits.
-
-    ``many`` more lines, which change nothing, make the log go through the parser of large logs.
-    """
+def _plain(conf: dict[str, str] | None = None, *, v2: bool = False) -> MemoryStore:
+    """Three files, one with a vector in a file, one with an inline vector, in two commits."""
     store = MemoryStore()
     tables = [pa.table({"a": range(k * 400, k * 400 + 400), "s": [f"s{i % 7}" for i in range(400)]}) for k in range(3)]
     for k, t in enumerate(tables):
@@ -110,8 +111,7 @@ def _plain(conf: dict[str, str] | None = None, *, v2: bool = False, many: int = 
         }
         vector = {"deletionVector": vectors[k]} if vectors[k] else {}
         adds.append(add(f"f{k}", size=len(bytes(store.read(f"f{k}"))), stats=json.dumps(stats), **vector))
-    more = [{"remove": {"path": f"g{i}", "dataChange": False}} for i in range(many)]
-    store.put(commit_key(0), lines([*first, *adds[:2], *more]))
+    store.put(commit_key(0), lines([*first, *adds[:2]]))
     store.put(commit_key(1), lines([adds[2], {"txn": {"appId": "x", "version": 1}}]))
     return store
 
@@ -167,12 +167,16 @@ def _mutated_between(mark: bytes, end: bytes) -> Mutate:
 
 @dataclass(frozen=True)
 class Kind:
-    """One file that is damaged; ``exact`` says that every answer must be the right one, where there is any."""
+    """One file that is damaged; ``exact`` says that every answer must be the right one, where there is any.
+
+    ``as_large`` has its log read as those are that have thousands of lines: what is few of those is none.
+    """
 
     make: Callable[[], MemoryStore]
     key: Callable[[Files], str]
     mutate: Mutate = mutated
     exact: bool = False
+    as_large: bool = False
 
 
 def _at(key: str) -> Callable[[Files], str]:
@@ -201,7 +205,8 @@ KINDS: dict[str, Kind] = {
     "vector-descriptor": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"deletionVector": {', b"}")),
     "statistics": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"')),
     "commit-values": Kind(_plain, _at(commit_key(0)), mutated_json),
-    "many-values": Kind(lambda: _plain(many=1_600), _at(commit_key(0)), mutated_json),
+    "many-values": Kind(_plain, _at(commit_key(0)), mutated_json, as_large=True),
+    "many-statistics": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"'), as_large=True),
     "v2-json-values": Kind(lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json"), mutated_json),
     "last-checkpoint-values": Kind(_without_hint_checksum, _at(LAST_CHECKPOINT), mutated_json, exact=True),
     "checksum-values": Kind(_with_checksum, _at(checksum_key(1)), mutated_json, exact=True),
@@ -212,7 +217,13 @@ KINDS: dict[str, Kind] = {
 
 def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
     """The outcomes of ``count`` damages, and what was wrong."""
-    kind = KINDS[name]
+    with ExitStack() as patches:
+        for module, limit in ((commits, "_FEW_LINES"), (statistics_texts, "_FEW")) if KINDS[name].as_large else ():
+            patches.enter_context(mock.patch.object(module, limit, 0))
+        return _run(name, KINDS[name], seed, count)
+
+
+def _run(name: str, kind: Kind, seed: int, count: int) -> tuple[Counter[str], list[str]]:
     files = _files(kind.make())
     key = kind.key(files)
     whole = _rows(files, 0)

@@ -24,7 +24,7 @@ from trilake.engine import standard_engine
 from trilake.lance.cleanup import cleanup
 from trilake.lance.table import LanceTable
 from trilake.runtime import SYSTEM_RUNTIME
-from trilake.storage import memory, open_store
+from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
 #: Random disks for each step; the soak looks at more than 20,000 disks in all.
@@ -134,8 +134,6 @@ def survives(
             assert shown(found) == by_version[found.version], where
         except trilake.TableNotFoundError:
             assert acknowledged < 0, where
-        finally:
-            memory._SPACES.pop(store.uri.removeprefix("memory://"), None)
     return count
 
 

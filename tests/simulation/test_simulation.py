@@ -1,16 +1,9 @@
-"""Many writers and readers on one table, interleaved at every call to the store, with faults: no promise is broken.
-
-A seed decides a run.  What fails is replayed and made small by ``python -m tests.simulation --seed N``.
-"""
+"""The simulation itself: a seed decides a run, and a fault that is planted is found and made small."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
@@ -20,44 +13,11 @@ from tests.simulation.plan import Op, Plan, make_plan
 from tests.simulation.runner import one_thread, run_plan, run_seed, shrink
 from trilake.delta.log.log_compaction import json_lines
 
-ROOT = Path(__file__).resolve().parents[2]
-#: Seeds of a soak; an hour of one core is about 30,000.
-SOAK_SEEDS = int(os.environ.get("TRILAKE_SEEDS", "100000"))
-#: First seed of a soak, so that another night tries others.
-SOAK_FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "1000"))
-
 
 @pytest.fixture
 def alone() -> Iterator[None]:
     with one_thread():
         yield
-
-
-def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command that replays seeds; in a process of its own, where the order of sets is the same every time."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, "-m", "tests.simulation", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_no_seed_breaks_a_promise() -> None:
-    done = simulate("--seeds", "0:130")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("130 seeds, ")
-
-
-@pytest.mark.soak
-def test_no_seed_of_many_breaks_a_promise() -> None:
-    jobs = str(os.cpu_count() or 1)
-    done = simulate("--seeds", f"{SOAK_FIRST}:{SOAK_FIRST + SOAK_SEEDS}", "--jobs", jobs, "--all")
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("seed", [4, 7])

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
+import weakref
 
+import pytest
+
+from trilake.errors import ObjectNotFoundError
 from trilake.storage import open_sibling, open_store
 from trilake.storage.memory import MemoryStore
 
@@ -43,3 +48,25 @@ def test_a_listing_does_not_change_while_it_is_read() -> None:
         store.put(f"{meta.key}x", b"")
     assert next(listing, None) is None
     assert [m.key for m in store.list()] == ["0x", "1x", "2x"]
+
+
+def test_a_store_without_a_name_goes_with_the_last_who_has_it() -> None:
+    store = MemoryStore()
+    store.put("a", b"x")
+    uri = store.uri
+    again = open_store(uri)
+    space = weakref.ref(store._space)
+    del store
+    gc.collect()
+    assert bytes(again.read("a")) == b"x"
+    del again
+    gc.collect()
+    assert space() is None
+    with pytest.raises(ObjectNotFoundError):
+        open_store(uri).read("a")
+
+
+def test_a_store_with_a_name_stays() -> None:
+    open_store("memory://stays-here").put("a", b"x")
+    gc.collect()
+    assert bytes(open_store("memory://stays-here").read("a")) == b"x"

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -34,6 +35,8 @@ class _Space:
 
 
 _SPACES: dict[str, _Space] = {}
+#: Spaces of stores without a name: each goes with the last store that has it.
+_PRIVATE: WeakValueDictionary[str, _Space] = WeakValueDictionary()
 _SPACES_LOCK = threading.Lock()
 
 
@@ -47,7 +50,7 @@ class MemoryStore(Store):
     """A store in memory; ``clock`` gives the time of writes in milliseconds since the Unix epoch.
 
     Without a name it is private to this object (and to those made from it by
-    :func:`~trilake.storage.opening.open_sibling` with its own URI).
+    :func:`~trilake.storage.opening.open_sibling` with its own URI), and its objects go with the last of these.
 
     >>> store = MemoryStore(clock=lambda: 42)
     >>> store.put("a/b", b"xyz")
@@ -64,10 +67,12 @@ class MemoryStore(Store):
         options: Mapping[str, str] | None = None,
         clock: Callable[[], int] = _now_ms,
     ) -> None:
-        if name is None:
-            name = f"anonymous-{id(self):x}-{time.monotonic_ns():x}"
         with _SPACES_LOCK:
-            self._space = _SPACES.setdefault(name, _Space())
+            if name is None:
+                name = f"anonymous-{id(self):x}-{time.monotonic_ns():x}"
+                self._space = _PRIVATE[name] = _Space()
+            else:
+                self._space = _PRIVATE.get(name) or _SPACES.setdefault(name, _Space())
         self._root = f"{path}/" if path else ""
         self._clock = clock
         self.uri = uri if uri is not None else f"memory://{name}/{path}".rstrip("/")

@@ -142,6 +142,8 @@ def test_statistics_that_are_an_object_and_tags_that_are_no_texts() -> None:
         b'{"metaData":[1]}\n',
         b'{"protocol":true}\n',
         b'{"domainMetadata":"d"}\n',
+        b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2,"readerFeatures":Infinity}}\n',
+        b'{"commitInfo":{"timestamp":NaN}}\n',
         b'{"add":' + b"[" * 5000 + b"]" * 5000 + b"}\n",
     ],
 )

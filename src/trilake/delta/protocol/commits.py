@@ -289,11 +289,18 @@ def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch
             column.filter(mask).to_pylist(),
             strict=True,
         )
-        rare += [(o, v, name, orjson.loads(text)) for o, v, text in stated]
-    for position, version, kind, value in rare:
-        _object(value, kind, version, names[int(owner[position])][1])
+        rare += [(o, v, name, text) for o, v, text in stated]
+    rare = [(o, v, kind, _loaded(text, kind, v, names[int(owner[o])][1])) for o, v, kind, text in rare]
     rare.sort(key=lambda r: r[0])
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))
+
+
+def _loaded(text: str, kind: str, version: int, name: str) -> Any:
+    """The object of an action's text, in which DuckDB lets an infinity pass, and JSON has none."""
+    try:
+        return _object(orjson.loads(text), kind, version, name)
+    except orjson.JSONDecodeError as e:
+        raise _corrupt(version, name, str(e)) from e
 
 
 def _transformed(lines: pa.Array) -> pa.ChunkedArray | None:

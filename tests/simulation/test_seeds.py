@@ -1,0 +1,49 @@
+"""Many writers and readers on one table, interleaved at every call to the store, with faults: no promise is broken.
+
+A seed decides a run.  What fails is replayed and made small by ``python -m tests.simulation --seed N``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Seeds in CI, and those of one process, which is done long before it could be taken to hang.
+SEEDS, SHARE = 2_000, 250
+#: Seeds of a soak; an hour of one core is about 50,000.
+SOAK_SEEDS = int(os.environ.get("TRILAKE_SEEDS", "100000"))
+#: First seed of a soak, so that another night tries others.
+SOAK_FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "2000"))
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command that replays seeds; in a process of its own, where the order of sets is the same every time."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SHARE))
+def test_no_seed_breaks_a_promise(first: int) -> None:
+    done = simulate("--seeds", f"{first}:{first + SHARE}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{SHARE} seeds, ")
+
+
+@pytest.mark.soak
+def test_no_seed_of_many_breaks_a_promise() -> None:
+    jobs = str(os.cpu_count() or 1)
+    done = simulate("--seeds", f"{SOAK_FIRST}:{SOAK_FIRST + SOAK_SEEDS}", "--jobs", jobs, "--all")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
