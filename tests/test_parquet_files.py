@@ -117,7 +117,7 @@ def test_damaged_footers_are_errors_or_safe_to_walk() -> None:
     data = parquet(pa.table({"a": range(100), "s": [str(i) for i in range(100)]}), row_group_size=40)
     random = Random(7)
     walked = 0
-    for _ in range(500):
+    for _ in range(5_000):
         try:
             file = _checked(mutated_parquet(data, random))
         except (*DAMAGE, OSError):

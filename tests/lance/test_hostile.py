@@ -109,7 +109,7 @@ def test_damaged_data_files(shared: Path) -> None:
     samples = [data for data in files(shared, "data/*.lance") if len(data) < 200_000]
     before = peak()
     attack(samples, mutated, use, COUNT)
-    attack(samples, lambda rng, d: with_message(rng, d, format_pb2.Metadata), use, COUNT // 3)
+    attack(samples, lambda rng, d: with_message(rng, d, format_pb2.Metadata), use, COUNT)
     assert peak() - before < 512 * MIB
 
 
